@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"time"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/backend"
@@ -51,6 +52,7 @@ type Agent struct {
 	metrics  *metrics.Metrics
 
 	host     host
+	naming   naming
 	kept     kept
 	plane    plane
 	owners   *owner.Owners // of the jobs
@@ -106,6 +108,7 @@ func (a *Agent) build(o Options) (err error) {
 		return err
 	}
 	a.settings = settings.New(cfg, policies, settings.Source{File: o.File, Read: o.Reload})
+	a.naming = naming{reader: a.host.reader, settings: a.settings, since: time.Now()}
 	if a.kept, err = newKept(cfg, a.host, a.log); err != nil {
 		return err
 	}
@@ -123,7 +126,7 @@ func (a *Agent) build(o Options) (err error) {
 	if err := a.buildControlPlane(cfg); err != nil {
 		return err
 	}
-	a.owners = newOwners(a.settings, a.plane.Client, a.host, a.kept.notes, a.log)
+	a.owners = newOwners(a.naming, a.plane.Client, a.host, a.kept.notes, a.log)
 	return a.assemble(cfg, o.Level)
 }
 

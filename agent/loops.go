@@ -65,7 +65,7 @@ func (a *Agent) fillLoops(cfg config.Config) {
 			return a.plane.pacing.Follow(ctx, pacer, l.Beat)
 		}))
 	}
-	if a.plane.Certificate != nil {
+	if a.plane.Certificate != nil && !a.naming.unnamed() { // it is for the Node's name
 		add("certificate", plain(a.plane.Certificate.Run))
 	}
 	if watcher, able := a.plane.Client.(controlplane.NodeWatcher); able { // it has other writers

@@ -42,7 +42,7 @@ func (r *rig) over(t *testing.T, client controlplane.Client) *Agent {
 // join has an agent that was built join another control plane.
 func (a *Agent) join(t *testing.T, client controlplane.Client) {
 	t.Helper()
-	a.joinAs(t, client, newOwners(a.settings, client, a.host, a.kept.notes, a.log))
+	a.joinAs(t, client, newOwners(a.naming, client, a.host, a.kept.notes, a.log))
 }
 
 // joinAs is join with owners of the jobs.

@@ -8,7 +8,6 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/owner"
-	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/internal/statefile"
@@ -17,8 +16,9 @@ import (
 // ownersInterval is how often the agent looks for other owners of its jobs.
 const ownersInterval = 30 * time.Second
 
-func newOwners(s *settings.Settings, client controlplane.Client, h host, notes *statefile.Values, log *slog.Logger) *owner.Owners {
+func newOwners(n naming, client controlplane.Client, h host, notes *statefile.Values, log *slog.Logger) *owner.Owners {
 	_, shared := client.(controlplane.ConditionWriter)
+	s := n.settings
 	switches := switches(s.Config())
 	search := owner.Search{
 		Proc: "/proc",
@@ -37,7 +37,7 @@ func newOwners(s *settings.Settings, client controlplane.Client, h host, notes *
 			return evidence, err
 		},
 	}
-	return owner.New(switches, search.Others, log)
+	return owner.New(switches, owner.Withhold(n.withheld, search.Others), log)
 }
 
 // switches says which jobs a configuration wants done here. Without a Node there is no

@@ -25,7 +25,7 @@ const (
 
 // Run runs the agent until a signal ends it: SIGTERM and SIGINT stop it, SIGHUP
 // reloads the configuration. What SIGTERM means for the pods depends on why it
-// came, see stop. Run may be called once.
+// came, see stop. It returns ErrNamed if it is to be started again. Run may be called once.
 func (a *Agent) Run(signals <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -51,12 +51,23 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		}
 	})
 	loops.Go(func() { a.feedWatchdog(ctx) })
-	loops.Go(func() { a.reports.chronicle.TellOfLastBoot(ctx) })
+	named := make(chan string, 1)
+	if a.settings.Node().Unnamed != "" {
+		a.log.Warn("the host has no name for its Node", "reason", a.settings.Node().Unnamed)
+		loops.Go(func() {
+			if name, err := a.awaitName(ctx); err == nil {
+				named <- name
+			}
+		})
+	}
+	if !a.naming.unnamed() { // else the start that finds a name does
+		loops.Go(func() { a.reports.chronicle.TellOfLastBoot(ctx) })
+	}
 	a.notify(a.host.notifier.Ready())
 	a.log.Info("agent is up", "version", a.version, "node", a.node(), "socket", a.config().API.Socket, "state", a.config().State.Directory)
 	a.logLastShutdown()
 
-	goingDown, err := a.await(ctx, signals, failed)
+	goingDown, err := a.await(ctx, signals, failed, named)
 
 	cancel()
 	closing, closed := context.WithTimeout(context.Background(), flushTimeout)
@@ -92,9 +103,15 @@ func (a *Agent) logLastShutdown() {
 
 // await handles signals until one of them, or a failure, ends the agent, and tells
 // whether the whole system is going down.
-func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-chan error) (goingDown bool, err error) {
+func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-chan error, named <-chan string) (goingDown bool, err error) {
 	for {
 		select {
+		case name := <-named:
+			a.shutdown.ending.Store(true)
+			if goingDown = a.stop(ctx, "the host is called "+name+" now", signals); !goingDown {
+				err = ErrNamed
+			}
+			return goingDown, err
 		case err := <-failed:
 			return a.stop(ctx, "the API cannot be served", signals), err
 		case sig := <-signals:

@@ -58,7 +58,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 	answers := &backend.Host{
 		Version: a.version, Settings: a.settings, Registers: registration, Collects: collections,
 		Runtimes: a.host.runtimes, Guard: guard, Facts: a.host.facts, Checks: a.host.checks,
-		Loops: a.loops, RebootsSeen: a.kept.reboots, Uptime: uptime, State: a.kept.folder, Files: a.serving.files,
+		Name: a.naming.name, Loops: a.loops, RebootsSeen: a.kept.reboots, Uptime: uptime, State: a.kept.folder, Files: a.serving.files,
 		Logind: a.host.logind,
 	}
 	a.serving.reloader = &reloader{

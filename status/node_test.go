@@ -24,8 +24,13 @@ func TestNodeName(t *testing.T) {
 		{"the configured one is taken as it is", "DB", "web", "", "node.name"},
 		{"an underscore", "", "web_01", "", "hostnamectl set-hostname"},
 		{"no host name", "", "", "", "set node.name"},
-		{"the kernel's default", "", "(none)", "", "set node.name"},
+		{"what every host without a name is called", "", "localhost", "", "without a name; name the host"},
+		{"the same in a domain", "", "LocalHost.localdomain.", "", "without a name"},
+		{"a name for this host on every host", "", "me.localhost", "", "without a name"},
+		{"a name that begins like it", "", "localhost-7", "localhost-7", ""},
+		{"localhost, as somebody wants it", "localhost", "web", "localhost", ""},
 		{"too long for a label", strings.Repeat("a", 64), "", "", "63"},
+		{"a host name that is too long for a label", "", strings.Repeat("a", 64), "", "63"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := status.NodeName(c.configured, c.host)

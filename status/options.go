@@ -16,7 +16,8 @@ import (
 
 // Options is what a person decides about the Node.
 type Options struct {
-	Name    string // as NodeName returned it
+	Name    string // as NodeName returned it; Nameless if it returned none
+	Unnamed string // why the host's name cannot name the Node; empty if it does
 	Version string // hostler's own, such as "v0.1.0"
 
 	MaxPods   int // capacity of pods
@@ -102,25 +103,55 @@ func checkTaint(t corev1.Taint) []string {
 	return problems
 }
 
+// Nameless is what a Node is called on a host whose name cannot name it.
+const Nameless = "localhost"
+
+// HostNameError is why the host's name cannot name its Node.
+type HostNameError struct{ Problem string }
+
+func (e *HostNameError) Error() string {
+	return e.Problem + "; name the host (hostnamectl set-hostname NAME) or set node.name in the configuration"
+}
+
 // NodeName returns the Node's name: the configured one, else the kernel's host
 // name, trimmed and lower-cased. It must be a DNS subdomain (RFC 1123) of at
-// most 63 characters, for it becomes the value of a label as well.
+// most 63 characters, for it becomes the value of a label as well. A host name that cannot
+// name a Node, since it is invalid, or shared by all hosts without a name, is a
+// *HostNameError.
 func NodeName(configured, hostName string) (string, error) {
-	name, hint := configured, "choose lower-case letters, digits, '-' and '.'"
-	fault := func(format string, args ...any) error { return field.Errorf("node.name", format, args...) }
-	if configured == "" {
-		name = strings.ToLower(strings.TrimSpace(hostName))
-		hint = "rename the host (hostnamectl set-hostname NAME) or set node.name in the configuration"
-		fault = func(format string, args ...any) error { return fmt.Errorf("host name: "+format, args...) }
-		if name == "" || name == "(none)" {
-			return "", fmt.Errorf("the kernel has no host name to name the Node by; %s", hint)
+	if configured != "" {
+		if problem := nameProblem(configured); problem != "" {
+			return "", field.Errorf("node.name", "%s; choose lower-case letters, digits, '-' and '.'", problem)
 		}
+		return configured, nil
 	}
-	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return "", fault("%q cannot name a Node: %s; %s", name, problems[0], hint)
+	name := strings.ToLower(strings.TrimSpace(hostName))
+	switch {
+	case name == "":
+		return "", &HostNameError{Problem: "the host has no name of its own"}
+	case isLocalhost(name):
+		return "", &HostNameError{Problem: fmt.Sprintf("the host name is %q, as on every host without a name", name)}
 	}
-	if problems := validation.IsValidLabelValue(name); len(problems) > 0 {
-		return "", fault("%q cannot be the value of label %s: %s; %s", name, corev1.LabelHostname, problems[0], hint)
+	if problem := nameProblem(name); problem != "" {
+		return "", &HostNameError{Problem: "host name: " + problem}
 	}
 	return name, nil
+}
+
+// isLocalhost reports whether a name means the host itself on every host. It agrees with
+// is_localhost in systemd's hostname-util.c.
+func isLocalhost(name string) bool {
+	name = strings.TrimSuffix(strings.TrimSuffix(name, "."), ".localdomain")
+	return name == "localhost" || strings.HasSuffix(name, ".localhost")
+}
+
+// nameProblem is why a name cannot name a Node; empty if it can.
+func nameProblem(name string) string {
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return fmt.Sprintf("%q cannot name a Node: %s", name, problems[0])
+	}
+	if problems := validation.IsValidLabelValue(name); len(problems) > 0 {
+		return fmt.Sprintf("%q cannot be the value of label %s: %s", name, corev1.LabelHostname, problems[0])
+	}
+	return ""
 }

@@ -43,6 +43,8 @@ type Status struct {
 	// Reboots is when this boot began and how it came about, and how many boots
 	// before ended as nobody wanted.
 	Reboots reboots.Status `json:"reboots"`
+	// NodeName is doctor's check of the Node's name; absent where that is as it should be.
+	NodeName *doctor.Check `json:"nodeName,omitempty"`
 	// Configuration says whether the agent runs what its files say.
 	Configuration doctor.Configuration `json:"configuration"`
 	// NextSteps are the one thing for a person to do about each condition that is not as it

@@ -42,6 +42,7 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 		Last:          guard.Last,
 		State:         doctor.LookAtState(cfg.State.Directory),
 		Configuration: h.Settings.Compare(),
+		Name:          h.Name(),
 		Network:       d.network(),
 	}
 	custom := h.customConditions()

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/controlplane"
@@ -37,6 +38,7 @@ type Host struct {
 	Guard       *shutdown.Guard
 	Facts       *gather.Facts
 	Checks      *conditions.Runner
+	Name        func() *doctor.Name // of host and Node
 	Loops       loop.Set
 	RebootsSeen *reboots.Ledger
 	Uptime      func() time.Duration // how long the kernel has run
@@ -78,6 +80,10 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 		Configuration:    h.Settings.Compare(),
 		CustomConditions: h.customConditions(),
 		Network:          h.network(),
+	}
+	if c := doctor.NodeName(doctor.Facts{Name: h.Name()}); c.Status != "" && c.Status != doctor.OK {
+		c.Name = doctor.NodeNameCheck
+		s.NodeName = &c
 	}
 	h.Registers.status(&s, node, connected, written)
 	s.Addresses = h.choices(node, facts)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hostler.io/hostler/agent"
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 )
@@ -35,8 +36,9 @@ type Process struct {
 const (
 	exitDone        = 0
 	exitFailed      = 1
-	exitUsage       = 2 // wrong use of the command line
-	exitUnreachable = 3 // the agent cannot be reached
+	exitUsage       = 2  // wrong use of the command line
+	exitUnreachable = 3  // the agent cannot be reached
+	exitAgain       = 75 // the agent is to be started again, as hostler.service says (EX_TEMPFAIL of sysexits.h)
 )
 
 // Run runs the command and returns its exit code.
@@ -66,6 +68,8 @@ func Run(p Process) int {
 		return exitUnreachable
 	case errors.As(err, new(usageError)):
 		return exitUsage
+	case errors.Is(err, agent.ErrNamed):
+		return exitAgain
 	}
 	return exitFailed
 }

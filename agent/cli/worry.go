@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/reboots"
 )
@@ -207,6 +208,13 @@ func oddities(out *output, s api.Status) []worry {
 	}
 	if s.Shortage != "" {
 		list = append(list, worry{what: "reserved", text: s.Shortage, harm: failing})
+	}
+	if c := s.NodeName; c != nil {
+		harm := odd
+		if c.Status == doctor.Fail {
+			harm = unheard
+		}
+		list = append(list, worry{what: "node name", text: c.Message, next: c.Hint, harm: harm})
 	}
 	if text := s.Configuration.Trouble(); text != "" {
 		list = append(list, worry{what: "configuration", text: text, next: s.Configuration.Mend(), harm: odd})

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +22,11 @@ import (
 // NodeOptions is what status makes a Node by, on a host of that name, in that
 // version of hostler.
 func (c Config) NodeOptions(hostName, version string) (status.Options, error) {
+	unnamed := ""
 	name, err := status.NodeName(c.Node.Name, hostName)
+	if nameless, ok := errors.AsType[*status.HostNameError](err); ok { // all else can be done without one
+		name, unnamed, err = status.Nameless, nameless.Problem, nil
+	}
 	if err != nil {
 		return status.Options{}, err
 	}
@@ -32,6 +37,7 @@ func (c Config) NodeOptions(hostName, version string) (status.Options, error) {
 	pids := c.Node.Reserved.PID.Value()
 	o := status.Options{
 		Name:          name,
+		Unnamed:       unnamed,
 		Version:       version,
 		MaxPods:       c.Node.MaxPods,
 		MaxImages:     c.Status.MaxImages,

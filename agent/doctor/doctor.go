@@ -97,6 +97,9 @@ func (r Report) Count(s Status) int {
 
 func rank(s Status) int { return slices.Index([]Status{Fail, Warn, Unknown, OK}, s) }
 
+// NodeNameCheck is the name of a check that the status shows, too.
+const NodeNameCheck = "node-name"
+
 // checks lists all of them, in the order in which a person would look. Each name
 // is one that docs/doctor.md explains.
 func checks() []struct {
@@ -111,6 +114,7 @@ func checks() []struct {
 		{"agent", agent},
 		{versionCheck, func(Facts) Check { return Check{} }}, // SeenBy judges it
 		{"configuration", configuration},
+		{NodeNameCheck, NodeName},
 		{"phases", phases},
 		{"dbus", dbus},
 		{"logind", logind},

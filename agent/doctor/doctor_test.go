@@ -30,6 +30,7 @@ func healthy() doctor.Facts {
 	ours := logindconf.Setting{Max: 36 * time.Second, Source: systemd.DropInPath}
 	return doctor.Facts{
 		Agent:      doctor.Agent{Answers: true, PID: 812, Version: "1.2.3"},
+		Name:       &doctor.Name{Node: "web", HostName: "web"},
 		Protection: doctor.Protection{Protected: true, Reason: status.ReasonArmed, Message: "a shutdown waits for the pods to stop"},
 		Phases:     plan.Defaults(),
 		Guard:      &shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
@@ -246,6 +247,22 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"two locks", func(f *doctor.Facts) { f.Logind.Own = append(f.Logind.Own, f.Logind.Own[0]) }, []string{"warn lock|2 locks"}},
 		{"disarmed for a reason of its own", func(f *doctor.Facts) { disarm(f, status.ReasonNoLock, "access denied") }, []string{
 			"fail protection|access denied", "fail lock|not armed: access denied",
+		}},
+		{"a Node by node.name", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "db", Configured: true, HostName: "web"} }, nil},
+		{"a host that gets its name late", func(f *doctor.Facts) {
+			f.Name = &doctor.Name{Node: "localhost", HostName: "localhost", Unnamed: "the host name is localhost", Shared: true, Waits: true}
+		}, []string{"warn node-name|the Node and its Lease wait for one|hostnamectl set-hostname NAME|set node.name"}},
+		{"one that has none in a fleet", func(f *doctor.Facts) {
+			f.Name = &doctor.Name{Node: "localhost", HostName: "localhost", Unnamed: "the host name is localhost", Shared: true}
+		}, []string{"fail node-name|there is no Node and no Lease without one|hostnamectl set-hostname NAME"}},
+		{"one that has none on its own", func(f *doctor.Facts) {
+			f.Name = &doctor.Name{Node: "localhost", HostName: "Rack_7", Unnamed: "host name: bad"}
+		}, []string{"warn node-name|host name: bad; its Node is called localhost, on this host alone|hostnamectl set-hostname NAME"}},
+		{"a host that was renamed", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "web", HostName: "Web-2", Shared: true} }, []string{
+			"warn node-name|called web-2 now, and its Node is still web|hostler leave && systemctl restart hostler, which registers the Node as web-2|node.name: web,",
+		}},
+		{"a host that lost its name", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "web", HostName: "localhost", Shared: true} }, []string{
+			"warn node-name|was called web when the agent started, and has no name|set node.name: web, and systemctl restart hostler",
 		}},
 		{"switched off", func(f *doctor.Facts) {
 			disarm(f, status.ReasonSwitchedOff, "off")

@@ -19,6 +19,7 @@ const Service = "hostler.service"
 type Facts struct {
 	Agent         Agent
 	Configuration Configuration
+	Name          *Name // nil where the Node is switched off
 	Protection    Protection
 	Phases        []plan.PhaseSpec // none where shutdown protection is switched off
 	StopFirst     []string         // services that are stopped before any pod

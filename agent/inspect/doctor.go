@@ -12,6 +12,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/controlplane/embedded"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/status"
@@ -58,11 +59,15 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
 	evidence, _ := owner.FindKubelet("/proc")
 	ours := evidence == ""
+	f.Name = nameAlone(cfg)
 	var looking errgroup.Group
 	looking.Go(func() (err error) {
 		f.Runtimes, err = lookOnce(ctx, cfg, log)
 		return err
 	})
+	if f.Name != nil && f.Name.Unnamed != "" {
+		cfg.ControlPlane.Type = "" // nobody there knows a Node without a name
+	}
 	looking.Go(func() (err error) {
 		f.Cluster, err = clusterAlone(ctx, cfg, ours, log)
 		return err
@@ -115,4 +120,21 @@ func Runtimes(states []runtime.Health, asked bool, r *discovery.Runtimes) doctor
 		facts.List = append(facts.List, doctor.Runtime{Name: s.Name, Version: s.Version, Endpoint: s.Endpoint, Ready: s.Ready, Message: s.Message})
 	}
 	return facts
+}
+
+// nameAlone compares the names of host and Node where no agent has given it one.
+func nameAlone(cfg config.Config) *doctor.Name {
+	if cfg.Node.Enabled == config.Off {
+		return nil
+	}
+	n := &doctor.Name{Configured: cfg.Node.Name != "", Shared: cfg.ControlPlane.Type != embedded.Type}
+	var err error
+	if n.Node, err = open.NodeName(cfg); err != nil {
+		n.Node, n.Unnamed = status.Nameless, err.Error()
+		if nameless, ok := errors.AsType[*status.HostNameError](err); ok {
+			n.Unnamed = nameless.Problem
+		}
+	}
+	n.HostName = n.Node
+	return n
 }

@@ -41,5 +41,8 @@ func Fits(ctx context.Context, cfg config.Config) (lacks, err error) {
 	if n != nil && n.Err != nil && !errors.Is(n.Err, fs.ErrPermission) { // which tells nothing of root, who reads them
 		lacks = fmt.Errorf("%w: an agent that starts now serves nothing over the network", n.Err)
 	}
+	if p.Node.Unnamed != "" {
+		lacks = errors.Join(lacks, fmt.Errorf("%w: an agent that starts now waits for a name for its Node", &status.HostNameError{Problem: p.Node.Unnamed}))
+	}
 	return lacks, err
 }

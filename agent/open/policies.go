@@ -32,13 +32,12 @@ func NewPolicies(cfg config.Config, hostName, version string) (p Policies, err e
 	return p, err
 }
 
-// NodeName is the name that this host's Node is to have.
+// NodeName is the name that this host's Node is to have. The error is a
+// *status.HostNameError if the host's name is none for a Node.
 func NodeName(cfg config.Config) (string, error) {
 	reader, err := probe.New("/")
 	if err != nil {
 		return "", err
 	}
-	machine, _ := reader.Machine() // only its name is used here
-	policies, err := NewPolicies(cfg, machine.HostName, "")
-	return policies.Node.Name, err
+	return status.NodeName(cfg.Node.Name, reader.HostName())
 }

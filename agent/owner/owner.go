@@ -142,6 +142,8 @@ func decide(switches map[Job]Switch, seen map[Job]Owner) map[Job]Owner {
 			if found {
 				result[j] = other
 			}
+		case found && other.Name == None: // which no switch changes
+			result[j] = other
 		case switches[j] == On && found:
 			result[j] = Owner{Name: Hostler, Evidence: "switched on in the configuration, although there is a " + other.Name + ": " + other.Evidence}
 		case switches[j] == On:

@@ -27,3 +27,17 @@ func (s Search) Others(ctx context.Context, known map[Job]Owner) map[Job]Owner {
 	}
 	return seen
 }
+
+// Withhold keeps Node and Lease from hostler for a reason, unless they are another's anyway;
+// why returns none, once hostler may have them.
+func Withhold(why func() string, look Look) Look {
+	return func(ctx context.Context, known map[Job]Owner) map[Job]Owner {
+		seen, reason := look(ctx, known), why()
+		for _, job := range []Job{Node, Lease} {
+			if _, found := seen[job]; reason != "" && !found {
+				seen[job] = Owner{Name: None, Evidence: reason}
+			}
+		}
+		return seen
+	}
+}

@@ -38,3 +38,37 @@ func TestTheShutdownIsAKubeletsOnlyByItsLock(t *testing.T) {
 		}
 	}
 }
+
+func TestAHostWithoutANameHasNoNode(t *testing.T) {
+	kubelet := Owner{Name: Kubelet, Evidence: "process kubelet, pid 7"}
+	for name, c := range map[string]struct {
+		set   Switch
+		there bool
+		why   string
+		want  Owner
+	}{
+		"by default":            {Auto, false, "no name", Owner{Name: None, Evidence: "no name"}},
+		"switched on":           {On, false, "no name", Owner{Name: None, Evidence: "no name"}},
+		"switched off":          {Off, false, "no name", Owner{Name: None, Evidence: "no name"}},
+		"beside a kubelet":      {Auto, true, "no name", kubelet},
+		"once it may have one":  {Auto, false, "", Owner{Name: Hostler, Evidence: "no other owner found"}},
+		"once it may, switched": {On, false, "", Owner{Name: Hostler, Evidence: "switched on in the configuration"}},
+	} {
+		look := func(context.Context, map[Job]Owner) map[Job]Owner {
+			if c.there {
+				return map[Job]Owner{Node: kubelet, Lease: kubelet}
+			}
+			return map[Job]Owner{}
+		}
+		o := New(map[Job]Switch{Node: c.set, Lease: c.set}, Withhold(func() string { return c.why }, look), silent())
+		o.Refresh(t.Context())
+		for _, job := range []Job{Node, Lease} {
+			if _, got, _ := o.Mine(job); got != c.want {
+				t.Errorf("%s: %s is %+v's, want %+v", name, job, got, c.want)
+			}
+		}
+		if mine, _, _ := o.Mine(ImageGC); !mine {
+			t.Errorf("%s: the images are not hostler's", name)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	goruntime "runtime"
@@ -10,7 +11,7 @@ import (
 // Machine is what does not change while a host runs, hot-plugging apart. What a
 // host does not have is zero or empty.
 type Machine struct {
-	HostName      string // as the kernel has it, neither trimmed nor lower-cased
+	HostName      string // see Reader.HostName
 	MachineID     string // machine-id(5)
 	SystemUUID    string // DMI product UUID, or what a POWER device tree has instead
 	BootID        string // random(4), new with every boot, kept by a soft-reboot
@@ -49,7 +50,7 @@ type NUMANode struct {
 // read or parsed; the Machine beside it holds everything else.
 func (r *Reader) Machine() (Machine, error) {
 	m := Machine{
-		HostName:      r.text("/proc/sys/kernel/hostname"),
+		HostName:      r.HostName(),
 		MachineID:     machineID(r.text("/etc/machine-id", "/var/lib/dbus/machine-id")),
 		SystemUUID:    r.text("/sys/class/dmi/id/product_uuid", "/proc/device-tree/system-id", "/proc/device-tree/vm,uuid"),
 		BootID:        r.text("/proc/sys/kernel/random/boot_id"),
@@ -72,6 +73,18 @@ func (r *Reader) Machine() (Machine, error) {
 	return m, errors.Join(errs...)
 }
 
+// HostName is the host's name as the kernel has it now. It is empty if that is what the
+// kernel, or the operating system (DEFAULT_HOSTNAME of os-release(5)), calls a host that
+// nobody has named.
+func (r *Reader) HostName() string {
+	name := r.text("/proc/sys/kernel/hostname")
+	fallback := osRelease(r.text("/etc/os-release", "/usr/lib/os-release"))["DEFAULT_HOSTNAME"]
+	if name == "(none)" || name == fallback && r.text("/etc/hostname") != name {
+		return ""
+	}
+	return name
+}
+
 // machineID drops what systemd writes into an image before its first boot; see
 // machine-id(5), "First Boot Semantics".
 func machineID(text string) string {
@@ -84,17 +97,20 @@ func machineID(text string) string {
 // prettyName returns PRETTY_NAME from a file in os-release(5) format, else NAME,
 // else "Linux", which is what that page says to assume.
 func prettyName(file string) string {
-	fields := map[string]string{"NAME": "Linux"}
+	fields := osRelease(file)
+	return cmp.Or(fields["PRETTY_NAME"], fields["NAME"], "Linux")
+}
+
+// osRelease are the fields of a file in os-release(5) format.
+func osRelease(file string) map[string]string {
+	fields := map[string]string{}
 	for line := range strings.Lines(file) {
 		key, val, ok := strings.Cut(strings.TrimSpace(line), "=")
 		if ok {
 			fields[key] = unquote(val)
 		}
 	}
-	if name := fields["PRETTY_NAME"]; name != "" {
-		return name
-	}
-	return fields["NAME"]
+	return fields
 }
 
 // unquote takes the shell quoting off a value as os-release(5) allows it:

@@ -225,3 +225,19 @@ func FuzzParseCPUList(f *testing.F) {
 		}
 	})
 }
+
+func TestAHostNameThatNobodyGave(t *testing.T) {
+	for _, c := range []struct{ name, kernel, file, release, want string }{
+		{"a name", "web-1\n", "web-1\n", "", "web-1"},
+		{"a transient one", "web-1", "", "DEFAULT_HOSTNAME=fedora\n", "web-1"},
+		{"the kernel's", "(none)\n", "", "", ""},
+		{"the operating system's", "fedora", "", "NAME=Fedora\nDEFAULT_HOSTNAME=\"fedora\"\n", ""},
+		{"that as a person's choice", "fedora", "fedora\n", "DEFAULT_HOSTNAME=fedora\n", "fedora"},
+		{"none without a fallback", "", "", "", ""},
+	} {
+		root := tree(t, map[string]string{"proc/stat": "", "proc/sys/kernel/hostname": c.kernel, "etc/hostname": c.file, "etc/os-release": c.release})
+		if got := reader(t, root).HostName(); got != c.want {
+			t.Errorf("%s: HostName() = %q, want %q", c.name, got, c.want)
+		}
+	}
+}

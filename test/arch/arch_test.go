@@ -78,7 +78,7 @@ var ours = map[string][]string{
 	"status/report":                 {"controlplane", "internal/bounded", "internal/loop", "shutdown", "shutdown/journal", "status", "status/probe", "status/reboots"},
 	"agent/metrics":                 {"internal/loop", "status/reboots", "gc/runs", "shutdown", "status"},
 	"internal/statefile":            {"internal/atomicfile"},
-	"agent/config":                  {"status/conditions", "controlplane/etcd/endpoint", "gc", "internal/field", "runtime/runc/root", "shutdown/plan", "status"},
+	"agent/config":                  {"controlplane/etcd/endpoint", "gc", "internal/field", "runtime/runc/root", "shutdown/plan", "status", "status/conditions"},
 	"controlplane":                  {"internal/bounded"},
 	"controlplane/census":           {"controlplane", "internal/bounded"},
 	"controlplane/dial":             {"controlplane"},
@@ -116,7 +116,7 @@ var ours = map[string][]string{
 
 	"agent/api":     {"agent/doctor", "agent/fleet", "agent/maintenance", "agent/owner", "gc", "gc/history", "gc/runs", "internal/caller", "internal/hint", "internal/listen", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/reboots"},
 	"agent/cli":     {"agent", "agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/open", "agent/owner", "controlplane/conformance", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/timeline", "status", "status/reboots"},
-	"agent":         {"agent/api", "agent/backend", "agent/config", "agent/fleet", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/census", "controlplane/kubernetes", "gc", "gc/collect", "gc/fruitless", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "runtime/local", "runtime/orphans", "shutdown", "shutdown/journal", "shutdown/restart", "status", "status/conditions", "status/gather", "status/probe", "status/reboots", "status/report", "systemd", "systemd/notify"},
+	"agent":         {"agent/api", "agent/backend", "agent/config", "agent/doctor", "agent/fleet", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/census", "controlplane/embedded", "controlplane/kubernetes", "gc", "gc/collect", "gc/fruitless", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "runtime/local", "runtime/orphans", "shutdown", "shutdown/journal", "shutdown/restart", "status", "status/conditions", "status/gather", "status/probe", "status/reboots", "status/report", "systemd", "systemd/notify"},
 	"agent/backend": {"agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/etcd", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "gc", "gc/collect", "gc/history", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/gather", "status/reboots", "status/report", "systemd"},
 	"gc/fruitless":  {"gc"},
 }

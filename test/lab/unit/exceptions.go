@@ -44,11 +44,13 @@ func Exceptions() map[string]Exception {
 		"WatchdogSec":            {Reason: told, Instead: "0"},
 		"FileDescriptorStoreMax": {Reason: told},
 
-		"Restart":        {Reason: ends},
-		"RestartSec":     {Reason: ends},
-		"TimeoutStopSec": {Reason: ends},
-		"KillMode":       {Reason: "what the agent has left behind is not to be ended before a test has seen it", Instead: "process"},
-		"OOMPolicy":      {Reason: "no test takes all memory"},
+		"Restart":                {Reason: ends},
+		"RestartSec":             {Reason: ends},
+		"RestartForceExitStatus": {Reason: ends},
+		"SuccessExitStatus":      {Reason: ends},
+		"TimeoutStopSec":         {Reason: ends},
+		"KillMode":               {Reason: "what the agent has left behind is not to be ended before a test has seen it", Instead: "process"},
+		"OOMPolicy":              {Reason: "no test takes all memory"},
 
 		"RuntimeDirectory": {Reason: "a user's manager makes it below a folder of its own; in /run the agent makes what is missing"},
 	}

@@ -1,0 +1,56 @@
+package doctor
+
+import (
+	"fmt"
+
+	"hostler.io/hostler/status"
+)
+
+// Name is how the names of host and Node go together.
+type Name struct {
+	Node       string // what the Node is called
+	Configured bool   // by node.name
+	HostName   string // what the host is called now
+	Unnamed    string // why the host's name did not name the Node, when the agent started; empty if it did
+	Shared     bool   // the Node is on a control plane with those of other hosts
+	Waits      bool   // the agent started a moment ago: the host may get its name yet
+}
+
+// Withheld says why there is neither Node nor Lease; empty if the name is not the reason.
+func (n Name) Withheld() string {
+	switch {
+	case n.Unnamed == "" || !n.Shared && !n.Waits:
+		return ""
+	case n.Waits:
+		return n.Unnamed + "; the Node and its Lease wait for one"
+	}
+	return n.Unnamed + "; there is no Node and no Lease without one"
+}
+
+// NodeName compares the names of host and Node.
+func NodeName(f Facts) Check {
+	n := f.Name
+	if n == nil {
+		return Check{}
+	}
+	give := "hostnamectl set-hostname NAME, which hostler follows; or set node.name, and " + f.mends().restartAgent()
+	now, err := status.NodeName("", n.HostName)
+	switch {
+	case n.Configured:
+		return ok("the Node is called %s by node.name", n.Node)
+	case n.Unnamed != "" && n.Waits:
+		return warn(give, "%s", n.Withheld())
+	case n.Unnamed != "" && n.Shared:
+		return fail(give, "%s", n.Withheld())
+	case n.Unnamed != "":
+		return warn(give, "%s; its Node is called %s, on this host alone", n.Unnamed, n.Node)
+	case now == n.Node:
+		return ok("the Node is called %s, as the host", n.Node)
+	}
+	keep := fmt.Sprintf("to keep the Node: set node.name: %s, and %s", n.Node, f.mends().restartAgent())
+	if err != nil {
+		return warn(keep, "the host was called %s when the agent started, and has no name for a Node now: the next start would find none", n.Node)
+	}
+	follow := fmt.Sprintf("to follow: hostler leave && %s, which registers the Node as %s", f.mends().restart, now)
+	return warn(follow+"; "+keep, "the host is called %s now, and its Node is still %s, as the host was called when the agent started", now, n.Node)
+}
