@@ -12,15 +12,18 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// Capacity returns all that the host has: cpu, memory, pods, ephemeral-storage
-// (the size of the node filesystem) and hugepages-<size>. What was not measured
-// is left out.
+// Capacity returns all that the host has, or is granted of it by its root cgroup: cpu, memory,
+// pods, ephemeral-storage (the size of the node filesystem) and hugepages-<size>. What was not
+// measured is left out.
 func Capacity(facts Facts, maxPods int) corev1.ResourceList {
 	capacity := corev1.ResourceList{
 		corev1.ResourcePods: *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
 	}
-	if facts.Machine.CPUs > 0 {
-		capacity[corev1.ResourceCPU] = *resource.NewQuantity(int64(facts.Machine.CPUs), resource.DecimalSI)
+	if millis := uint64(facts.Machine.CPUs) * 1000; millis > 0 {
+		if granted := facts.CPUs.Millis; granted > 0 {
+			millis = min(millis, granted)
+		}
+		capacity[corev1.ResourceCPU] = *resource.NewMilliQuantity(int64(millis), resource.DecimalSI)
 	}
 	if total := memoryTotal(facts); total > 0 {
 		capacity[corev1.ResourceMemory] = bytes(total)

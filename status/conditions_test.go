@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/runtime"
@@ -57,6 +58,33 @@ func condition(t *testing.T, conditions []corev1.NodeCondition, kind corev1.Node
 		t.Fatalf("conditions %v have no %s", conditions, kind)
 	}
 	return conditions[i]
+}
+
+func TestAHostThatIsItselfLimitedIsASmallOne(t *testing.T) {
+	facts, o := healthy(), policyOptions()
+	facts.Machine.CPUs = 8
+	facts.CPUs = probe.CPUs{Millis: 500, Source: "cpu.max of the root cgroup"}
+	facts.Memory = probe.Memory{TotalBytes: 512 << 20, AvailableBytes: 60 << 20, Source: "memory.max of the root cgroup"}
+	o.Reserved.CPU = resource.MustParse("100m")
+	node, _ := status.Node(facts, o, status.Memory{}, noon)
+	for name, want := range map[corev1.ResourceName][2]string{"cpu": {"500m", "400m"}, "memory": {"512Mi", "412Mi"}} {
+		capacity, allocatable := node.Status.Capacity[name], node.Status.Allocatable[name]
+		if capacity.String() != want[0] || allocatable.String() != want[1] {
+			t.Errorf("%s: capacity %s, allocatable %s, want %v", name, capacity.String(), allocatable.String(), want)
+		}
+	}
+	c := condition(t, node.Status.Conditions, corev1.NodeMemoryPressure)
+	if want := "60Mi of 512Mi memory available (memory.max of the root cgroup), threshold 100Mi"; c.Status != corev1.ConditionTrue || c.Message != want {
+		t.Errorf("MemoryPressure = %s, %q, want it True: %q", c.Status, c.Message, want)
+	}
+	o.Reserved.CPU = resource.MustParse("1")
+	if err := status.CheckReserved(facts, o.Reserved, o.Pressure); err == nil {
+		t.Error("CheckReserved() = nil, want a whole CPU refused of half a one")
+	}
+	facts.CPUs.Millis = 16000
+	if got := status.Capacity(facts, 1)[corev1.ResourceCPU]; got.String() != "8" {
+		t.Errorf("capacity is %s CPUs with a limit above what there is, want 8", got.String())
+	}
 }
 
 func TestConditions(t *testing.T) {

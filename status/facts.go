@@ -12,6 +12,7 @@ import (
 type Facts struct {
 	Machine     probe.Machine
 	Memory      probe.Memory
+	CPUs        probe.CPUs // what is granted of Machine.CPUs
 	PIDs        probe.PIDs
 	Filesystems []Filesystem
 	Network     probe.Network

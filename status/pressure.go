@@ -92,6 +92,9 @@ func memoryGauges(facts Facts, options Options) []gauge {
 		threshold: options.Pressure.MemoryAvailable, reason: ReasonInsufficientMemory,
 		problem: m.Problem,
 	}
+	if m.Source != "" {
+		g.note = " (" + m.Source + ")"
+	}
 	if g.problem == "" && m.TotalBytes == 0 {
 		g.problem = "memory has not been measured yet"
 	}

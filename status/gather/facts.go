@@ -124,7 +124,7 @@ func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesyst
 	}
 	usage := f.options.Reader.Usage(ctx, folders...)
 	f.follow(usage.Layout)
-	result := status.Facts{Machine: f.Machine(), Memory: usage.Memory, PIDs: usage.PIDs}
+	result := status.Facts{Machine: f.Machine(), Memory: usage.Memory, CPUs: usage.CPUs, PIDs: usage.PIDs}
 	if f.options.Stalls != nil {
 		result.Stalls = f.options.Reader.Stalls(f.options.Stalls())
 	}

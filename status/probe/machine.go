@@ -65,11 +65,12 @@ func (r *Reader) Machine() (Machine, error) {
 		errs = append(errs, fmt.Errorf("read memory size: %w", err))
 	} else {
 		m.MemoryBytes = value(info.MemTotalBytes)
-		m.SwapBytes = value(info.SwapTotalBytes)
+		m.SwapBytes = r.limitSwap(value(info.SwapTotalBytes))
 	}
 	if err := r.topology(&m); err != nil {
 		errs = append(errs, err)
 	}
+	r.limitHugePages(m.HugePages)
 	return m, errors.Join(errs...)
 }
 

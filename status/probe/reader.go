@@ -46,6 +46,9 @@ func (r *Reader) path(host string) string { return filepath.Join(r.root, host) }
 // if there is none.
 func (r *Reader) text(hostPaths ...string) string {
 	for _, p := range hostPaths {
+		if p == "" {
+			continue
+		}
 		data, err := os.ReadFile(r.path(p))
 		if err == nil {
 			return strings.TrimSpace(strings.TrimRight(string(data), "\x00"))
@@ -57,6 +60,9 @@ func (r *Reader) text(hostPaths ...string) string {
 // number returns the unsigned number in one of the host's files. Found is false
 // where there is no such file, or where it says "max": no limit.
 func (r *Reader) number(hostPath string) (value uint64, found bool, err error) {
+	if hostPath == "" {
+		return 0, false, nil
+	}
 	data, err := os.ReadFile(r.path(hostPath))
 	if os.IsNotExist(err) {
 		return 0, false, nil

@@ -12,6 +12,7 @@ import (
 type Usage struct {
 	Layout      Layout
 	Memory      Memory
+	CPUs        CPUs
 	PIDs        PIDs
 	Filesystems []Filesystem // one for each folder asked for, in that order
 }
@@ -24,13 +25,15 @@ type Layout struct {
 	memory, hugePages, swap uint64 // bytes
 }
 
-// Memory is the host's memory as the kernel counts it.
+// Memory is the host's memory as the kernel counts it, or what its root cgroup grants of it.
 type Memory struct {
 	TotalBytes uint64
 	// AvailableBytes is MemAvailable of proc_meminfo(5): what programs can get
-	// without swapping, page cache that can be dropped included.
+	// without swapping, page cache that can be dropped included. ZFS's cache, which the
+	// kernel does not count there, is added.
 	AvailableBytes uint64
 	SwapTotalBytes uint64
+	Source         string // the limit that TotalBytes is; empty if that is the machine's memory
 	Problem        string // why it was not measured; empty if it was
 }
 
@@ -59,6 +62,7 @@ func (r *Reader) Usage(ctx context.Context, folders ...string) Usage {
 	return Usage{
 		Layout:      layout,
 		Memory:      memory,
+		CPUs:        r.cpuLimit(layout.cpus),
 		PIDs:        r.pids(),
 		Filesystems: r.filesystems(ctx, folders),
 	}
@@ -81,7 +85,33 @@ func (r *Reader) memory() (Memory, Layout) {
 	if info.HugetlbBytes == nil { // before Linux 4.16, which counts those of the default size alone
 		pages = value(info.HugePagesTotal) * value(info.HugepagesizeBytes)
 	}
-	return m, Layout{cpus: r.text(onlineCPUs), memory: m.TotalBytes, hugePages: pages, swap: m.SwapTotalBytes}
+	layout := Layout{cpus: r.text(onlineCPUs), memory: m.TotalBytes, hugePages: pages, swap: m.SwapTotalBytes}
+	m.AvailableBytes = min(m.AvailableBytes+r.arcSurplus(), m.TotalBytes)
+	if err := r.limitMemory(&m); err != nil {
+		return Memory{Problem: err.Error()}, layout
+	}
+	return m, layout
+}
+
+// arcSurplus is how many bytes ZFS's cache gives back when others need memory: what it holds
+// beyond its least size. See arc_summary(1).
+func (r *Reader) arcSurplus() uint64 {
+	var size, least uint64
+	for line := range strings.Lines(r.text("/proc/spl/kstat/zfs/arcstats")) {
+		fields := strings.Fields(line) // name, type, data
+		if len(fields) != 3 {
+			continue
+		}
+		n, err := strconv.ParseUint(fields[2], 10, 64)
+		switch {
+		case err != nil:
+		case fields[0] == "size":
+			size = n
+		case fields[0] == "c_min":
+			least = n
+		}
+	}
+	return size - min(size, least)
 }
 
 // pids compares the kernel's two limits and that of the root cgroup, which only
@@ -91,14 +121,11 @@ func (r *Reader) pids() PIDs {
 	if err != nil {
 		return PIDs{Problem: fmt.Sprintf("read /proc/loadavg: %v", err)}
 	}
-	cgroup := "/sys/fs/cgroup"
-	if r.cgroupVersion() != 2 { // on which a folder of that name would be some group's
-		cgroup += "/pids"
-	}
+	pidsMax := r.cgroupFile("pids", "pids.max", "pids.max")
 	limits := []struct{ source, limit, used string }{
 		{source: "kernel.pid_max", limit: "/proc/sys/kernel/pid_max"},
 		{source: "kernel.threads-max", limit: "/proc/sys/kernel/threads-max"},
-		{source: "pids.max of the root cgroup", limit: cgroup + "/pids.max", used: cgroup + "/pids.current"},
+		{source: rootCgroup(pidsMax), limit: pidsMax, used: r.cgroupFile("pids", "pids.current", "pids.current")},
 	}
 	var tightest PIDs
 	for _, l := range limits {
