@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -114,4 +115,33 @@ func TestEventsOfCollectionsNameTheFilesystem(t *testing.T) {
 	}
 	cancel()
 	<-ended
+}
+
+// What fails in a person's run the command reports; the loop does its own runs as before.
+func TestARunOfAPersonsThatFailsIsNoFailureOfTheLoop(t *testing.T) {
+	a := newRig(t).build(t)
+	ended := func(trigger string, err error) bool {
+		r := runs.NewReport(trigger)
+		if err != nil {
+			r.Fail(runs.KindImage, err)
+		}
+		a.collected(a.gc.imageLoop, "images", *r)
+		return a.gc.imageLoop.Health(time.Now()).Healthy
+	}
+	failed := errors.New("remove image web: in use")
+	for _, step := range []struct {
+		trigger string
+		err     error
+		want    bool
+	}{
+		{"interval", nil, true},
+		{runs.TriggerRequest, failed, true},
+		{"interval", failed, false},
+		{runs.TriggerRequest, failed, false},
+		{runs.TriggerRequest, nil, true},
+	} {
+		if got := ended(step.trigger, step.err); got != step.want {
+			t.Errorf("after a run by %s that ended with %v: healthy = %t, want %t", step.trigger, step.err, got, step.want)
+		}
+	}
 }

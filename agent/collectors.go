@@ -102,7 +102,9 @@ func members[R any](set *runtime.Set, as func(runtime.Runtime) R) []R {
 func (a *Agent) collected(l *loop.Loop, kind string, r runs.Report) {
 	a.metrics.Collection(l.Name(), r)
 	a.gc.history.Add(kind, r)
-	l.Beat(r.Err())
+	if err := r.Err(); err == nil || !r.Asked() { // else it was told to who asked, and the loop is well
+		l.Beat(err)
+	}
 	node := controlplane.NodeReference(a.node())
 	on := ""
 	if len(r.Filesystems) > 0 {
