@@ -16,11 +16,16 @@ import (
 
 // Filesystems resolves the folders that a runtime of that name keeps images in to the
 // mounts that really hold them, or will hold them while they do not exist, each once.
-// procRoot is the proc filesystem whose self/mountinfo names the mounts.
+// procRoot is the proc filesystem whose self/mountinfo names the mounts, and 1/mountinfo, if
+// it can be read, as the host knows them: a unit's own mounts nobody else sees.
 func Filesystems(procRoot, runtimeName string, folders []string) ([]runtime.Filesystem, error) {
 	mounts, err := readMounts(filepath.Join(procRoot, "self", "mountinfo"))
 	if err != nil {
 		return nil, err
+	}
+	host, err := readMounts(filepath.Join(procRoot, "1", "mountinfo"))
+	if err != nil {
+		host = nil // without the right to, their own names have to do
 	}
 	var list []runtime.Filesystem
 	for _, folder := range folders {
@@ -34,6 +39,9 @@ func Filesystems(procRoot, runtimeName string, folders []string) ([]runtime.File
 		mount := mountOf(mounts, path)
 		if mount == nil {
 			return nil, fmt.Errorf("no mount holds %s; is hostler in another mount namespace than the runtime?", path)
+		}
+		if h := mountOf(host, path); h != nil && h.Major == mount.Major && h.Minor == mount.Minor {
+			mount = h
 		}
 		fs := runtime.Filesystem{
 			Runtime: runtimeName, Path: path, Mountpoint: mount.Mountpoint, Device: mount.Source,

@@ -26,10 +26,11 @@ type Filesystem struct {
 	Inodes         uint64 // 0 where the filesystem does not count them, as on btrfs
 	InodesFree     uint64
 
+	Absent  bool   // the folder is not there
 	Problem string // why it was not measured; empty if it was
 }
 
-// mount is what /proc/self/mountinfo says of one mount.
+// mount is one mount, by the names that the host has for it.
 type mount struct {
 	key                      mountKey
 	mountpoint, device, kind string
@@ -131,6 +132,7 @@ func (r *Reader) filesystem(folder string, a answer) Filesystem {
 	fs := Filesystem{Path: folder}
 	if a.err != nil {
 		fs.Problem = fmt.Sprintf("statfs %s: %v", folder, a.err)
+		fs.Absent = errors.Is(a.err, unix.ENOENT)
 		return fs
 	}
 	blockSize := uint64(a.statfs.Frsize)
@@ -168,36 +170,48 @@ func (r *Reader) mountOf(folder string, key mountKey) mount {
 	return m
 }
 
+// lookUpMount finds a folder's mount, by its ID if that is not 0. It is named as people on
+// the host find it: the agent's own mounts, such as that of the unit's StateDirectory=, nobody
+// else sees.
 func (r *Reader) lookUpMount(folder string, id uint64) mount {
-	table, err := os.Open(r.path("/proc/self/mountinfo"))
-	if err != nil {
+	real := folder
+	if p, err := filepath.EvalSymlinks(folder); err == nil {
+		real = p
+	}
+	own := r.findMount("/proc/self/mountinfo", real, id)
+	if own == nil {
 		return mount{}
 	}
-	defer table.Close()
-
-	real := folder
-	if id == 0 {
-		if p, err := filepath.EvalSymlinks(folder); err == nil {
-			real = p
-		}
+	if host := r.findMount("/proc/1/mountinfo", real, 0); host != nil && host.Major == own.Major && host.Minor == own.Minor {
+		own = host
 	}
-	var best mount
+	return mount{mountpoint: own.Mountpoint, device: own.Source, kind: own.FSType}
+}
+
+// findMount finds the mount of that ID, or, if that is 0, the one that holds path, in a table
+// of mounts; nil if there is none.
+func (r *Reader) findMount(file, path string, id uint64) (best *mountinfo.Info) {
+	table, err := os.Open(r.path(file))
+	if err != nil {
+		return nil
+	}
+	defer table.Close()
 	_, err = mountinfo.GetMountsFromReader(table, func(i *mountinfo.Info) (skip, stop bool) {
 		if id != 0 {
 			if uint64(i.ID) == id {
-				best = mount{mountpoint: i.Mountpoint, device: i.Source, kind: i.FSType}
+				best = i
 				return true, true
 			}
 			return true, false
 		}
 		// Of mounts on one folder the last one listed lies on top.
-		if holds(i.Mountpoint, real) && len(i.Mountpoint) >= len(best.mountpoint) {
-			best = mount{mountpoint: i.Mountpoint, device: i.Source, kind: i.FSType}
+		if holds(i.Mountpoint, path) && (best == nil || len(i.Mountpoint) >= len(best.Mountpoint)) {
+			best = i
 		}
 		return true, false
 	})
 	if err != nil {
-		return mount{}
+		return nil
 	}
 	return best
 }

@@ -2,6 +2,7 @@ package probe_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -218,5 +219,30 @@ func BenchmarkUsage(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Usage(b.Context(), "/", "/tmp")
+	}
+}
+
+// A unit's StateDirectory= and ProtectSystem= make mounts that its process alone sees.
+func TestAFilesystemIsNamedAsTheHostMountsIt(t *testing.T) {
+	folder := t.TempDir()
+	var s unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, folder, 0, unix.STATX_MNT_ID, &s); err != nil || s.Mask&unix.STATX_MNT_ID == 0 {
+		t.Fatalf("statx(%s) = %v, want a mount ID", folder, err)
+	}
+	own := fmt.Sprintf("%d 1 8:1 %[2]s %[2]s rw - ext4 /dev/a rw\n", s.Mnt_id, folder)
+	for _, c := range []struct{ name, host, want string }{
+		{"a folder of its root", "1 0 8:1 / / rw - ext4 /dev/a rw\n", "/ /dev/a"},
+		{"a mount of its own on the host, too", "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:1 /x " + folder + " rw - ext4 /dev/a rw\n", folder + " /dev/a"},
+		{"another filesystem there", "1 0 8:7 / / rw - ext4 /dev/other rw\n", folder + " /dev/a"},
+		{"a host that is hidden", "", folder + " /dev/a"},
+	} {
+		files := map[string]string{"proc/self/mountinfo": own}
+		if c.host != "" {
+			files["proc/1/mountinfo"] = c.host
+		}
+		fs := reader(t, tree(t, files)).Usage(t.Context(), folder).Filesystems[0]
+		if got := fs.Mountpoint + " " + fs.Device; got != c.want {
+			t.Errorf("%s: Usage() has %s, want %s", c.name, got, c.want)
+		}
 	}
 }
