@@ -87,6 +87,14 @@ func TestAHostThatIsItselfLimitedIsASmallOne(t *testing.T) {
 	}
 }
 
+// run is what pods' state is on.
+func run(available, inodesFree uint64) status.Filesystem {
+	return status.Filesystem{Role: status.RoleStart, Filesystem: probe.Filesystem{
+		Path: "/run", Mountpoint: "/run", Device: "tmpfs", Type: "tmpfs",
+		CapacityBytes: 4 * gi, AvailableBytes: available, Inodes: 1_000_000, InodesFree: inodesFree,
+	}}
+}
+
 func TestConditions(t *testing.T) {
 	const memory, disk, pid = corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure
 	for _, c := range []struct {
@@ -139,6 +147,54 @@ func TestConditions(t *testing.T) {
 		{
 			"node filesystem out of inodes", func(f *status.Facts, _ *status.Options) { f.Filesystems[0].InodesFree = 49 },
 			disk, "True", "NodeFilesystemInodes", "/var/lib (ext4 on /dev/sda2) has 4% of its inodes free, threshold 5%",
+		},
+		{
+			"full where pods' state is", func(f *status.Facts, _ *status.Options) { f.Filesystems = append(f.Filesystems, run(15<<20, 800_000)) },
+			disk, "True", "StartFilesystemSpace", "/run (tmpfs on tmpfs) has 15Mi of 4Gi free, threshold 16Mi",
+		},
+		{
+			"no inodes there", func(f *status.Facts, _ *status.Options) { f.Filesystems = append(f.Filesystems, run(3*gi, 999)) },
+			disk, "True", "StartFilesystemInodes", "/run (tmpfs on tmpfs) has 999 of its inodes free, threshold 1000",
+		},
+		{
+			"room for some pods there", func(f *status.Facts, _ *status.Options) { f.Filesystems = append(f.Filesystems, run(16<<20, 1000)) },
+			disk, "False", "SufficientDisk", "/var/lib (ext4 on /dev/sda2) has 60% free; /var/lib (ext4 on /dev/sda2) has 90% of its inodes free; " +
+				"/images (ext4 on /dev/sdb1) has 60% free; /images (ext4 on /dev/sdb1) has 90% of its inodes free",
+		},
+		{
+			"a small one there", func(f *status.Facts, _ *status.Options) {
+				fs := run(2<<20, 500)
+				fs.CapacityBytes, fs.Inodes = 20<<20, 1000
+				f.Filesystems = append(f.Filesystems, fs)
+			},
+			disk, "False", "SufficientDisk", "",
+		},
+		{
+			"full there, and nobody wants to know", func(f *status.Facts, o *status.Options) {
+				f.Filesystems = append(f.Filesystems, run(0, 0))
+				o.Pressure.NodefsAvailable, o.Pressure.NodefsInodesFree = threshold(t, "0%"), threshold(t, "0%")
+			},
+			disk, "False", "SufficientDisk", "",
+		},
+		{
+			"one there that does not answer", func(f *status.Facts, _ *status.Options) {
+				f.Filesystems = append(f.Filesystems, status.Filesystem{Role: status.RoleStart, Filesystem: probe.Filesystem{Path: "/tmp", Problem: "statfs /tmp: no answer"}})
+			},
+			disk, "Unknown", "NotMeasured", "statfs /tmp: no answer",
+		},
+		{
+			"one there that is none", func(f *status.Facts, _ *status.Options) {
+				f.Filesystems = append(f.Filesystems, status.Filesystem{Role: status.RoleStart, Filesystem: probe.Filesystem{Path: "/run/crio", Absent: true, Problem: "statfs /run/crio: not there"}})
+			},
+			disk, "False", "SufficientDisk", "",
+		},
+		{
+			"pods' state on the node filesystem", func(f *status.Facts, _ *status.Options) {
+				fs := f.Filesystems[0]
+				fs.Role, fs.Path, fs.AvailableBytes = status.RoleStart, "/var/lib/containerd", 0
+				f.Filesystems = append(f.Filesystems, fs)
+			},
+			disk, "False", "SufficientDisk", "",
 		},
 		{
 			"image filesystem full", func(f *status.Facts, _ *status.Options) { f.Filesystems[1].AvailableBytes = 14 * gi },

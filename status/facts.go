@@ -49,15 +49,11 @@ type Role int
 const (
 	RoleNode  Role = iota // the host's own state and the pods' writable data
 	RoleImage             // images and the containers' writable layers
+	RoleStart             // what a pod's start writes beside: the runtime's state, logs, temporary files
 )
 
-// String returns "node" or "image".
-func (r Role) String() string {
-	if r == RoleImage {
-		return "image"
-	}
-	return "node"
-}
+// String returns "node", "image" or "start".
+func (r Role) String() string { return [...]string{"node", "image", "start"}[r] }
 
 // Draining tells that the host's pods are being stopped.
 type Draining struct {

@@ -2,6 +2,7 @@ package status
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"unicode"
@@ -25,6 +26,8 @@ func nextSteps() map[string]string {
 		ReasonInsufficientMemory:    "`systemd-cgtop -m` shows who holds it",
 		ReasonNodeFilesystemSpace:   "`du -xh --max-depth=2 MOUNTPOINT` shows what fills it",
 		ReasonNodeFilesystemInodes:  "`du -x --inodes --max-depth=2 MOUNTPOINT` shows the folder with the many files",
+		ReasonStartFilesystemSpace:  "`du -xh --max-depth=2 MOUNTPOINT` shows what fills it",
+		ReasonStartFilesystemInodes: "`du -x --inodes --max-depth=2 MOUNTPOINT` shows the folder with the many files",
 		ReasonImageFilesystemSpace:  "`hostler gc plan` shows what would be collected and why the rest stays",
 		ReasonImageFilesystemInodes: "`hostler gc plan` shows what would be collected and why the rest stays",
 		ReasonInsufficientPIDs:      "`ps -eo nlwp,pid,args --sort=-nlwp` shows who has so many",
@@ -55,21 +58,48 @@ func nextSteps() map[string]string {
 // should be, or its reason is none of hostler's. That of a problem which a check of the
 // administrator's own found is theirs, also where hostler has one of that name.
 func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeConditionType]string {
-	fs, _ := nodeFilesystem(facts)
+	known, steps := nextSteps(), map[corev1.NodeConditionType]string{}
+	for _, c := range conditions {
+		fs, _ := nodeFilesystem(facts)
+		switch c.Reason {
+		case ReasonStartFilesystemSpace:
+			fs = fullest(facts, func(fs Filesystem) uint64 { return fs.AvailableBytes })
+		case ReasonStartFilesystemInodes:
+			fs = fullest(facts, func(fs Filesystem) uint64 {
+				if fs.Inodes == 0 { // it counts none
+					return math.MaxUint64
+				}
+				return fs.InodesFree
+			})
+		}
+		own := IsCustom(c.Type) && c.Status == corev1.ConditionTrue
+		if step, found := known[c.Reason]; found && !own && !(Transition{New: c}).Good() {
+			steps[c.Type] = strings.NewReplacer("UNIT", unitAway(facts), "MOUNTPOINT", place(fs)).Replace(step)
+		}
+	}
+	return steps
+}
+
+// place is where a filesystem is, as a shell takes it.
+func place(fs Filesystem) string {
 	place := cmp.Or(fs.Mountpoint, fs.Path, "MOUNTPOINT")
 	if strings.ContainsFunc(place, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-", r)
 	}) {
 		place = "'" + strings.ReplaceAll(place, "'", `'\''`) + "'"
 	}
-	known, put, steps := nextSteps(), strings.NewReplacer("UNIT", unitAway(facts), "MOUNTPOINT", place), map[corev1.NodeConditionType]string{}
-	for _, c := range conditions {
-		own := IsCustom(c.Type) && c.Status == corev1.ConditionTrue
-		if step, found := known[c.Reason]; found && !own && !(Transition{New: c}).Good() {
-			steps[c.Type] = put.Replace(step)
+	return place
+}
+
+// fullest is the filesystem that the start of a pod writes to with the least free.
+func fullest(facts Facts, free func(Filesystem) uint64) (least Filesystem) {
+	found := false
+	for _, fs := range facts.Filesystems {
+		if fs.Role == RoleStart && fs.Problem == "" && (!found || free(fs) < free(least)) {
+			least, found = fs, true
 		}
 	}
-	return steps
+	return least
 }
 
 // unitAway is the service of the first runtime that is not ready; containerd's if none is

@@ -59,7 +59,22 @@ func onNode(mountpoint string) status.Facts {
 	return status.Facts{Filesystems: []status.Filesystem{
 		{Role: status.RoleNode, Filesystem: probe.Filesystem{Path: "/var/lib/hostler", Mountpoint: mountpoint, CapacityBytes: 1}},
 		{Role: status.RoleImage, Filesystem: probe.Filesystem{Mountpoint: "/images", CapacityBytes: 1}},
+		{Role: status.RoleStart, Filesystem: probe.Filesystem{Mountpoint: mountpoint, AvailableBytes: 9, Inodes: 9, InodesFree: 9}},
 	}}
+}
+
+// started are facts of one that has these filesystems for the start of pods.
+func started() status.Facts {
+	facts := onNode("/var")
+	for _, fs := range []probe.Filesystem{
+		{Mountpoint: "/run", AvailableBytes: 1, Inodes: 9, InodesFree: 5},
+		{Mountpoint: "/tmp", AvailableBytes: 2, Inodes: 9, InodesFree: 4},
+		{Mountpoint: "/var/log", AvailableBytes: 3},
+		{Path: "/gone", Absent: true, Problem: "gone"},
+	} {
+		facts.Filesystems = append(facts.Filesystems, status.Filesystem{Role: status.RoleStart, Filesystem: fs})
+	}
+	return facts
 }
 
 func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
@@ -75,6 +90,8 @@ func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
 		want   string
 	}{
 		"a filesystem":                 {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/var"), "`du -xh --max-depth=2 /var` shows what fills it"},
+		"what a pod's start writes to": {corev1.NodeDiskPressure, "True", "StartFilesystemSpace", started(), "`du -xh --max-depth=2 /run` shows what fills it"},
+		"its inodes":                   {corev1.NodeDiskPressure, "True", "StartFilesystemInodes", started(), "`du -x --inodes --max-depth=2 /tmp` shows the folder with the many files"},
 		"a mount point with a blank":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/mnt/two words"), "`du -xh --max-depth=2 '/mnt/two words'` shows what fills it"},
 		"a mount point with a quote":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/x';reboot"), "`du -xh --max-depth=2 '/x'\\'';reboot'` shows what fills it"},
 		"a folder without a mount":     {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode(""), "`du -xh --max-depth=2 /var/lib/hostler` shows what fills it"},

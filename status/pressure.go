@@ -123,16 +123,45 @@ func pidGauges(facts Facts, options Options) []gauge {
 func diskGauges(facts Facts, options Options) []gauge {
 	var gauges []gauge
 	nodeFound := false
-	for _, fs := range facts.Filesystems {
+	for i, fs := range facts.Filesystems {
 		if fs.Role == RoleNode {
 			nodeFound = true
 		}
-		gauges = append(gauges, filesystemGauges(fs, options.Pressure)...)
+		if fs.Role == RoleStart && (fs.Absent || slices.ContainsFunc(facts.Filesystems[:i], fs.same)) {
+			continue // the thresholds of the other roles are no lower
+		}
+		for _, g := range filesystemGauges(fs, options.Pressure) {
+			// Of those of RoleStart, which are many, only what is wrong is told.
+			if fs.Role != RoleStart || g.below() || g.problem != "" {
+				gauges = append(gauges, g)
+			}
+		}
 	}
 	if !nodeFound {
 		gauges = append(gauges, gauge{problem: "the node filesystem has not been measured yet"})
 	}
 	return gauges
+}
+
+const (
+	// startBytes and startInodes are what the start of a pod takes at the most in the
+	// filesystems of RoleStart, with room for some. A share of them, as for other roles, would
+	// be much of a large one and nothing of a small one.
+	startBytes  = 16 << 20
+	startInodes = 1000
+)
+
+// same reports whether o is the same filesystem.
+func (fs Filesystem) same(o Filesystem) bool {
+	return o.Problem == "" && fs.Problem == "" && fs.Mountpoint == o.Mountpoint && fs.Device == o.Device && fs.Type == o.Type
+}
+
+// atMost is a threshold that is no more than an amount.
+func atMost(t Threshold, total, amount uint64) Threshold {
+	if t.Of(total) > amount {
+		return Amount(amount)
+	}
+	return t
 }
 
 func filesystemGauges(fs Filesystem, policy Policy) []gauge {
@@ -144,6 +173,10 @@ func filesystemGauges(fs Filesystem, policy Policy) []gauge {
 	if fs.Role == RoleImage {
 		space, inodes = policy.ImagefsAvailable, policy.ImagefsInodesFree
 		spaceReason, inodesReason = ReasonImageFilesystemSpace, ReasonImageFilesystemInodes
+	}
+	if fs.Role == RoleStart {
+		space, inodes = atMost(space, fs.CapacityBytes, startBytes), atMost(inodes, fs.Inodes, startInodes)
+		spaceReason, inodesReason = ReasonStartFilesystemSpace, ReasonStartFilesystemInodes
 	}
 	subject := describe(fs)
 	gauges := []gauge{{

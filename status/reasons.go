@@ -35,6 +35,10 @@ const (
 	ReasonSufficientDisk = "SufficientDisk"
 	// ReasonNodeFilesystemSpace: the node filesystem has too few bytes free.
 	ReasonNodeFilesystemSpace = "NodeFilesystemSpace"
+	// ReasonStartFilesystemSpace: a filesystem that a pod's start writes to has no bytes left for it.
+	ReasonStartFilesystemSpace = "StartFilesystemSpace"
+	// ReasonStartFilesystemInodes: the same with inodes.
+	ReasonStartFilesystemInodes = "StartFilesystemInodes"
 	// ReasonNodeFilesystemInodes: the node filesystem has too few inodes free.
 	ReasonNodeFilesystemInodes = "NodeFilesystemInodes"
 	// ReasonImageFilesystemSpace: an image filesystem has too few bytes free.

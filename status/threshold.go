@@ -44,6 +44,11 @@ func ParseThreshold(text string) (Threshold, error) {
 	return Threshold{amount: quantity.Value(), text: text}, nil
 }
 
+// Amount is the threshold of that much.
+func Amount(n uint64) Threshold {
+	return Threshold{amount: int64(n), text: humanBytes(n)}
+}
+
 // Of returns how much the threshold is of a whole, in the whole's unit.
 func (t Threshold) Of(whole uint64) uint64 {
 	if t.isPercent() {

@@ -3,9 +3,12 @@ package backend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
@@ -16,6 +19,7 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/status"
 	"hostler.io/hostler/systemd"
 )
 
@@ -52,6 +56,7 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 	}
 	f.Protection.Protected, f.Protection.Reason, f.Protection.Message = h.Facts.Protected(guard)
 	evidence, _ := owner.FindKubelet("/proc")
+	f.Machine.Pressures = d.pressures()
 	var looking sync.WaitGroup
 	looking.Go(func() { d.controlPlane(ctx, &f) })
 	looking.Go(func() { d.measure(ctx, &f) })
@@ -79,6 +84,24 @@ func (d *Checkup) controlPlane(ctx context.Context, f *doctor.Facts) {
 		f.Plugin = inspect.Plugin(ctx, plugin, node)
 		h.Registers.facts(&f.Plugin.Standing)
 	}
+}
+
+// pressures are those of the Node, as last found.
+func (d *Checkup) pressures() (list []doctor.Mend) {
+	node, facts, _, _ := d.Host.Registers.Reporter.Current()
+	if node == nil {
+		return nil
+	}
+	steps := status.NextSteps(node.Status.Conditions, facts)
+	for _, c := range node.Status.Conditions {
+		switch c.Type {
+		case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
+			if c.Status != corev1.ConditionFalse {
+				list = append(list, doctor.Mend{Message: fmt.Sprintf("%s is %s: %s", c.Type, c.Status, c.Message), Command: steps[c.Type]})
+			}
+		}
+	}
+	return list
 }
 
 // measure adds where images are, how full that is, and what of runtimes is removed on

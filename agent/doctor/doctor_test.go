@@ -248,6 +248,9 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"disarmed for a reason of its own", func(f *doctor.Facts) { disarm(f, status.ReasonNoLock, "access denied") }, []string{
 			"fail protection|access denied", "fail lock|not armed: access denied",
 		}},
+		{"a full disk", func(f *doctor.Facts) {
+			f.Machine.Pressures = []doctor.Mend{{Message: "DiskPressure is True: /run has 0 of 4Gi free", Command: "`du -xh /run` shows what fills it"}}
+		}, []string{"warn pressure|/run has 0 of 4Gi free|du -xh /run"}},
 		{"a Node by node.name", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "db", Configured: true, HostName: "web"} }, nil},
 		{"a host that gets its name late", func(f *doctor.Facts) {
 			f.Name = &doctor.Name{Node: "localhost", HostName: "localhost", Unnamed: "the host name is localhost", Shared: true, Waits: true}

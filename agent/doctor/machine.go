@@ -8,8 +8,9 @@ import (
 	"hostler.io/hostler/gc"
 )
 
-// Machine is where the host keeps images.
+// Machine is where the host keeps images, and what it lacks.
 type Machine struct {
+	Pressures        []Mend // of memory, disks and PIDs
 	ImageFilesystems []gc.FilesystemStatus
 	ImagesUntold     string // why they are not known; empty where they are
 	HighPercent      int    // of image collection; 0 where it is not hostler's
@@ -49,6 +50,18 @@ func imageFilesystem(f Facts) Check {
 		fine = append(fine, text)
 	}
 	return found.or(ok("%s", strings.Join(fine, "; ")))
+}
+
+// pressure lists the pressures that the Node's conditions report.
+func pressure(f Facts) Check {
+	if !f.Agent.Answers {
+		return Check{} // check agent says so
+	}
+	var found faults
+	for _, p := range f.Machine.Pressures {
+		found.add(warn(p.Command, "%s", p.Message))
+	}
+	return found.or(ok("none of memory, disks and PIDs"))
 }
 
 // watchdog looks whether systemd would notice an agent that hangs.

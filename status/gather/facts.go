@@ -116,12 +116,24 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	return result
 }
 
+// startFolders are where the runtimes' programs write when a pod starts, wherever they are: their
+// state, its logs, temporary files. Those that are not there are left out.
+func startFolders() []string {
+	return []string{
+		"/run", "/run/containerd", "/run/docker", "/run/crio", "/run/containers", "/run/runc",
+		"/tmp", "/var/tmp", "/var/log/pods",
+		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/docker", "/var/lib/containers",
+	}
+}
+
 // Measure looks at the machine and its filesystems, and asks no runtime.
 func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesystem) status.Facts {
 	folders := []string{f.options.Folder}
 	for _, fs := range imageFilesystems {
 		folders = append(folders, fs.Path)
 	}
+	images := len(folders)
+	folders = append(folders, startFolders()...)
 	usage := f.options.Reader.Usage(ctx, folders...)
 	f.follow(usage.Layout)
 	result := status.Facts{Machine: f.Machine(), Memory: usage.Memory, CPUs: usage.CPUs, PIDs: usage.PIDs}
@@ -130,8 +142,11 @@ func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesyst
 	}
 	for i, fs := range usage.Filesystems {
 		role := status.RoleImage
-		if i == 0 {
+		switch {
+		case i == 0:
 			role = status.RoleNode
+		case i >= images:
+			role = status.RoleStart
 		}
 		result.Filesystems = append(result.Filesystems, status.Filesystem{Role: role, Filesystem: fs})
 	}

@@ -1,0 +1,69 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/test/machine"
+)
+
+// TestAFilesystemThatPodsNeedIsFull fills what the start of a pod writes to, and has the node
+// filesystem, which the unit mounts for the agent alone, named as people find it.
+func TestAFilesystemThatPodsNeedIsFull(t *testing.T) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
+		o.Config = houseConfig() + "pressure: {transitionPeriod: 0s}\nstatus: {updateInterval: 1s}\n"
+		m := machine.Boot(t, o)
+		pressure := func(s api.Status) *corev1.NodeCondition {
+			for i := range s.Node.Status.Conditions {
+				if c := &s.Node.Status.Conditions[i]; c.Type == corev1.NodeDiskPressure {
+					return c
+				}
+			}
+			return nil
+		}
+		reports := func(reason string, parts ...string) {
+			t.Helper()
+			m.Eventually("DiskPressure has reason "+reason, func() bool {
+				s, err := m.TryStatus()
+				return err == nil && s.Node != nil && pressure(s) != nil && pressure(s).Reason == reason
+			})
+			s := m.Status()
+			for _, part := range parts {
+				if text := pressure(s).Message + s.NextSteps[corev1.NodeDiskPressure]; !strings.Contains(text, part) {
+					t.Errorf("DiskPressure says %q, want %q in it", text, part)
+				}
+				if text := flat(m.Run("hostler doctor || true")); !strings.Contains(text, part) {
+					t.Errorf("hostler doctor does not say %q:\n%s", part, text)
+				}
+			}
+		}
+		reports(status.ReasonSufficientDisk)
+		for _, folder := range []string{"/run/containerd", "/var/log/pods"} {
+			m.Run("mkdir -p " + folder + " && mount -t tmpfs -o size=40M,nr_inodes=5000 full " + folder)
+			reports(status.ReasonSufficientDisk)
+			m.Run("dd if=/dev/zero of=" + folder + "/fill bs=1M 2>/dev/null; test -s " + folder + "/fill")
+			reports(status.ReasonStartFilesystemSpace, folder+" (tmpfs on full) has 0% free", "du -xh --max-depth=2 "+folder)
+			m.Run("rm " + folder + "/fill && mkdir " + folder + "/many && cd " + folder + "/many && { seq 6000 | xargs touch 2>/dev/null; test -e 1; }")
+			reports(status.ReasonStartFilesystemInodes, folder+" (tmpfs on full) has 0% of its inodes free", "du -x --inodes --max-depth=2 "+folder)
+			m.Run("umount " + folder)
+			reports(status.ReasonSufficientDisk)
+		}
+
+		m.Write("/etc/hostler/conf.d/full.yaml", "pressure: {nodefsAvailable: 99.999%}\n")
+		m.Hostler("reload")
+		mountpoint := strings.TrimSpace(m.Run("findmnt -no TARGET -T /var/lib/hostler | tail -n 1"))
+		if mountpoint == "/var/lib/hostler" {
+			t.Fatal("the state folder is a mount of its own on the host")
+		}
+		reports(status.ReasonNodeFilesystemSpace, mountpoint+" (", "du -xh --max-depth=2 "+mountpoint+"`")
+		if shown := m.Run("du -xh --max-depth=2 " + mountpoint + " | wc -l"); strings.TrimSpace(shown) == "1" {
+			t.Errorf("the next step shows %s line of %s", shown, mountpoint)
+		}
+	})
+}
