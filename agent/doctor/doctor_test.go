@@ -117,8 +117,8 @@ func TestAHealthyHostHasNothingToMend(t *testing.T) {
 // Ctrl-Alt-Del goes past logind unless it is masked.
 func TestWaysDownThatPassLogindByAreTold(t *testing.T) {
 	for state, ways := range map[string]string{
-		"loaded": "without logind notification: `systemctl start reboot.target` and Ctrl-Alt-Del; ",
-		"masked": "without logind notification: `systemctl start reboot.target`; ",
+		"loaded": "without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 as container managers send them and Ctrl-Alt-Del; ",
+		"masked": "without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 as container managers send them; ",
 	} {
 		f := healthy()
 		f.Systemd.CtrlAltDel.LoadState = state
@@ -128,6 +128,10 @@ func TestWaysDownThatPassLogindByAreTold(t *testing.T) {
 		}
 		if c := doctor.Examine(f).Checks[i]; !strings.HasPrefix(c.Message, ways) {
 			t.Errorf("where Ctrl-Alt-Del is %s doctor says %q, want it to begin %q", state, c.Message, ways)
+		}
+		f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "podman", Ready: true})
+		if c := doctor.Examine(f).Checks[i]; !strings.Contains(c.Message, "but for containers of Podman that have no unit") {
+			t.Errorf("beside a Podman doctor says %q, want it to promise nothing for its containers", c.Message)
 		}
 	}
 }

@@ -83,12 +83,16 @@ func bypasses(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" || !f.Agent.Answers || len(f.Phases) == 0 || f.delegated() {
 		return Check{}
 	}
-	past := "`systemctl start reboot.target`"
+	past := "`systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 as container managers send them"
 	switch u := f.Systemd.CtrlAltDel; {
 	case u.Untold != nil:
 		past += " and, unless it is masked, Ctrl-Alt-Del"
 	case u.LoadState != masked:
 		past += " and Ctrl-Alt-Del"
 	}
-	return ok("without logind notification: %s; pods are stopped in order then, too, where checks unit-order, scopes and job-timeouts are ok; `reboot -f` and a reset ask nobody", past)
+	podman := ""
+	if slices.ContainsFunc(f.Runtimes.List, func(r Runtime) bool { return r.Name == "podman" }) {
+		podman = ", but for containers of Podman that have no unit: they are left while podman.service does not run, because its start would cancel the shutdown (docs/runtimes.md says how to keep it running)"
+	}
+	return ok("without logind notification: %s; pods are stopped in order then, too, where checks unit-order, scopes and job-timeouts are ok%s; `reboot -f` and a reset ask nobody", past, podman)
 }

@@ -3,7 +3,6 @@ package local
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -77,7 +76,7 @@ func MayWake(ctx context.Context, units Units) error {
 	}
 	// Where that cannot be told, such as without systemd, there is no harm.
 	if stopping, err := units.Stopping(ctx); err == nil && stopping {
-		return fmt.Errorf("%w: its service does not run, and to start it would call off the shutdown that is under way", runtime.ErrUnavailable)
+		return runtime.ErrAsleep
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 			return err
 		}
 		broke := errors.Is(err, runtime.ErrUnavailable)
-		if broke && !engine.AwaitAgain(ctx) {
+		if errors.Is(err, runtime.ErrAsleep) || broke && !engine.AwaitAgain(ctx) {
 			return err
 		}
 		now, asked := r.inspect(ctx, what, id)
@@ -182,7 +182,7 @@ func (r *Runtime) resume(ctx context.Context, what, id string) error {
 func (r *Runtime) awaitEndOf(ctx context.Context, what, id string, grace time.Duration) error {
 	for {
 		err := r.awaitEnd(ctx, what, id, grace+r.timeouts.StopMargin)
-		if !errors.Is(err, runtime.ErrUnavailable) || !engine.AwaitAgain(ctx) {
+		if !errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, runtime.ErrAsleep) || !engine.AwaitAgain(ctx) {
 			return err
 		}
 	}
@@ -196,6 +196,11 @@ const exitKilled = 128 + int(unix.SIGKILL)
 func (r *Runtime) awaitUnit(ctx context.Context, what, id string, grace time.Duration) (code int, err error) {
 	for {
 		code, err = r.awaitExit(ctx, what, id, grace+r.timeouts.StopMargin)
+		if errors.Is(err, runtime.ErrAsleep) {
+			if known, _ := r.facts.get(id); !r.monitors(known.monitor, id) { // it ends with its container
+				return 0, nil
+			}
+		}
 		if err = engine.Gone(err); err == nil || !engine.AwaitAgain(ctx) {
 			return code, err
 		}
