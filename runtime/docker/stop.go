@@ -22,25 +22,16 @@ import (
 // so itself: Docker's stop goes on, and kills, whatever became of who asked for it.
 // Docker takes either signal as a person's stop, so that no restart policy starts the
 // container again before dockerd or the host does. A systemd unit that runs the container by a
-// client, and would start it again, is stopped as soon as its last container has ended.
+// client would start it again, and is stopped as well.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	what := local.Named("stop container", c.Name, c.ID)
 	if c.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
 	}
-	unit := r.unitOf(c.ID)
-	if unit == "" {
-		_, err := r.stop(ctx, what, c, grace)
-		return err
+	if unit, client := r.unitOf(c.ID); unit != "" {
+		return r.stopOfUnit(ctx, what, c, grace, client)
 	}
-	runtime.ReportUnitStops(ctx, []string{unit}) // which may end with its container
-	killed, err := r.stop(ctx, what, c, grace)
-	if err == nil {
-		err = r.stopUnit(ctx, what, unit)
-	}
-	if err == nil && killed {
-		err = fmt.Errorf("%s: %w", what, runtime.ErrKilled)
-	}
+	_, err := r.stop(ctx, what, c, grace)
 	return err
 }
 

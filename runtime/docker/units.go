@@ -2,14 +2,17 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
+	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/unitclient"
 )
@@ -75,20 +78,62 @@ func (r *Runtime) ofUnit(c *runtime.Container, f fact, units map[string]local.Un
 }
 
 // unitOf is the service that runs a container by a client which lives; empty if there is none.
-func (r *Runtime) unitOf(id string) string {
+func (r *Runtime) unitOf(id string) (unit string, client unitclient.Client) {
 	r.facts.mu.Lock()
-	client := r.facts.byID[id].client
+	client = r.facts.byID[id].client
 	r.facts.mu.Unlock()
 	if r.units == nil || !client.Alive(r.procRoot) {
-		return ""
+		return "", client
 	}
-	return client.Service
+	return client.Service, client
+}
+
+// stopOfUnit stops a container that a service runs by a client, and the service. A client that
+// passes SIGTERM on, where that is the container's stop signal, is stopped with its service, and
+// ends the container. Any other container is asked to end first, and the service is stopped as soon
+// as its last one has ended: Compose, to which systemd sends two signals, would kill them. What a
+// service leaves running is stopped as any other container, with what is left of the grace.
+func (r *Runtime) stopOfUnit(ctx context.Context, what string, c runtime.Container, grace time.Duration, client unitclient.Client) error {
+	signal, err := r.stopSignal(ctx, c)
+	if err != nil {
+		return engine.Gone(err)
+	}
+	if client.PassesOn && grace > 0 && slices.Contains([]string{"SIGTERM", "TERM", "15"}, signal) {
+		stopping, err := r.orderStop(ctx, what, client.Service, client.PID)
+		if err != nil {
+			return err
+		}
+		if stopping {
+			ended, left, err := r.awaitUnit(ctx, what, c.ID, client.Service, grace)
+			if ended || err != nil {
+				return err
+			}
+			grace = left
+		}
+	}
+	runtime.ReportUnitStops(ctx, []string{client.Service}) // which may end with its container
+	killed, err := r.stop(ctx, what, c, grace)
+	if err == nil {
+		err = r.stopUnit(ctx, what, client.Service)
+	}
+	if err == nil && killed {
+		err = fmt.Errorf("%s: %w", what, runtime.ErrKilled)
+	}
+	return err
+}
+
+// orderStop has systemd begin to stop a service, if it runs and a process is of it, unless that is 0.
+func (r *Runtime) orderStop(ctx context.Context, what, unit string, pid int) (stopping bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
+	defer cancel()
+	if stopping, err = r.units.StopUnit(ctx, unit, pid, runtime.ReportUnitStops); err != nil {
+		return false, fmt.Errorf("%s: it is run by a systemd unit: %w", what, err)
+	}
+	return stopping, nil
 }
 
 // stopUnit begins to stop the service that has run a container which has ended, unless it runs
-// others that have not: its client may end, and systemd start both again. A stop that systemd
-// begins while containers run would not do: clients pass on no other signal than SIGTERM, and
-// Compose, to which systemd sends two of them, kills its containers.
+// others that have not: its client may end, and systemd start both again.
 func (r *Runtime) stopUnit(ctx context.Context, what, unit string) error {
 	list, err := r.list(ctx)
 	if err != nil {
@@ -102,10 +147,58 @@ func (r *Runtime) stopUnit(ctx context.Context, what, unit string) error {
 	if busy {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
-	defer cancel()
-	if _, err := r.units.StopUnit(ctx, unit, 0, runtime.ReportUnitStops); err != nil {
-		return fmt.Errorf("%s: it is run by a systemd unit: %w", what, err)
+	_, err = r.orderStop(ctx, what, unit, 0)
+	return err
+}
+
+// errUnitOver ends the wait for a container whose unit has stopped before it.
+var errUnitOver = errors.New("its unit has stopped")
+
+// awaitUnit waits for the end of a container whose unit is being stopped, for as long as its grace
+// lasts from when that begins. It returns false, and how much is left of the grace, if the unit
+// has stopped and the container runs on: the client has not passed the signal on.
+func (r *Runtime) awaitUnit(ctx context.Context, what, id, unit string, grace time.Duration) (ended bool, left time.Duration, err error) {
+	stop := local.UnitStop{Units: r.units, Name: unit, Query: r.timeouts.Query, Log: r.log}
+	began, begun := stop.AwaitTurn(ctx, time.Now())
+	if !begun {
+		return false, 0, fmt.Errorf("%s: %w while %s waits for other units to stop", what, context.Cause(ctx), unit)
+	}
+	over := false
+	ended, err = engine.Within(ctx, what, began, grace, func(ctx context.Context) error {
+		waiting, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		go func() {
+			if !stop.AwaitOver(waiting) {
+				return
+			}
+			if now, err := r.ask(waiting, what, id); err == nil && now.running {
+				cancel(errUnitOver)
+			}
+		}()
+		for {
+			err := r.awaitEnd(waiting, what, id, grace+r.timeouts.StopMargin)
+			if over = errors.Is(context.Cause(waiting), errUnitOver); err == nil || over || !errors.Is(err, runtime.ErrUnavailable) || !engine.AwaitAgain(waiting) {
+				return err
+			}
+		}
+	})
+	switch {
+	case ended:
+		return true, 0, r.endOf(ctx, what, id)
+	case over:
+		return false, max(0, grace-time.Since(began)), nil
+	}
+	return false, 0, err
+}
+
+// endOf is runtime.ErrKilled if a container that has ended was killed, as far as Docker still
+// knows that.
+func (r *Runtime) endOf(ctx context.Context, what, id string) error {
+	if now, err := r.ask(ctx, what, id); err == nil && !now.running && now.exitCode == exitKilled {
+		return fmt.Errorf("%s: %w", what, runtime.ErrKilled)
 	}
 	return nil
 }
+
+// exitKilled is the exit code of what SIGKILL has ended.
+const exitKilled = 128 + int32(unix.SIGKILL)

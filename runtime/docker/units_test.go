@@ -27,21 +27,26 @@ type manager struct {
 	atBoot bool
 
 	mu      sync.Mutex
-	stopped int // how often it was asked to stop
+	stopped int    // how often it was asked to stop
+	stop    func() // what that does, once; it has stopped then
 }
 
 const shopUnit = "shop.service"
 
 func (m *manager) StopUnit(ctx context.Context, name string, pid int, before func(context.Context, []string)) (bool, error) {
-	if m.fails != nil || name != shopUnit || pid != 0 {
+	if m.fails != nil || name != shopUnit || pid != 0 && pid != 7 {
 		return false, m.fails
 	}
 	before(ctx, []string{name})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stopped++
+	if m.stopped++; m.stopped == 1 && m.stop != nil {
+		m.stop()
+	}
 	return true, nil
 }
+
+func (m *manager) UnitStops(context.Context, string) (bool, error) { return true, nil }
 
 func (m *manager) Units(context.Context, ...string) (map[string]local.Unit, error) {
 	m.mu.Lock()
@@ -150,6 +155,7 @@ func TestAServiceIsStoppedOnceItsContainersHaveEnded(t *testing.T) {
 	for name, test := range map[string]struct {
 		command string
 		other   bool // another container of the project runs
+		exit    int  // the code with which its client ends it as the service stops; 0 if it runs on
 		fails   error
 		grace   time.Duration
 		unit    string // that is listed
@@ -157,7 +163,10 @@ func TestAServiceIsStoppedOnceItsContainersHaveEnded(t *testing.T) {
 		stopped bool
 		want    error
 	}{
-		"docker run":            {command: "docker run --name shop nginx", grace: time.Minute, unit: shopUnit, signal: "SIGTERM", stopped: true},
+		"docker run":            {command: "docker run --name shop nginx", exit: 143, grace: time.Minute, unit: shopUnit, stopped: true},
+		"killed by its client":  {command: "docker run --name shop nginx", exit: 137, grace: time.Minute, unit: shopUnit, stopped: true, want: runtime.ErrKilled},
+		"left by its client":    {command: "docker attach shop", grace: time.Minute, unit: shopUnit, signal: "SIGTERM", stopped: true},
+		"docker run --tty":      {command: "docker run -it --name shop nginx", grace: time.Minute, unit: shopUnit, signal: "SIGTERM", stopped: true},
 		"a killed container":    {command: "docker start -a shop", unit: shopUnit, signal: "SIGKILL", stopped: true, want: runtime.ErrKilled},
 		"the last of a project": {command: up, grace: time.Minute, unit: shopUnit, signal: "SIGTERM", stopped: true},
 		"one of a project":      {command: up, other: true, grace: time.Minute, unit: shopUnit, signal: "SIGTERM"},
@@ -166,7 +175,11 @@ func TestAServiceIsStoppedOnceItsContainersHaveEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newOne(t, project, test.other)
-			units := &manager{atBoot: true}
+			units := &manager{atBoot: true, stop: func() {
+				if test.exit != 0 {
+					s.end(test.exit)
+				}
+			}}
 			r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = units, runBy(t, test.command) })
 			pods, err := r.Pods(t.Context())
 			if err != nil || len(pods) != 1 {
@@ -190,10 +203,10 @@ func TestAServiceIsStoppedOnceItsContainersHaveEnded(t *testing.T) {
 			case test.want == nil && err != nil, test.want != nil && (err == nil || !errors.Is(err, test.want) && !strings.Contains(err.Error(), test.want.Error())):
 				t.Errorf("StopContainer() = %v, want %v", err, test.want)
 			}
-			if got := signals(s.server); !slices.Equal(got, []string{"shop " + test.signal}) {
-				t.Errorf("StopContainer() sent %v, want %s", got, test.signal)
+			if got := strings.Join(signals(s.server), ","); got != strings.TrimSuffix("shop "+test.signal, "shop ") {
+				t.Errorf("StopContainer() sent %q, want %q", got, test.signal)
 			}
-			if stopped := units.stopped > 0; stopped != test.stopped || (len(reported) == 1) != (test.unit != "") {
+			if stopped := units.stopped > 0; stopped != test.stopped || (len(reported) > 0) != (test.unit != "") {
 				t.Errorf("StopContainer() stopped the unit: %t, and reported %v while the container ran, want %t and %q", stopped, reported, test.stopped, test.unit)
 			}
 		})

@@ -45,6 +45,7 @@ type Runtime struct {
 
 	facts    facts
 	podUnits podUnits
+	clients  clients
 	changes  changes
 	answers  answers
 }

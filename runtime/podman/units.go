@@ -14,6 +14,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
+	"hostler.io/hostler/runtime/local"
 )
 
 // labelUnit names the systemd unit that a container is of: Podman writes it for whoever
@@ -63,11 +64,13 @@ func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (s
 	defer cancel()
 	pod := r.podUnits.get(podID)
 	if unit == "" && pod == "" {
-		var monitor int
-		if unit, monitor = r.serviceOf(ctx, what, id); unit == "" {
-			return "", nil
+		if unit, monitor := r.serviceOf(ctx, what, id); unit != "" {
+			return r.stopIf(ctx, what, "it", unit, monitor)
 		}
-		return r.stopIf(ctx, what, "it", unit, monitor)
+		if client := r.clients.get(id); client.PassesOn && client.Alive(r.procRoot) {
+			return r.stopIf(ctx, what, "it", client.Service, client.PID)
+		}
+		return "", nil
 	}
 	if unit != "" && unit != pod {
 		monitor, err := r.monitorOf(ctx, what, id)
@@ -175,25 +178,13 @@ func (r *Runtime) monitors(pid int, id string) bool {
 	return err == nil && filepath.Base(arguments[0]) == "conmon" && slices.Contains(arguments, id)
 }
 
-// awaitTurn waits until the stop of a unit begins, which was asked for at a moment: systemd
-// stops others first that are ordered after it, and a container of it has not heard that it is
-// to end before that. It returns the last moment at which it had not begun. Where systemd does
-// not tell, nobody waits for it.
+// awaitTurn waits until the stop of a unit begins, which was asked for at a moment. It returns the
+// last moment at which it had not begun.
 func (r *Runtime) awaitTurn(ctx context.Context, what, unit string, asked time.Time) (before time.Time, err error) {
-	for before = asked; ; {
-		now := time.Now()
-		asking, cancel := context.WithTimeout(ctx, r.timeouts.Query)
-		stops, err := r.units.UnitStops(asking, unit)
-		cancel()
-		if err != nil {
-			r.log.Debug("systemd does not tell whether a unit stops", "unit", unit, "error", err)
-		}
-		if (stops || err != nil) && ctx.Err() == nil {
-			return before, nil
-		}
-		before = now
-		if !engine.AwaitAgain(ctx) {
-			return before, fmt.Errorf("%s: %w while %s waits for other units to stop", what, context.Cause(ctx), unit)
-		}
+	stop := local.UnitStop{Units: r.units, Name: unit, Query: r.timeouts.Query, Log: r.log}
+	before, begun := stop.AwaitTurn(ctx, asked)
+	if !begun {
+		return before, fmt.Errorf("%s: %w while %s waits for other units to stop", what, context.Cause(ctx), unit)
 	}
+	return before, nil
 }

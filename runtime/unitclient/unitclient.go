@@ -16,6 +16,9 @@ import (
 type Client struct {
 	PID     int
 	Service string // such as "shop.service"
+	// PassesOn says that the client runs one container, and passes SIGTERM on to it: to stop the
+	// service asks the container to end, once.
+	PassesOn bool
 
 	command string   // as the kernel has it
 	names   []string // or IDs of containers
@@ -99,6 +102,7 @@ func engine(c *Client, p process, args []string) bool {
 		case "compose":
 			return composeUp(c, p, rest)
 		case "run":
+			c.PassesOn = passesOn(rest)
 			if name := option(rest, "--name"); name != "" {
 				c.names = append(c.names, name)
 			}
@@ -114,12 +118,25 @@ func engine(c *Client, p process, args []string) bool {
 					c.names = append(c.names, said)
 				}
 			}
+			c.PassesOn = arg != "wait" && len(c.names) == 1 && passesOn(rest)
 			return len(c.names) > 0
 		case "exec", "logs", "stop", "kill", "rm", "pull", "build", "stats", "events", "cp", "top", "inspect", "ps", "create":
 			return false // runs none, whatever follows
 		}
 	}
 	return false
+}
+
+// passesOn reports whether a command with these arguments passes signals on, which it does by
+// default, but not from a terminal.
+func passesOn(args []string) bool {
+	for _, arg := range args {
+		single := strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && strings.Contains(arg, "t") && len(arg) <= 4
+		if single || arg == "--tty" || arg == "--tty=true" || arg == "--sig-proxy=false" {
+			return false
+		}
+	}
+	return true
 }
 
 // composeUp reads `docker compose up`, without what comes before its options.

@@ -82,6 +82,18 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+func TestWhichClientsPassSignalsOn(t *testing.T) {
+	for command, want := range map[string]bool{
+		"docker run --name web nginx": true, "docker start -a web": true, "docker attach web": true, "podman run --name=web nginx": true,
+		"docker run -it --name web nginx": false, "docker run --tty --name web nginx": false, "docker run --sig-proxy=false --name web nginx": false,
+		"docker start -a web db": false, "docker wait web": false, "docker compose up": false, "runc run web": false,
+	} {
+		if client, ok := parse(process{args: strings.Fields(command), dir: "/", env: func(string) string { return "" }}); !ok || client.PassesOn != want {
+			t.Errorf("%q passes signals on: %t, want %t", command, client.PassesOn, want)
+		}
+	}
+}
+
 func TestServiceIn(t *testing.T) {
 	for text, want := range map[string]string{
 		"0::/system.slice/shop.service\n":                                                       "shop.service",

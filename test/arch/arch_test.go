@@ -22,7 +22,7 @@ var ours = map[string][]string{
 	"runtime/docker":         {"runtime", "runtime/cri/containerd", "runtime/docker/compose", "runtime/docker/engine", "runtime/local", "runtime/unitclient"},
 	"runtime/docker/compose": {"runtime"},
 	"runtime/docker/engine":  {"runtime", "runtime/local"},
-	"runtime/podman":         {"runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local"},
+	"runtime/podman":         {"runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local", "runtime/unitclient"},
 	"runtime/local":          {"runtime"},
 	"runtime/runc":           {"runtime", "runtime/local", "runtime/runc/program", "runtime/runc/root", "runtime/unitclient"},
 	"runtime/runc/program":   {},
