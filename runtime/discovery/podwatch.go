@@ -47,18 +47,19 @@ func (w *PodWatch) Notice(e runtime.Event) {
 	w.stir()
 }
 
-// SetBlind says whether a runtime sends no events now. What happened before its
-// stream opened, or after it broke, nobody told.
+// SetBlind says whether a runtime sends no events now. No event reports what happened before its
+// stream opened, or after it broke: pods are listed then. A stream that does not open has them
+// listed once, however often it is tried.
 func (w *PodWatch) SetBlind(name string, blind bool) {
 	w.mu.Lock()
-	changed := w.blind[name] != blind
+	missed := !blind || !w.blind[name]
 	if blind {
 		w.blind[name] = true
 	} else {
 		delete(w.blind, name)
 	}
 	w.mu.Unlock()
-	if changed {
+	if missed {
 		w.stir()
 	}
 }

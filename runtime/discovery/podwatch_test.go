@@ -28,6 +28,7 @@ func TestWhenPodsAreListed(t *testing.T) {
 		"now and then where nothing happens":                        {story: func(*PodWatch) {}, within: time.Minute + time.Second},
 		"no sooner for an image":                                    {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ImageAdded}) }, within: time.Minute + time.Second},
 		"more often where a runtime tells nothing":                  {story: func(w *PodWatch) { w.SetBlind("crio", true); settle() }, within: Interval + time.Second},
+		"soon after a first stream opened":                          {story: func(w *PodWatch) { w.SetBlind("docker", false) }, within: time.Second},
 		"as usual where it tells again":                             {story: func(w *PodWatch) { w.SetBlind("crio", true); settle(); w.SetBlind("crio", false); settle() }, within: time.Minute + time.Second},
 		"after a rest where a list takes long":                      {takes: time.Second, story: func(w *PodWatch) { swarm(w, 1) }, within: 11 * time.Second},
 		"again soon where a runtime did not answer, and tells none": {err: errors.New("down"), story: func(*PodWatch) {}, within: Interval + time.Second},
