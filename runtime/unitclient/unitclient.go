@@ -88,7 +88,8 @@ var programs = map[string]func(c *Client, p process, args []string) bool{
 func parse(p process) (c Client, ok bool) {
 	for i := range min(len(p.args), 2) { // a script comes after its interpreter
 		if read := programs[filepath.Base(p.args[i])]; read != nil {
-			return c, read(&c, p, p.args[i+1:])
+			ok = read(&c, p, p.args[i+1:])
+			return c, ok
 		}
 	}
 	return c, false
