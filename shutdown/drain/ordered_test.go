@@ -83,6 +83,18 @@ func TestContainersOfOrderedUnitsStopInOrder(t *testing.T) {
 	})
 }
 
+func TestAContainerLeavesTimeToTheOneThatItsUnitIsOrderedAfter(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("db", 0, runtimetest.ContainerSpec{Unit: "db.service", EndsAfter: 5 * time.Second})
+		w.pod("app", 0, runtimetest.ContainerSpec{Unit: "app.service", IgnoresTERM: true})
+		w.ordered(map[string][]string{"db.service": {"app.service"}}, 0)
+		r, _ := w.run(t.Context())
+		w.expectSignals("app0", "TERM@0s KILL@10s") // half of the phase
+		w.expectSignals("db0", "TERM@10s")
+		w.expect(r, true, map[string]journal.Outcome{"app": journal.Killed, "db": journal.Stopped})
+	})
+}
+
 func TestWhatACriticalUnitNeedsStopsAfterIt(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("db", 0, runtimetest.ContainerSpec{Unit: "db.service"})

@@ -73,10 +73,22 @@ func orderPods(pods []PlannedPod, atMost time.Duration) {
 			together.Containers = append(together.Containers, pods[i].Pod.Containers...)
 			planned = append(planned, pods[i].Containers...)
 		}
+		byUnits(together.Containers)
 		order(together, planned, atMost)
 		for _, i := range group {
 			n := copy(pods[i].Containers, planned)
 			planned = planned[n:]
+		}
+	}
+}
+
+// byUnits has containers need those that stop after them by the order of their units.
+func byUnits(containers []runtime.Container) {
+	for _, c := range containers {
+		for i := range containers {
+			if other := &containers[i]; slices.Contains(c.StopsAfter, other.Unit) && !slices.Contains(other.StopsBefore, c.ID) {
+				other.StopsBefore = append(slices.Clone(other.StopsBefore), c.ID)
+			}
 		}
 	}
 }
