@@ -28,8 +28,9 @@ type Coming struct {
 type HostFacts struct {
 	// Needs is what each container needs, whose Paths have the targets of symbolic links as well.
 	// It reports false for one whose runtime did not return that.
-	Needs  func(journal.Restart) (runtime.StartNeeds, bool)
-	Coming []Coming
+	Needs    func(journal.Restart) (runtime.StartNeeds, bool)
+	Coming   []Coming
+	NoAnswer bool // systemd has not returned what is still to come
 }
 
 const (
@@ -48,8 +49,11 @@ func (h *HostFacts) awaited(r journal.Restart, waited time.Duration) (reason str
 		return "", false
 	}
 	needs, known := h.Needs(r)
-	if !known && waited < holdBound {
+	switch {
+	case !known && waited < holdBound:
 		return "waits for its runtime, which has not returned what it needs", true
+	case h.NoAnswer && waited < holdBound:
+		return "waits for systemd, which has not returned what it still starts", true
 	}
 	for _, c := range h.Coming {
 		at := c.Unit

@@ -28,6 +28,7 @@ func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
 		paths  string
 		units  []string
 		silent bool // the runtime did not return what the container needs
+		hangs  bool // systemd did not return what it still starts
 		coming restart.Coming
 		waited func(journal.Restart) time.Duration
 		want   string
@@ -47,13 +48,15 @@ func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
 		"who starts others":                          {coming: others, want: "start"},
 		"who may start it":                           {coming: others, units: []string{"podman-restart.service"}, want: "wait waits for podman-restart.service"},
 		"its runtime is slow":                        {silent: true, want: "wait waits for its runtime"},
+		"systemd hangs":                              {hangs: true, want: "wait waits for systemd"},
+		"systemd hangs for long":                     {hangs: true, waited: minutes(2), want: "start"},
 		"its runtime is slow for long":               {silent: true, waited: minutes(2), want: "start"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := restart.Facts{
 				Restarts: []journal.Restart{owed()}, Pods: []runtime.Pod{{Runtime: "docker", ID: "web", Containers: []runtime.Container{stopped()}}},
 				Silent: func(string) bool { return false }, Waited: tt.waited,
-				Host: &restart.HostFacts{Coming: []restart.Coming{tt.coming}, Needs: func(journal.Restart) (runtime.StartNeeds, bool) {
+				Host: &restart.HostFacts{Coming: []restart.Coming{tt.coming}, NoAnswer: tt.hangs, Needs: func(journal.Restart) (runtime.StartNeeds, bool) {
 					return runtime.StartNeeds{Paths: strings.Fields(tt.paths), Units: tt.units}, !tt.silent
 				}},
 			}

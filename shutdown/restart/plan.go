@@ -115,6 +115,14 @@ type key struct{ runtime, id string }
 // Plan decides about all that is pending, in the order in which it is to be done: what
 // stopped last is started first, and what is needed before what needs it.
 func Plan(f Facts, now time.Time) []Decision {
+	list := f.judgeAll(now)
+	order(list, f.Pods)
+	hold(list)
+	return list
+}
+
+// judgeAll decides about each container that is pending as if it stood alone.
+func (f Facts) judgeAll(now time.Time) []Decision {
 	listed := map[key]runtime.Container{}
 	for _, p := range f.Pods {
 		for _, c := range p.Containers {
@@ -128,8 +136,6 @@ func Plan(f Facts, now time.Time) []Decision {
 			list = append(list, f.judge(r, c, there, now))
 		}
 	}
-	order(list, f.Pods)
-	hold(list)
 	return list
 }
 

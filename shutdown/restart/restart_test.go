@@ -310,6 +310,11 @@ func TestWhatIsNotToldHoldsUpForAWhile(t *testing.T) {
 		h.options.Set = set
 		h.run("two", time.Minute)
 		h.expectStarts("dns")
+		for _, r := range h.journal.Restarts() {
+			if want := "waits for container db"; r.ID == "api" && r.Reason != want {
+				t.Errorf("the journal says %q of api, want %q", r.Reason, want)
+			}
+		}
 		h.run("two", 10*time.Minute)
 		h.expectStarts("dns api web")
 		h.expectOutcomes("api=started db= dns=started web=started")

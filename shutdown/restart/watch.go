@@ -35,11 +35,11 @@ func (w watched) queued() bool {
 }
 
 // lookAtHost adds to the facts what is known of the host that the containers need which are due,
-// or are tried again.
+// or are tried again, also if they wait for other containers.
 func (r *Restarter) lookAtHost(ctx context.Context, f *Facts) {
 	needs, asked := map[owed]need{}, map[owed]bool{}
 	var now watched
-	for _, d := range Plan(*f, time.Now()) {
+	for _, d := range f.judgeAll(time.Now()) {
 		if d.Action != Start && d.Due.IsZero() {
 			continue
 		}
@@ -65,8 +65,8 @@ func (r *Restarter) lookAtHost(ctx context.Context, f *Facts) {
 		now.picture = r.host.picture(ctx, now.paths)
 	}
 	r.needs, r.watched = needs, now
-	f.Host = &HostFacts{Coming: now.coming, Needs: func(o journal.Restart) (runtime.StartNeeds, bool) {
-		return needs[owedBy(o)].StartNeeds, asked[owedBy(o)] && err == nil
+	f.Host = &HostFacts{Coming: now.coming, NoAnswer: err != nil, Needs: func(o journal.Restart) (runtime.StartNeeds, bool) {
+		return needs[owedBy(o)].StartNeeds, asked[owedBy(o)]
 	}}
 	f.Changed = func(o journal.Restart) bool {
 		n := needs[owedBy(o)]
