@@ -41,7 +41,7 @@ func (r *Runtime) StartNeeds(ctx context.Context, c runtime.Container) (needs ru
 			needs.Paths = append(needs.Paths, m.Source)
 			continue
 		}
-		if m.Type != mount.TypeVolume || m.Name == "" {
+		if m.Type != mount.TypeVolume || m.Name == "" || !local.IsLocalVolume(m.Driver) {
 			continue
 		}
 		volume, err := engine.Get(ctx, r.conn, "VolumeInspect", what, r.timeouts.Query, func(ctx context.Context, cl *client.Client) (client.VolumeInspectResult, error) {

@@ -224,6 +224,7 @@ func TestWhatAContainerNeedsOfItsHost(t *testing.T) {
 		object{"Type": "tmpfs"},
 		object{"Type": "volume", "Name": "disk", "Source": "/var/lib/docker/volumes/disk/_data"},
 		object{"Type": "volume", "Name": "share"},
+		object{"Type": "volume", "Name": "cloud", "Driver": "plugin"}, // which does not answer
 	}
 	about["HostConfig"] = object{"Devices": []any{object{"PathOnHost": "/dev/ttyUSB0"}}}
 	s := newServer(t, "1.45", object{

@@ -149,7 +149,7 @@ type inspected struct {
 		StartedAt, FinishedAt time.Time
 		ConmonPid             int
 	}
-	Mounts     []struct{ Type, Name, Source string }
+	Mounts     []struct{ Type, Name, Source, Driver string }
 	HostConfig struct {
 		RestartPolicy struct{ Name string }
 		Devices       []struct{ PathOnHost string }

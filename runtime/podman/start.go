@@ -84,7 +84,7 @@ func (r *Runtime) StartNeeds(ctx context.Context, c runtime.Container) (needs ru
 			needs.Paths = append(needs.Paths, m.Source)
 			continue
 		}
-		if m.Type != "volume" || m.Name == "" {
+		if m.Type != "volume" || m.Name == "" || !local.IsLocalVolume(m.Driver) {
 			continue
 		}
 		var volume struct {

@@ -153,6 +153,7 @@ func TestWhatAContainerNeedsOfItsHost(t *testing.T) {
 		object{"Type": "bind", "Source": "/mnt/nas/db"},
 		object{"Type": "volume", "Name": "disk", "Source": "/var/lib/containers/storage/volumes/disk/_data"},
 		object{"Type": "volume", "Name": "share"},
+		object{"Type": "volume", "Name": "cloud", "Driver": "plugin"}, // which does not answer
 	}
 	about["HostConfig"] = object{"Devices": []any{object{"PathOnHost": "/dev/ttyUSB0"}}}
 	s := newServer(t, map[string]any{
