@@ -72,7 +72,8 @@ func (t *Talk) coming(ctx context.Context, names []string) ([]Coming, error) {
 }
 
 // isWantedMount reports whether a mount that is not there was to be made in this boot: a target of
-// mounts pulls it in, or a unit that is active.
+// mounts pulls it in, or a unit that is active. One whose conditions are not met is not made, such as
+// that of debugfs in a container (ConditionPathExists= and others of systemd.unit(5)).
 func (t *Talk) isWantedMount(ctx context.Context, c Coming) (bool, error) {
 	if c.Path == "" {
 		return false, nil
@@ -80,6 +81,9 @@ func (t *Talk) isWantedMount(ctx context.Context, c Coming) (bool, error) {
 	values, err := t.unit(ctx, c.Unit)
 	if err != nil {
 		return false, err
+	}
+	if value[uint64](values, "ConditionTimestamp") != 0 && !value[bool](values, "ConditionResult") {
+		return false, nil
 	}
 	by := newUnit(c.Unit, values).PulledInBy
 	if slices.ContainsFunc(by, func(name string) bool { return slices.Contains(mountTargets, name) }) {

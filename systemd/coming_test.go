@@ -39,6 +39,8 @@ func TestWhatABootStillBringsUp(t *testing.T) {
 		"a service that runs wants it":           {units{"mnt-db.mount": state("failed", "WantedBy", []string{"db.service"}), "db.service": state("active")}, "mnt-db.mount /mnt/db false"},
 		"a service that does not run wants it":   {units{"mnt-db.mount": state("inactive", "RequiredBy", []string{"db.service"}), "db.service": state("inactive")}, ""},
 		"it is masked":                           {units{"mnt-nas.mount": state("inactive", "LoadState", "masked", "WantedBy", remote)}, ""},
+		"its condition is not met":               {units{"sys-kernel-debug.mount": state("inactive", "ConditionTimestamp", uint64(1), "ConditionResult", false, "WantedBy", []string{"sysinit.target"}), "sysinit.target": state("active")}, ""},
+		"its condition is met, and it failed":    {units{"sys-kernel-debug.mount": state("failed", "ConditionTimestamp", uint64(1), "ConditionResult", true, "WantedBy", []string{"sysinit.target"}), "sysinit.target": state("active")}, "sys-kernel-debug.mount /sys/kernel/debug false"},
 		"whoever opens it mounts it":             {units{"mnt-nas.mount": state("inactive", "WantedBy", remote), "mnt-nas.automount": state("active", "WantedBy", remote)}, ""},
 		"its automount is not there yet":         {units{"mnt-nas.mount": state("inactive"), "mnt-nas.automount": state("inactive", job, "start", "WantedBy", remote)}, "mnt-nas.automount /mnt/nas true"},
 		"a name that is escaped":                 {units{`mnt-my\x2dnas\x20a.mount`: state("activating")}, `mnt-my\x2dnas\x20a.mount /mnt/my-nas a true`},
