@@ -461,6 +461,9 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a container that waits for its mount", func(f *doctor.Facts) {
 			f.Guard.Restarts = []journal.Restart{{Name: "web", Outcome: journal.Restarted}, {Name: "db", Reason: "waits for mnt-nas.mount (/mnt/nas)"}, {Name: "next"}}
 		}, []string{"warn last-shutdown|is not started yet: db (waits for mnt-nas.mount (/mnt/nas))|systemctl --failed"}},
+		{"one container that does not start again, and one that waits, of which only the ID is known", func(f *doctor.Facts) {
+			f.Guard.Restarts = []journal.Restart{{Name: "gpu", Outcome: journal.RestartFailed}, {ID: "30d09f47dfb5", Reason: "waits for its runtime"}}
+		}, []string{"warn last-shutdown|does not start again: gpu; what it had stopped is not started yet: 30d09f47dfb5 (waits for its runtime)|hostler ps --last-shutdown"}},
 		{"a shutdown that was cancelled", func(f *doctor.Facts) { f.Last = &journal.Record{CancelledAt: time.Unix(1, 0)} }, nil},
 		{"no shutdown on record", func(f *doctor.Facts) { f.Last = nil }, nil},
 		{"a lock of an earlier process", func(f *doctor.Facts) { f.Logind.Own[0].PID = 700 }, nil},

@@ -290,10 +290,17 @@ func (f Facts) startOf(name, endpoint string) string {
 }
 
 func lastShutdown(f Facts) Check {
-	if down, waiting := f.stayDown(); len(down) > 0 {
-		return warn("hostler ps --last-shutdown says why; start them by hand once that is mended", "what it had stopped does not start again: %s", strings.Join(append(down, waiting...), ", "))
-	} else if len(waiting) > 0 {
-		return warn("hostler starts them then; see `systemctl list-jobs` and `systemctl --failed`", "what it had stopped is not started yet: %s", strings.Join(waiting, ", "))
+	down, waiting := f.stayDown()
+	later := "what it had stopped is not started yet: " + strings.Join(waiting, ", ")
+	switch {
+	case len(down) > 0:
+		text := "what it had stopped does not start again: " + strings.Join(down, ", ")
+		if len(waiting) > 0 {
+			text += "; " + later
+		}
+		return warn("hostler ps --last-shutdown shows the reasons; start the containers yourself once these are gone", "%s", text)
+	case len(waiting) > 0:
+		return warn("`systemctl list-jobs` shows what systemd still starts, and `systemctl --failed` what has failed; hostler starts each container once what it waits for is there", "%s", later)
 	}
 	switch r := f.Last; {
 	case r == nil:
@@ -320,11 +327,12 @@ func (f Facts) stayDown() (down, waiting []string) {
 		return nil, nil
 	}
 	for _, r := range f.Guard.Restarts {
+		name := cmp.Or(r.Name, r.ID)
 		switch {
 		case r.Outcome == journal.RestartFailed:
-			down = append(down, r.Name)
+			down = append(down, name)
 		case r.Outcome == "" && r.Reason != "" && !r.ByUnit:
-			waiting = append(waiting, fmt.Sprintf("%s (%s)", r.Name, r.Reason))
+			waiting = append(waiting, fmt.Sprintf("%s (%s)", name, r.Reason))
 		}
 	}
 	return down, waiting
