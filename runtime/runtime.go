@@ -82,11 +82,11 @@ type Container struct {
 	// StopsBefore holds IDs of containers of the same runtime that this one needs as long
 	// as it runs, so that they are asked to end only once it has.
 	StopsBefore []string
-	// Joins holds those of them without which it cannot be started, such as one whose network it
-	// shares.
+	// Joins holds those of StopsBefore without which it cannot be started, such as one whose
+	// network it shares.
 	Joins []string
 	// StopsAfter names systemd units that are stopped before the container, because systemd
-	// orders them after the unit that holds it. No runtime tells it.
+	// orders them after the unit that holds it. No runtime reports it: plan.Order.Apply adds it.
 	StopsAfter []string
 
 	Labels      map[string]string

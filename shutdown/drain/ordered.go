@@ -10,8 +10,8 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// orderBound is how long systemd may take to say which services it stops before which: the pods'
-// time runs.
+// orderBound is how long systemd may take to return which services it stops before which: the time
+// of the pods has begun.
 const orderBound = 500 * time.Millisecond
 
 // ordering is what the drain knows of services that are ordered after the units of containers, and
@@ -67,8 +67,9 @@ func (d *Drain) plan() plan.Plan {
 	return plan.New(d.schedule.phases, d.ordering.order.Apply(d.lists.current), d.options.Rules, 0)
 }
 
-// overs are closed once what is a unit's has stopped: its containers if it has any, else the
-// service, which is stopped now. It is waited for until a quarter of the time to end is over.
+// overs returns channels that are closed once a unit has stopped: one for each of its containers if
+// it has any, else that of the service, whose stop begins now. A service is waited for until a
+// quarter of the time to end is over.
 func (d *Drain) overs(unit string, end time.Time) (overs []<-chan struct{}) {
 	found := false
 	for _, listed := range d.lists.current {

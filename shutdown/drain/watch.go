@@ -15,8 +15,8 @@ const (
 	returnGrace = 10 * time.Second
 )
 
-// watch has a drain that nobody waits for go on until nothing has come back for a while. What
-// keeps coming back is left, and the record says so.
+// watch continues a person's drain until no container has been started again for the time of Watch.
+// One that is started again each time is left running, and the record says so.
 func (d *Drain) watch(ctx context.Context) {
 	if d.options.Watch == 0 {
 		return
