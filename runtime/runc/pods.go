@@ -5,6 +5,7 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/unitclient"
@@ -15,7 +16,7 @@ import (
 // others.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	var pods []runtime.Pod
-	clients := r.clients()
+	clients := sync.OnceValue(r.clients) // which takes a look at all processes
 	err := r.call(ctx, "List", "list containers", func() error {
 		return r.store.each(func(c container) bool {
 			pods = append(pods, r.pod(c, clients))
@@ -36,7 +37,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 
 // pod translates a container. What OCI calls annotations are the labels of those who know
 // no other: rules and label selectors mean them.
-func (r *Runtime) pod(c container, clients []unitclient.Client) runtime.Pod {
+func (r *Runtime) pod(c container, clients func() []unitclient.Client) runtime.Pod {
 	converted := runtime.Container{
 		Runtime: r.name, ID: c.id, PodID: c.id, Name: c.id,
 		Image: c.state.annotations[annotationReference], CreatedAt: c.state.created, Labels: c.state.annotations, Restart: runtime.RestartElsewhere,
@@ -46,8 +47,10 @@ func (r *Runtime) pod(c container, clients []unitclient.Client) runtime.Pod {
 	} else if info, err := c.folder.Stat(filepath.Clean(c.id)); err == nil && c.state.created.IsZero() {
 		converted.CreatedAt = info.ModTime()
 	}
-	if len(clients) > 0 && converted.State == runtime.Running {
-		converted.Unit = unitOf(c.id, ancestors(r.procRoot, c.state.pid), clients)
+	if converted.State == runtime.Running {
+		if found := clients(); len(found) > 0 {
+			converted.Unit = unitOf(c.id, ancestors(r.procRoot, c.state.pid), found)
+		}
 	}
 	return runtime.Pod{
 		Runtime: r.name, ID: c.id, UID: c.id, Name: c.id,

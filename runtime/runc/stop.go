@@ -128,7 +128,10 @@ func (r *Runtime) EndContainer(ctx context.Context, c runtime.Container, grace t
 
 func (r *Runtime) stopContainer(ctx context.Context, c runtime.Container, grace time.Duration, ask bool) error {
 	return r.running(ctx, local.Named("stop container", c.Name, c.ID), c, func(t *target) error {
-		unit := unitOf(t.id, t.parents, r.clients())
+		unit := ""
+		if c.Unit != "" { // else its list has shown no client, and each look for one takes all processes
+			unit = unitOf(t.id, t.parents, r.clients())
+		}
 		if unit == "" {
 			_, err := r.end(ctx, t, grace, ask)
 			return err
