@@ -26,6 +26,7 @@ func TestWhatHasEndedWithoutItsRuntimeIsNotWaitedFor(t *testing.T) {
 		"all have ended":        {nil, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), true, "", 2 * time.Second},
 		"one lives":             {[]string{id("a")}, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), false, journal.Left, 0},
 		"the runtime is slow":   {nil, fmt.Errorf("%w: %w", runtime.ErrUnavailable, errSlow{}), false, journal.Left, 0},
+		"the look for it hangs": {[]string{"hangs"}, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), false, journal.Left, 27 * time.Second},
 		"nobody can tell of it": {[]string{"?"}, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), false, journal.Left, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -39,8 +40,11 @@ func TestWhatHasEndedWithoutItsRuntimeIsNotWaitedFor(t *testing.T) {
 				w.roster.Living = func() (map[string]bool, error) {
 					living := map[string]bool{}
 					for _, id := range tt.living {
-						if living[id] = true; id == "?" {
+						switch living[id] = true; id {
+						case "?":
 							return nil, fmt.Errorf("no processes are shown")
+						case "hangs":
+							time.Sleep(time.Hour)
 						}
 					}
 					return living, nil
@@ -60,6 +64,7 @@ func TestWhatHasEndedWithoutItsRuntimeIsNotWaitedFor(t *testing.T) {
 				if tt.took > 0 && took > tt.took {
 					t.Errorf("Run() took %v, want at most %v", took, tt.took)
 				}
+				time.Sleep(2 * time.Hour) // for a look that hangs
 			})
 		})
 	}

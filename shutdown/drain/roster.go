@@ -149,27 +149,59 @@ func (r *Roster) ended(id string, err error) bool {
 // idLength is that of the IDs by which processes name their container. Others are not looked for.
 const idLength = 64
 
-// livingAge is how long it is believed which containers live: a look takes all processes.
-const livingAge = time.Second
+const (
+	// livingAge is how long it is believed which containers live: a look takes all processes.
+	livingAge = time.Second
+	// livingBound is how long a look may take: the kernel lets it wait for a process that hangs.
+	livingBound = 500 * time.Millisecond
+)
+
+var errLivingHangs = errors.New("a look for the processes of containers hangs")
 
 // living is which containers live. It is safe for concurrent use.
 type living struct {
-	mu  sync.Mutex
-	ids map[string]bool
-	at  time.Time
+	mu   sync.Mutex
+	look *look     // guarded by mu: under way, or the last; nil before the first
+	at   time.Time // guarded by mu: when that returned; zero as long as it has not
 }
 
-func (l *living) get(look func() (map[string]bool, error)) (map[string]bool, error) {
+// look is one look at all processes.
+type look struct {
+	done chan struct{} // closed once it has returned
+	ids  map[string]bool
+	err  error
+}
+
+// get returns what a look answers that is new enough. It waits for livingBound at most.
+func (l *living) get(ask func() (map[string]bool, error)) (map[string]bool, error) {
+	now := l.latest(ask)
+	timer := time.NewTimer(livingBound)
+	defer timer.Stop()
+	select {
+	case <-now.done:
+		return now.ids, now.err
+	case <-timer.C:
+		return nil, errLivingHangs
+	}
+}
+
+// latest is the look under way, or the last one if that is new enough, or else one that begins.
+func (l *living) latest(ask func() (map[string]bool, error)) *look {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ids == nil || time.Since(l.at) >= livingAge {
-		ids, err := look()
-		if err != nil {
-			return nil, err
-		}
-		l.ids, l.at = ids, time.Now()
+	if l.look != nil && (l.at.IsZero() || time.Since(l.at) < livingAge) {
+		return l.look
 	}
-	return l.ids, nil
+	now := &look{done: make(chan struct{})}
+	l.look, l.at = now, time.Time{}
+	go func() {
+		now.ids, now.err = ask()
+		l.mu.Lock()
+		l.at = time.Now()
+		l.mu.Unlock()
+		close(now.done)
+	}()
+	return now
 }
 
 // unreachableOf returns which runtimes did not answer a list that came with err: those that it
