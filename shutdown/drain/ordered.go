@@ -67,30 +67,20 @@ func (d *Drain) plan() plan.Plan {
 	return plan.New(d.schedule.phases, d.ordering.order.Apply(d.lists.current), d.options.Rules, 0)
 }
 
-// overs returns channels that are closed once a unit has stopped: one for each of its containers if
-// it has any, else that of the service, whose stop begins now. A service is waited for until a
-// quarter of the time to end is over.
-func (d *Drain) overs(unit string, end time.Time) (overs []<-chan struct{}) {
-	found := false
+// containersOf are the containers of a unit that run, by the current list.
+func (d *Drain) containersOf(unit string) (all []*container) {
 	for _, listed := range d.lists.current {
 		for _, l := range listed.Containers {
-			if l.Unit != unit || !plan.Alive(l) {
-				continue
-			}
-			found = true
-			if c := d.podOf(listed).container(l.ID); c.over != nil {
-				overs = append(overs, c.over)
+			if l.Unit == unit && plan.Alive(l) {
+				all = append(all, d.podOf(listed).container(l.ID))
 			}
 		}
 	}
-	if found {
-		return overs
-	}
-	return []<-chan struct{}{d.stopService(unit, end)}
+	return all
 }
 
 // stopService begins to stop a service, unless that was begun before, after those that are ordered
-// after it.
+// after it. The channel is closed once it has stopped, or a quarter of the time to end is over.
 func (d *Drain) stopService(name string, end time.Time) <-chan struct{} {
 	if over := d.ordering.stops[name]; over != nil {
 		return over
@@ -102,7 +92,15 @@ func (d *Drain) stopService(name string, end time.Time) <-chan struct{} {
 	d.ordering.stops[name] = over // from here on: an order may have circles
 	var after []<-chan struct{}
 	for _, other := range d.ordering.order[name] {
-		after = append(after, d.overs(other, end)...)
+		containers := d.containersOf(other)
+		for _, c := range containers {
+			if c.over != nil {
+				after = append(after, c.over)
+			}
+		}
+		if len(containers) == 0 {
+			after = append(after, d.stopService(other, end))
+		}
 	}
 	atMost := max(0, min(FirstBound, time.Until(end)/4))
 	d.calls.group.Go(func() {

@@ -129,9 +129,9 @@ func TestACircleOfServicesEnds(t *testing.T) {
 		w.pod("b", 0, runtimetest.ContainerSpec{Unit: "b.service"})
 		w.ordered(map[string][]string{"a.service": {"b.service", "x.service"}, "b.service": {"a.service"}, "x.service": {"y.service"}, "y.service": {"x.service"}}, time.Second)
 		r, _ := w.run(t.Context())
-		if len(r.Pods) != 2 || w.signals("a0") == "" || w.signals("b0") == "" {
-			t.Errorf("a got %q, b %q, want both asked: %+v", w.signals("a0"), w.signals("b0"), r)
-		}
+		w.expectSignals("b0", "TERM@0s")
+		w.expectSignals("a0", "TERM@5s") // x and y have a quarter of the phase
+		w.expect(r, true, map[string]journal.Outcome{"a": journal.Stopped, "b": journal.Stopped})
 	})
 }
 

@@ -149,7 +149,9 @@ func (d *Drain) inTurn(s start, end time.Time) {
 			}
 		}
 		for _, unit := range t.AfterUnits {
-			t.after = append(t.after, d.overs(unit, end)...)
+			if len(d.containersOf(unit)) == 0 { // else the plan has them in Waits, without circles
+				t.after = append(t.after, d.stopService(unit, end))
+			}
 		}
 		d.noteBegun(s.pod, *t, s.listed.Sandbox)
 	}
@@ -217,18 +219,22 @@ func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (
 	return targets
 }
 
-// containerOf is the container with an ID, of a pod or of another one of its runtime; nil if none
-// is known.
+// containerOf is the container with an ID, of a pod or of another one; nil if none is known. One of
+// another runtime counts only if its own knows none: units order containers of all runtimes.
 func (d *Drain) containerOf(p *pod, id string) *container {
 	if c := p.containers[id]; c != nil {
 		return c
 	}
+	var elsewhere *container
 	for _, other := range d.pods {
-		if c := other.containers[id]; c != nil && other.runtime == p.runtime {
+		switch c := other.containers[id]; {
+		case c != nil && other.runtime == p.runtime:
 			return c
+		case c != nil:
+			elsewhere = c
 		}
 	}
-	return nil
+	return elsewhere
 }
 
 // noteBegun notes that the stop of a container begins: it is requested now, or in its turn after
