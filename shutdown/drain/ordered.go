@@ -38,7 +38,7 @@ func (d *Drain) askOrder(ctx context.Context, pods []runtime.Pod) {
 		defer cancel()
 		order, err := services.OrderedAfter(ctx, units...)
 		if err != nil {
-			d.log.Warn("systemd does not say which services stop before containers; they are not waited for", "error", err)
+			d.log.Warn("cannot ask systemd which services stop before containers; containers do not wait for services", "error", err)
 		}
 		d.calls.report(result{order: &order})
 	})
@@ -126,8 +126,8 @@ func (c *calls) stopService(services Services, name string, after []<-chan struc
 	runtime.ReportUnitStops(c.ctx, []string{name})
 	switch ran, err := services.StopAlone(ctx, name); {
 	case err != nil && !c.life.isCancelled():
-		c.log.Warn("a service that systemd stops before containers may still run; they are stopped now", "unit", name, "error", err)
+		c.log.Warn("service may still run; the containers that it is ordered after are stopped now", "unit", name, "error", err)
 	case err == nil && ran:
-		c.log.Info("a service was stopped before the containers that it is ordered after", "unit", name, "took", time.Since(began))
+		c.log.Info("stopped service before the containers that it is ordered after", "unit", name, "took", time.Since(began))
 	}
 }
