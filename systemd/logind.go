@@ -143,7 +143,11 @@ func (l *Logind) Scheduled(ctx context.Context) (kind string, at time.Time, err 
 	if err := get(ctx, l.bus, "ScheduledShutdown", &scheduled); err != nil || scheduled.Kind == "" {
 		return "", time.Time{}, err
 	}
-	return scheduled.Kind, time.UnixMicro(int64(scheduled.Microseconds)), nil
+	// A shutdown that is not to come later is in there, too, with a time since the boot, or none.
+	if at = time.UnixMicro(int64(scheduled.Microseconds)); !at.After(time.Now()) {
+		return "", time.Time{}, nil
+	}
+	return scheduled.Kind, at, nil
 }
 
 // InhibitorLock is one lock as logind lists it.

@@ -59,7 +59,7 @@ func (s Sources) logind(ctx context.Context) Logind {
 		l.Locks, err = s.Logind.ListInhibitors(ctx)
 	}
 	if err == nil {
-		l.Scheduled, l.Begins, err = s.Logind.Scheduled(ctx)
+		l.Scheduled, l.Begins, _ = s.Logind.Scheduled(ctx) // nothing depends on it
 	}
 	if errors.Is(err, systemd.ErrNoBus) {
 		l.Bus = err

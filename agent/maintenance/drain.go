@@ -126,12 +126,12 @@ type teller struct {
 	progress func(DrainStep)
 	latest   chan *journal.Record // holds the newest state of the drain
 	ended    chan struct{}
-	told     map[string]bool // by runtime and ID
-	done     int             // of told, those that the drain does not spare
+	told     map[string]journal.Outcome // by runtime and ID
+	done     int                        // of told, those that the drain does not spare
 }
 
 func newTeller(progress func(DrainStep)) *teller {
-	t := &teller{progress: progress, latest: make(chan *journal.Record, 1), ended: make(chan struct{}), told: map[string]bool{}}
+	t := &teller{progress: progress, latest: make(chan *journal.Record, 1), ended: make(chan struct{}), told: map[string]journal.Outcome{}}
 	go func() {
 		defer close(t.ended)
 		for r := range t.latest {
@@ -162,14 +162,15 @@ func (t *teller) tell(r *journal.Record) {
 	total := Unspared(*r)
 	for _, p := range r.Pods {
 		id := p.Runtime + "/" + p.ID
-		if p.Outcome == "" || t.told[id] {
-			continue
+		before := t.told[id]
+		if p.Outcome == "" || before != "" && (before == p.Outcome || p.Outcome != journal.Left) {
+			continue // one that has stopped and runs again is told of again
 		}
 		if p.Outcome == journal.Skipped && !r.CancelledAt.IsZero() {
 			continue // it was called off before that one's turn
 		}
-		t.told[id] = true
-		if p.Outcome != journal.Skipped {
+		t.told[id] = p.Outcome
+		if p.Outcome != journal.Skipped && before == "" {
 			t.done++
 		}
 		t.progress(DrainStep{PodRecord: p, Done: t.done, Total: total})

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/gc"
@@ -67,7 +68,8 @@ func weigh(path, mountpoint string, most int, until time.Time) (weights, error) 
 			break
 		}
 	}
-	mount := mountID(w.root)
+	mounts := map[uint64]bool{mountID(w.root): true} // that are walked
+	same := sameFolders(w.root)
 	seen := make(map[[2]uint64]bool) // devices and inodes of what has several names
 	entries := 0
 	walk(w.root, func(path string) (isFolder, goOn bool) {
@@ -81,7 +83,10 @@ func weigh(path, mountpoint string, most int, until time.Time) (weights, error) 
 		}
 		isFolder = st.Mode&unix.S_IFMT == unix.S_IFDIR
 		// A file on an overlay may tell the device of the layer that it lies in.
-		if isFolder && (st.Dev != device || mountID(path) != mount) {
+		if isFolder && same[path] {
+			mounts[mountID(path)] = true
+		}
+		if isFolder && (st.Dev != device || !mounts[mountID(path)]) {
 			return false, true
 		}
 		if st.Nlink > 1 && !isFolder {
@@ -106,6 +111,27 @@ func mountID(path string) uint64 {
 	}
 	return st.Mnt_id
 }
+
+// sameFolders are mount points at which the folder itself is mounted, that would be there without the
+// mount. This service has such ones, of folders that it alone may write or nobody else sees.
+func sameFolders(root string) map[string]bool {
+	list, err := mountinfo.GetMounts(nil)
+	base := slices.IndexFunc(list, func(m *mountinfo.Info) bool { return uint64(m.ID) == mountID(root) })
+	if err != nil || base < 0 {
+		return nil
+	}
+	same := map[string]bool{}
+	for _, m := range list {
+		inside, err := filepath.Rel(list[base].Mountpoint, m.Mountpoint)
+		if err == nil && m.Major == list[base].Major && m.Minor == list[base].Minor && m.Root == filepath.Join(list[base].Root, inside) {
+			same[m.Mountpoint] = true
+		}
+	}
+	return same
+}
+
+// depth is how many folders a folder is below /.
+func depth(path string) int { return strings.Count(strings.TrimSuffix(path, "/"), "/") }
 
 // readAtOnce is how many entries of a folder are read together: one may hold
 // millions.
@@ -187,7 +213,7 @@ func (w *weights) largest(byInodes bool) []gc.Folder {
 	least := max(1, weight(all)/heavyShare)
 	var named []gc.Folder
 	deepestFirst := slices.SortedFunc(maps.Values(w.folders), func(a, b *gc.Folder) int {
-		return cmp.Or(cmp.Compare(strings.Count(b.Path, "/"), strings.Count(a.Path, "/")), strings.Compare(a.Path, b.Path))
+		return cmp.Or(cmp.Compare(depth(b.Path), depth(a.Path)), strings.Compare(a.Path, b.Path))
 	})
 	below := make(map[string]gc.Folder) // what named folders hold, by each folder above them
 	for _, f := range deepestFirst {

@@ -45,7 +45,6 @@ type Runtime struct {
 
 	facts    facts
 	podUnits podUnits
-	clients  clients
 	changes  changes
 	answers  answers
 }

@@ -42,7 +42,6 @@ func (r *Runtime) askPods(ctx context.Context) ([]runtime.Pod, error) {
 	if slices.ContainsFunc(list, func(c container) bool { return c.State == stateInitialized }) {
 		r.changes.note() // no file tells that it starts
 	}
-	r.findClients(own)
 	told := r.askUnits(ctx, own, known)
 	containers := make([]runtime.Container, len(own))
 	for i, c := range own {

@@ -47,9 +47,6 @@ func (r *Runtime) restart(c *container, f fact, told toldUnits) runtime.Restart 
 	if told.isMain(c, f) { // it does not say of which unit it is
 		units = append(units, told.serviceOf[c.ID])
 	}
-	if client := r.clientUnit(c.ID); client != "" && told.byName[client].AtBoot {
-		return runtime.RestartByUnit
-	}
 	if policy == "" || !told.answered && (len(units) > 0 || policy == policyAlways) {
 		return runtime.RestartUnknown
 	}

@@ -31,14 +31,6 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	}
 	r.changes.note()
 	defer r.changes.note()
-	if unit := r.clientUnit(c.ID); unit != "" && unit == c.Unit && !r.clients.get(c.ID).PassesOn {
-		return r.stopOfClient(ctx, what, unit, func() error { return r.stop(ctx, what, c, grace) })
-	}
-	return r.stop(ctx, what, c, grace)
-}
-
-// stop is StopContainer without the unit of a client.
-func (r *Runtime) stop(ctx context.Context, what string, c runtime.Container, grace time.Duration) error {
 	began := time.Now()
 	unit, err := r.stopUnit(ctx, what, c.ID, c.Labels[labelUnit], c.PodID)
 	if err != nil {

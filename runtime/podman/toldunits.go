@@ -37,9 +37,6 @@ func (r *Runtime) askUnits(ctx context.Context, list []*container, known map[str
 		if known[c.ID].policy == policyAlways {
 			ask[restartUnit] = true
 		}
-		if unit := r.clientUnit(c.ID); unit != "" {
-			ask[unit] = true
-		}
 		if service := r.serviceWith(known[c.ID].monitor, c.ID); service != "" {
 			told.serviceOf[c.ID], ask[service] = service, true
 		}
@@ -85,12 +82,6 @@ func (r *Runtime) unit(c *container, f fact, told toldUnits) (name string, grace
 		name = service
 	case pod != "":
 		name = pod
-	default:
-		name = r.clientUnit(c.ID)
-		if !told.byName[name].Runs {
-			return "", nil
-		}
-		return name, nil // its time-out ends the client alone
 	}
 	unit := told.byName[name]
 	if !unit.Runs {

@@ -64,13 +64,11 @@ func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (s
 	defer cancel()
 	pod := r.podUnits.get(podID)
 	if unit == "" && pod == "" {
-		if unit, monitor := r.serviceOf(ctx, what, id); unit != "" {
-			return r.stopIf(ctx, what, "it", unit, monitor)
+		var monitor int
+		if unit, monitor = r.serviceOf(ctx, what, id); unit == "" {
+			return "", nil
 		}
-		if client := r.clients.get(id); client.PassesOn && client.Alive(r.procRoot) {
-			return r.stopIf(ctx, what, "it", client.Service, client.PID)
-		}
-		return "", nil
+		return r.stopIf(ctx, what, "it", unit, monitor)
 	}
 	if unit != "" && unit != pod {
 		monitor, err := r.monitorOf(ctx, what, id)
