@@ -25,6 +25,9 @@ var (
 // Starter starts services again that a drain has stopped, before the pods or for a container of
 // theirs.
 type Starter interface {
+	// UnitChanges reports whether a service still stops, or something else is about to be done
+	// with it.
+	UnitChanges(ctx context.Context, name string) (bool, error)
 	// StartUnit begins to start one. ErrNoService and ErrStillStops say that it cannot.
 	StartUnit(ctx context.Context, name string) error
 	// UnitFares reports whether one that was started at a time is still about to be up, and if it
@@ -41,6 +44,11 @@ const (
 	revivePause = 30 * time.Second
 	// stopsPause is how often one that still stops is tried: it is to be up soon after.
 	stopsPause = 2 * time.Second
+	// settleBound is how long all services are waited for that still stop, before the first is
+	// started: one may need another, and would be started without it.
+	settleBound = 15 * time.Second
+	// settlePause is how often that is looked at.
+	settlePause = 200 * time.Millisecond
 	// stopsBound is how long a service may take to stop before that is told.
 	stopsBound = 5 * time.Minute
 )
@@ -72,24 +80,44 @@ func (r *reviver) revive(run context.Context) {
 	r.endFollowing()
 	following, end := context.WithCancel(run)
 	r.following = end
-	var starts sync.WaitGroup
-	for _, s := range services {
-		starts.Go(func() {
-			if at := r.start(ctx, s.Name); !at.IsZero() {
-				go r.follow(following, s.Name, at)
-			}
-		})
-	}
+	// What was stopped last is needed by what was stopped before, and is started first.
+	slices.SortStableFunc(services, func(a, b journal.Service) int { return b.AskedAt.Compare(a.AskedAt) })
 	go func() {
 		defer cancel()
+		r.settle(ctx, services)
+		var starts sync.WaitGroup
+		for _, s := range services {
+			tried := make(chan struct{})
+			starts.Go(func() {
+				if at := r.start(ctx, s.Name, tried); !at.IsZero() {
+					go r.follow(following, s.Name, at)
+				}
+			})
+			<-tried
+		}
 		starts.Wait()
 		r.send(ctx, func() { r.starting = nil }) // unless a shutdown was announced again
 	}()
 }
 
+// settle waits until none of the services still stops, for a while.
+func (r *reviver) settle(ctx context.Context, services []journal.Service) {
+	ctx, cancel := context.WithTimeout(ctx, settleBound)
+	defer cancel()
+	for ctx.Err() == nil && slices.ContainsFunc(services, func(s journal.Service) bool {
+		changes, err := r.starter.UnitChanges(ctx, s.Name)
+		return changes && err == nil
+	}) {
+		_ = bounded.Sleep(ctx, settlePause)
+	}
+}
+
 // start starts a service again, however often it takes, until ctx ends, or nobody wants that
 // any more, and tells when it did, if so. One that still stops is not started before it has.
-func (r *reviver) start(ctx context.Context, name string) (at time.Time) {
+// It closes tried after the first attempt.
+func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{}) (at time.Time) {
+	first := sync.OnceFunc(func() { close(tried) })
+	defer first()
 	defer r.noteDown(ctx, name)
 	var pauses backoff
 	failed, began := false, time.Now()
@@ -98,6 +126,7 @@ func (r *reviver) start(ctx context.Context, name string) (at time.Time) {
 		call, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the order to start it for %v", reviveBound))
 		err := bounded.Call(call, func() error { return r.starter.StartUnit(call, name) })
 		cancel()
+		first()
 		switch {
 		case ctx.Err() != nil: // also if it was started: the next drain may have asked it to stop already
 			return time.Time{}

@@ -60,6 +60,9 @@ func (s services) StopAlone(ctx context.Context, name string) (bool, error) {
 	return s[name].stop(ctx, name)
 }
 
+// UnitChanges is of no service here: what still stops says so when it is started.
+func (s services) UnitChanges(context.Context, string) (bool, error) { return false, nil }
+
 func (s services) StartUnit(ctx context.Context, name string) error { return s[name].start(ctx, name) }
 
 func (s services) UnitFares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error) {

@@ -38,6 +38,7 @@ type units struct {
 	fails   error
 	tries   int
 	started []string
+	stops   time.Time // until when each still stops
 }
 
 func (u *units) UnitFares(context.Context, string, time.Time) (starting bool, failed string, err error) {
@@ -45,6 +46,12 @@ func (u *units) UnitFares(context.Context, string, time.Time) (starting bool, fa
 }
 
 func (u *units) Release() {}
+
+func (u *units) UnitChanges(context.Context, string) (bool, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return time.Now().Before(u.stops), nil
+}
 
 func (u *units) StartUnit(_ context.Context, name string) error {
 	u.mu.Lock()
@@ -91,6 +98,26 @@ func (r *rig) again(preparing bool) {
 	r.stop()
 	r.logind.locks, r.logind.preparing = map[int]bool{}, preparing
 	r.start()
+}
+
+// One of them may need another: it would be started without it.
+func TestUnitsAreStartedOnceAllHaveStopped(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		u := unitsHost(r)
+		time.Sleep(time.Minute)
+		u.mu.Lock()
+		u.stops = time.Now().Add(3 * time.Second)
+		u.mu.Unlock()
+		r.logind.cancel()
+		time.Sleep(2 * time.Second)
+		u.expect(t, "while one still stops")
+		time.Sleep(2 * time.Second)
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if got := fmt.Sprint(u.started); got != "[dns-c.service web-c.service]" {
+			t.Errorf("started %s, want the one first that was stopped last", got)
+		}
+	})
 }
 
 func TestAUnitIsStartedAgainWhereTheHostLivesOn(t *testing.T) {

@@ -116,6 +116,12 @@ func (m *Manager) UnitFares(ctx context.Context, name string, since time.Time) (
 	return false, "", nil
 }
 
+// UnitChanges reports whether the unit of that name still stops, or systemd has a job for it.
+func (m *Manager) UnitChanges(ctx context.Context, name string) (bool, error) {
+	unit, err := m.Unit(ctx, name)
+	return unit.Job || unit.ActiveState == "deactivating", err
+}
+
 // StartUnit begins to start the unit of that name, as `systemctl start --no-block` does, and
 // fails where it is about to be stopped, or stops: such a start would undo that, and the
 // shutdown with it. shutdown.ErrStillStops says so, and shutdown.ErrNoService that there is no such
