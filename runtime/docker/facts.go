@@ -111,8 +111,13 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 	f.mu.Unlock()
 	if len(ask) > 0 {
 		f.ask(ctx, r, ask, changes, known)
-		r.findClients(ask, known)
 	}
+	for i := range list { // its service may have another client now, of which no event tells
+		if old := known[list[i].ID].client; old.Service != "" && !old.Alive(r.procRoot) && !slices.Contains(ask, &list[i]) {
+			ask = append(ask, &list[i])
+		}
+	}
+	r.findClients(ask, known)
 	// Containers that the list lacks are gone, and so is what was known of them.
 	f.mu.Lock()
 	f.byID = known

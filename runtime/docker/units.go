@@ -67,8 +67,15 @@ func (r *Runtime) askUnits(ctx context.Context, known map[string]fact) map[strin
 
 // ofUnit adds to a container which unit runs it.
 func (r *Runtime) ofUnit(c *runtime.Container, f fact, units map[string]local.Unit) {
+	if c.State != runtime.Running || !f.client.Alive(r.procRoot) {
+		return
+	}
 	unit, known := units[f.client.Service]
-	if !known || !unit.Runs || c.State != runtime.Running || !f.client.Alive(r.procRoot) {
+	switch {
+	case !known: // systemd did not answer: it may be the unit that starts it again
+		c.Restart = runtime.RestartUnknown
+		return
+	case !unit.Runs:
 		return
 	}
 	c.Unit = f.client.Service

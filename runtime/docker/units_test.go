@@ -233,3 +233,31 @@ func TestAServiceWhoseClientHasEndedIsNotStopped(t *testing.T) {
 		t.Errorf("StopContainer() sent %v, and stopped the service %d times, want it to stop the container alone", got, units.stopped)
 	}
 }
+
+// A service may start its container by one client, and wait for it by another.
+func TestTheClientOfAServiceMayChange(t *testing.T) {
+	s := newOne(t, nil, false)
+	root := runBy(t, "docker start shop")
+	r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = &manager{}, root })
+	unit := func() string {
+		t.Helper()
+		pods, err := r.Pods(t.Context())
+		if err != nil || len(pods) != 1 {
+			t.Fatalf("Pods() = %+v, %v, want one", pods, err)
+		}
+		return pods[0].Containers[0].Unit
+	}
+	events := make(chan any)
+	s.set("/events", streamOf(events))
+	_ = watch(t, r, events) // else each list asks again
+	if got := unit(); got != shopUnit {
+		t.Errorf("the unit is %q, want %q", got, shopUnit)
+	}
+	if err := os.WriteFile(filepath.Join(root, "7", "cmdline"), []byte("docker\x00wait\x00shop"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unit()
+	if got := unit(); got != shopUnit {
+		t.Errorf("once another client waits for it, the unit is %q, want %q", got, shopUnit)
+	}
+}
