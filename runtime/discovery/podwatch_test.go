@@ -109,7 +109,7 @@ func settle() {
 func TestARuntimeThatFailsHasTheOthersListedNoMoreOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lists := 0
-		var down error = errors.New("down")
+		down := errors.New("down")
 		w := NewPodWatch(func(context.Context) ([]runtime.Pod, error) {
 			lists++
 			return nil, down
