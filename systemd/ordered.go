@@ -2,6 +2,7 @@ package systemd
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -23,17 +24,19 @@ const maxOrdered = 500
 func (m *Manager) OrderedAfter(ctx context.Context, units ...string) (map[string][]string, error) {
 	return orAbsent[map[string][]string](nil)(ask(ctx, m, "ask systemd what is ordered after container units", func(ctx context.Context, conn *dbus.Conn) (map[string][]string, error) {
 		talk := newTalk(conn)
-		outlive, err := outliving(ctx, talk, conn)
-		if err != nil {
-			return nil, err
-		}
 		known, err := ordered(ctx, talk, units)
 		if err != nil {
 			return nil, err
 		}
+		var outlive map[string]bool
+		if works := func(u orderedUnit) bool { return u.works }; slices.ContainsFunc(slices.Collect(maps.Values(known)), works) { // else nobody is to be stopped
+			if outlive, err = outliving(ctx, talk, conn); err != nil {
+				return nil, err
+			}
+		}
 		after := map[string][]string{}
 		for name, unit := range known {
-			if slices.Contains(units, name) || unit.works() && !outlive[name] {
+			if slices.Contains(units, name) || unit.works && !outlive[name] {
 				after[name] = workingAfter(name, known, outlive)
 			}
 		}
@@ -60,28 +63,33 @@ func outliving(ctx context.Context, talk *Talk, conn *dbus.Conn) (map[string]boo
 	return outlive, nil
 }
 
+// orderedUnit is what counts of a unit for the order of others.
+type orderedUnit struct {
+	name   string
+	runs   bool
+	works  bool     // it is a service with a process of its own that runs
+	before []string // units that are ordered after it
+}
+
 // ordered reads units, those that are ordered after them and run, those after these, and so on.
-func ordered(ctx context.Context, talk *Talk, units []string) (map[string]Unit, error) {
-	known := map[string]Unit{}
+func ordered(ctx context.Context, talk *Talk, units []string) (map[string]orderedUnit, error) {
+	known := map[string]orderedUnit{}
 	seen := map[string]bool{}
 	for next := units; len(next) > 0 && len(known) < maxOrdered; {
-		read, err := sideBySide(next, func(name string) (Unit, error) {
-			values, err := talk.unit(ctx, name)
-			if bus.ErrorName(err) == "org.freedesktop.DBus.Error.InvalidArgs" { // no name of a unit
-				return Unit{Name: name}, nil
-			}
-			return newUnit(name, values), about(name, err)
+		read, err := sideBySide(next, func(name string) (orderedUnit, error) {
+			unit, err := readOrdered(ctx, talk, name)
+			return unit, about(name, err)
 		})
 		if err != nil {
 			return nil, err
 		}
 		next = nil
 		for _, unit := range read {
-			if !slices.Contains(units, unit.Name) && !unit.Runs() {
+			if !slices.Contains(units, unit.name) && !unit.runs {
 				continue
 			}
-			known[unit.Name] = unit
-			for _, name := range unit.Before {
+			known[unit.name] = unit
+			for _, name := range unit.before {
 				if !seen[name] && !slices.Contains(units, name) {
 					seen[name], next = true, append(next, name)
 				}
@@ -91,24 +99,42 @@ func ordered(ctx context.Context, talk *Talk, units []string) (map[string]Unit, 
 	return known, nil
 }
 
-// works reports whether it is a service with a process of its own that runs.
-func (u Unit) works() bool {
-	return path.Ext(u.Name) == ".service" && u.Runs() && u.MainPID != 0
+// readOrdered reads the few properties that count: the pods' time runs.
+func readOrdered(ctx context.Context, talk *Talk, name string) (orderedUnit, error) {
+	unit := orderedUnit{name: name}
+	var active string
+	if err := talk.property(ctx, name, systemdUnit, "ActiveState", &active); err != nil || over(active) {
+		if bus.ErrorName(err) == "org.freedesktop.DBus.Error.InvalidArgs" { // no name of a unit
+			err = nil
+		}
+		return unit, err
+	}
+	unit.runs = true
+	if err := talk.property(ctx, name, systemdUnit, "Before", &unit.before); err != nil {
+		return unit, err
+	}
+	if path.Ext(name) != ".service" {
+		return unit, nil
+	}
+	var pid uint32
+	err := talk.property(ctx, name, systemdService, "MainPID", &pid)
+	unit.works = pid != 0
+	return unit, err
 }
 
 // workingAfter are the services among the known units that are ordered after one, by name, without
 // those that are to outlive this service.
-func workingAfter(name string, known map[string]Unit, outlive map[string]bool) (services []string) {
+func workingAfter(name string, known map[string]orderedUnit, outlive map[string]bool) (services []string) {
 	seen := map[string]bool{name: true}
-	for ask := slices.Clone(known[name].Before); len(ask) > 0; ask = ask[1:] {
+	for ask := slices.Clone(known[name].before); len(ask) > 0; ask = ask[1:] {
 		unit, reads := known[ask[0]]
 		if seen[ask[0]] || !reads {
 			continue
 		}
 		seen[ask[0]] = true
-		ask = append(ask, unit.Before...)
-		if unit.works() && !outlive[unit.Name] {
-			services = append(services, unit.Name)
+		ask = append(ask, unit.before...)
+		if unit.works && !outlive[unit.name] {
+			services = append(services, unit.name)
 		}
 	}
 	slices.Sort(services)

@@ -53,6 +53,15 @@ func (t *Talk) properties(ctx context.Context, path dbus.ObjectPath, of string) 
 	return values, err
 }
 
+// property is one property of a unit.
+func (t *Talk) property(ctx context.Context, name, of, property string, into any) error {
+	var value dbus.Variant
+	if err := t.call(ctx, unitPath(name), bus.Properties+".Get", &value, of, property); err != nil {
+		return err
+	}
+	return value.Store(into)
+}
+
 // unit are the properties of a unit, of Unit and, for a service, of Service. One that is not
 // loaded systemd loads when it is asked of its object, as by LoadUnit; that starts nothing.
 func (t *Talk) unit(ctx context.Context, name string) (map[string]dbus.Variant, error) {
