@@ -11,7 +11,7 @@ import (
 
 // streamSteady is how long a stream of events has to last to count as open: some runtimes confirm
 // none, and one that is down ends each at once.
-const streamSteady = 2 * time.Second
+const streamSteady = 200 * time.Millisecond
 
 // Watch hands every runtime's events to receive until ctx ends, and calls blind
 // when a runtime's stream has opened, and when it has ended or does not open. A stream that breaks
