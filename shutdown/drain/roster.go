@@ -40,12 +40,17 @@ type Roster struct {
 // List asks the runtimes until ctx ends. Where one does not answer, its pods
 // are those last known, and the error says so.
 func (r *Roster) List(ctx context.Context) ([]runtime.Pod, error) {
-	pods, _, err := r.list(ctx)
+	pods, _, err := r.ask(ctx, false)
 	return pods, err
 }
 
-// list is List, and returns which runtimes did not answer.
+// list is List for a drain, and returns which runtimes did not answer. One that is gone, all of
+// whose containers have ended, has answered for a drain: there is nothing to wait for.
 func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, unreachable func(name string) bool, err error) {
+	return r.ask(ctx, true)
+}
+
+func (r *Roster) ask(ctx context.Context, drains bool) (pods []runtime.Pod, unreachable func(name string) bool, err error) {
 	type answer struct {
 		pods []runtime.Pod
 		err  error
@@ -79,7 +84,7 @@ func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, unreachable func
 		return got.pods, func(string) bool { return false }, nil
 	}
 	known, ok := r.Last()
-	if ok {
+	if ok && drains {
 		got.pods, got.err = r.withoutGone(got.pods, got.err, known)
 	}
 	unreachable = unreachableOf(got.pods, got.err)
