@@ -138,7 +138,7 @@ func unquote(s string) string {
 	return out.String()
 }
 
-func (r *Reader) cgroupVersion() int {
+func (r *Reader) findCgroupVersion() int {
 	switch {
 	case r.exists("/sys/fs/cgroup/cgroup.controllers"):
 		return 2

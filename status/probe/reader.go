@@ -15,6 +15,8 @@ import (
 type Reader struct {
 	root string
 	proc procfs.FS
+	// cgroupVersion is looked up once: it does not change while the host runs.
+	cgroupVersion func() int
 
 	// mu guards what follows.
 	mu     sync.Mutex
@@ -30,12 +32,14 @@ func New(root string) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read host below %s: %w; mount /proc, or name the folder that holds it", root, err)
 	}
-	return &Reader{
+	r := &Reader{
 		root:   root,
 		proc:   proc,
 		asked:  map[string]*question{},
 		mounts: map[string]mount{},
-	}, nil
+	}
+	r.cgroupVersion = sync.OnceValue(r.findCgroupVersion)
+	return r, nil
 }
 
 // path returns where the host's absolute path lies below the root.
