@@ -86,8 +86,10 @@ func TestABuildOfDockersUnderWayIsLeftAlone(t *testing.T) {
 			const base = "localhost/shop/base:1"
 			_, err := d.Load(t.Context(), lab.ImageSpec{Names: []string{base}})
 			check(t, err)
+			own, err := lab.RandomLayer(4 << 20) // else its removal would free nothing
+			check(t, err)
 			unused := d.Reference("shop/unused:1")
-			_, err = d.Pull(t.Context(), lab.ImageSpec{Names: []string{unused}})
+			_, err = d.Pull(t.Context(), lab.ImageSpec{Names: []string{unused}, Layers: []lab.Layer{own}})
 			check(t, err)
 
 			mark := fmt.Sprint("go-", time.Now().UnixNano())
