@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strconv"
@@ -136,18 +137,26 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 	}
 }
 
-// terminateRemoved is terminate of a container that Podman removes when it has ended: who waits for
-// its end meanwhile learns how it ended.
+// terminateRemoved is terminate of a container that Podman removes when it has ended: who already
+// waits for its end then learns how it ended.
 func (r *Runtime) terminateRemoved(ctx context.Context, what, id string, grace time.Duration) error {
-	waited := make(chan struct{})
+	if running, _, err := r.running(ctx, what, id); err != nil || !running {
+		return err
+	}
+	asked, waited := make(chan struct{}), make(chan struct{})
+	first := sync.OnceFunc(func() { close(asked) })
+	waiting := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { first() }})
 	go func() {
 		defer close(waited)
-		if _, err := r.awaitExit(ctx, what, id, grace+r.timeouts.StopMargin); err != nil {
+		if _, err := r.awaitStopped(waiting, what, id, grace+r.timeouts.StopMargin); err != nil {
 			r.log.Debug("Podman does not return how a container ended", "id", id, "error", err)
 		}
 	}()
-	err := r.terminate(ctx, what, id, grace)
-	if err != nil {
+	select {
+	case <-asked:
+	case <-waited:
+	}
+	if err := r.terminate(ctx, what, id, grace); err != nil {
 		return err
 	}
 	select {
@@ -225,16 +234,22 @@ func (r *Runtime) awaitExit(ctx context.Context, what, id string, timeout time.D
 	if running, _, err := r.running(ctx, what, id); err != nil || !running {
 		return 0, err // what was never started would be waited for in vain
 	}
+	return r.awaitStopped(ctx, what, id, timeout)
+}
+
+// awaitStopped is awaitExit of a container that runs.
+func (r *Runtime) awaitStopped(ctx context.Context, what, id string, timeout time.Duration) (code int, err error) {
 	request := engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/wait", Query: url.Values{"condition": {"stopped", "exited"}}}
 	waited := r.conn.Ask(ctx, "WaitContainer", what, timeout, request, &code)
+	if waited == nil && code >= 0 { // -1: Podman did not see the end
+		runtime.ReportExit(ctx, int32(code))
+	}
 	running, since, err := r.running(ctx, what, id)
 	switch {
 	case waited != nil && (err != nil || running): // else its monitor was killed, and the wait ends with a complaint
 		return 0, waited
 	case err == nil && running:
 		return 0, fmt.Errorf("%s: it runs again, since %s", what, since.Format(time.RFC3339))
-	case waited == nil && code >= 0: // -1: Podman did not see the end
-		runtime.ReportExit(ctx, int32(code))
 	}
 	return code, err
 }
