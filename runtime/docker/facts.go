@@ -51,7 +51,7 @@ type fact struct {
 	running   bool
 	startedAt time.Time
 
-	client unitclient.Client // that runs it, as part of a service; zero if there is none
+	client unitclient.Client // that runs it, as part of a service, as of the last list; zero if there is none
 
 	failedAt time.Time // of the last question, if that failed
 	changed  int       // the last change that was told of before the question
@@ -112,9 +112,11 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 	if len(ask) > 0 {
 		f.ask(ctx, r, ask, changes, known)
 	}
-	for i := range list { // its service may have another client now, of which no event tells
-		if old := known[list[i].ID].client; old.Service != "" && !old.Alive(r.procRoot) && !slices.Contains(ask, &list[i]) {
-			ask = append(ask, &list[i])
+	for i := range list { // its service may have another client now, which no event reports
+		c := &list[i]
+		if f := known[c.ID]; f.client.Service != "" && !f.client.Alive(r.procRoot) {
+			f.client = unitclient.Client{}
+			known[c.ID], ask = f, append(ask, c)
 		}
 	}
 	r.findClients(ask, known)

@@ -35,7 +35,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 		containers[i] = r.container(&list[i], f)
 		containers[i].Joins = find(list, list[i].ID, f.joins)
 		containers[i].StopsBefore = append(slices.Clone(containers[i].Joins), find(list, list[i].ID, f.uses)...)
-		r.ofUnit(&containers[i], f, units)
+		ofUnit(&containers[i], f, units)
 	}
 	return compose.Pods(containers), nil
 }

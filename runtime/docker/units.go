@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -37,28 +36,16 @@ func (r *Runtime) findClients(list []*container.Summary, known map[string]fact) 
 	}
 }
 
-// unitsBound is how long systemd may take to answer: a list of containers does not depend on it.
-const unitsBound = 2 * time.Second
-
-// askUnits asks systemd about the services that run containers by a client which lives. Those
-// about which it does not answer are missing.
+// askUnits asks systemd about the services that run containers by a client. Those about which it
+// does not answer are missing.
 func (r *Runtime) askUnits(ctx context.Context, known map[string]fact) map[string]local.Unit {
 	names := map[string]bool{}
 	for _, f := range known {
-		if f.client.Alive(r.procRoot) {
+		if f.client.Service != "" {
 			names[f.client.Service] = true
 		}
 	}
-	if len(names) == 0 {
-		return nil
-	}
-	patience := unitsBound
-	if deadline, bounded := ctx.Deadline(); bounded {
-		patience = min(patience, time.Until(deadline)/4)
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	units, err := r.units.Units(ctx, slices.Sorted(maps.Keys(names))...)
+	units, err := local.AskUnits(ctx, r.units, names)
 	if err != nil {
 		r.log.Debug("systemd does not answer about the services that run containers", "error", err)
 	}
@@ -66,8 +53,8 @@ func (r *Runtime) askUnits(ctx context.Context, known map[string]fact) map[strin
 }
 
 // ofUnit adds to a container which unit runs it.
-func (r *Runtime) ofUnit(c *runtime.Container, f fact, units map[string]local.Unit) {
-	if c.State != runtime.Running || !f.client.Alive(r.procRoot) {
+func ofUnit(c *runtime.Container, f fact, units map[string]local.Unit) {
+	if c.State != runtime.Running || f.client.Service == "" {
 		return
 	}
 	unit, known := units[f.client.Service]
@@ -106,7 +93,7 @@ func (r *Runtime) stopOfUnit(ctx context.Context, what string, c runtime.Contain
 		return engine.Gone(err)
 	}
 	if client.PassesOn && grace > 0 && slices.Contains([]string{"SIGTERM", "TERM", "15"}, signal) {
-		stopping, err := r.orderStop(ctx, what, client.Service, client.PID)
+		stopping, err := r.stopOf(client.Service).Begin(ctx, what, client.PID)
 		if err != nil {
 			return err
 		}
@@ -129,16 +116,6 @@ func (r *Runtime) stopOfUnit(ctx context.Context, what string, c runtime.Contain
 	return err
 }
 
-// orderStop has systemd begin to stop a service, if it runs and a process is of it, unless that is 0.
-func (r *Runtime) orderStop(ctx context.Context, what, unit string, pid int) (stopping bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
-	defer cancel()
-	if stopping, err = r.units.StopUnit(ctx, unit, pid, runtime.ReportUnitStops); err != nil {
-		return false, fmt.Errorf("%s: it is run by a systemd unit: %w", what, err)
-	}
-	return stopping, nil
-}
-
 // stopUnit begins to stop the service that has run a container which has ended, unless it runs
 // others that have not: its client may end, and systemd start both again.
 func (r *Runtime) stopUnit(ctx context.Context, what, unit string) error {
@@ -154,8 +131,12 @@ func (r *Runtime) stopUnit(ctx context.Context, what, unit string) error {
 	if busy {
 		return nil
 	}
-	_, err = r.orderStop(ctx, what, unit, 0)
+	_, err = r.stopOf(unit).Begin(ctx, what, 0)
 	return err
+}
+
+func (r *Runtime) stopOf(unit string) local.UnitStop {
+	return local.UnitStop{Units: r.units, Name: unit, Query: r.timeouts.Query, Log: r.log}
 }
 
 // errUnitOver ends the wait for a container whose unit has stopped before it.
@@ -165,10 +146,10 @@ var errUnitOver = errors.New("its unit has stopped")
 // lasts from when that begins. It returns false, and how much is left of the grace, if the unit
 // has stopped and the container runs on: the client has not passed the signal on.
 func (r *Runtime) awaitUnit(ctx context.Context, what, id, unit string, grace time.Duration) (ended bool, left time.Duration, err error) {
-	stop := local.UnitStop{Units: r.units, Name: unit, Query: r.timeouts.Query, Log: r.log}
-	began, begun := stop.AwaitTurn(ctx, time.Now())
-	if !begun {
-		return false, 0, fmt.Errorf("%s: %w while %s waits for other units to stop", what, context.Cause(ctx), unit)
+	stop := r.stopOf(unit)
+	began, err := stop.AwaitTurn(ctx, what, time.Now())
+	if err != nil {
+		return false, 0, err
 	}
 	over := false
 	ended, err = engine.Within(ctx, what, began, grace, func(ctx context.Context) error {

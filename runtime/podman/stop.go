@@ -39,7 +39,8 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	}
 	if grace > 0 {
 		if unit != "" {
-			if began, err = r.awaitTurn(ctx, what, unit, began); err != nil {
+			stop := local.UnitStop{Units: r.units, Name: unit, Query: r.timeouts.Query, Log: r.log}
+			if began, err = stop.AwaitTurn(ctx, what, began); err != nil {
 				return err
 			}
 		}

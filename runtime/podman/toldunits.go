@@ -2,8 +2,6 @@ package podman
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"hostler.io/hostler/runtime"
@@ -17,10 +15,6 @@ type toldUnits struct {
 	// serviceOf is in which service's cgroup a container's monitor is, by the container's ID.
 	serviceOf map[string]string
 }
-
-// unitsBound is how long systemd may take to tell: a list of what runs does not depend on
-// it, and while systemd reads its units anew it answers nobody.
-const unitsBound = 2 * time.Second
 
 // askUnits asks systemd about the units that containers name, or are in, and about Podman's
 // own if that matters.
@@ -41,16 +35,7 @@ func (r *Runtime) askUnits(ctx context.Context, list []*container, known map[str
 			told.serviceOf[c.ID], ask[service] = service, true
 		}
 	}
-	if len(ask) == 0 {
-		return told
-	}
-	patience := unitsBound
-	if deadline, bounded := ctx.Deadline(); bounded {
-		patience = min(patience, time.Until(deadline)/4)
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	units, err := r.units.Units(ctx, slices.Sorted(maps.Keys(ask))...)
+	units, err := local.AskUnits(ctx, r.units, ask)
 	if err != nil {
 		r.log.Debug("systemd does not tell of containers' units", "error", err)
 		r.changes.note() // the next list is to ask again

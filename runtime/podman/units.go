@@ -14,7 +14,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
-	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/unitclient"
 )
 
 // labelUnit names the systemd unit that a container is of: Podman writes it for whoever
@@ -143,29 +143,12 @@ func (r *Runtime) mainOf(ctx context.Context, id string, monitor int) string {
 	return unit
 }
 
-// serviceWith is the service in whose cgroup a container's monitor is, as systemd keeps them, if
-// it is in any.
+// serviceWith is the service in whose cgroup a container's monitor is, if it is in any.
 func (r *Runtime) serviceWith(monitor int, id string) string {
 	if monitor == 0 || !r.monitors(monitor, id) {
 		return ""
 	}
-	text, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(monitor), "cgroup"))
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(text)) {
-		_, hierarchy, _ := strings.Cut(strings.TrimSpace(line), ":")
-		controllers, path, _ := strings.Cut(hierarchy, ":")
-		if controllers != "" && controllers != "name=systemd" {
-			continue
-		}
-		for group := range strings.SplitSeq(path, "/") {
-			if strings.HasSuffix(group, ".service") {
-				return group
-			}
-		}
-	}
-	return ""
+	return unitclient.Service(r.procRoot, monitor)
 }
 
 // monitors tells whether a process is the monitor of a container. Podman may not have noticed
@@ -174,15 +157,4 @@ func (r *Runtime) monitors(pid int, id string) bool {
 	line, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(pid), "cmdline"))
 	arguments := strings.Split(string(line), "\x00")
 	return err == nil && filepath.Base(arguments[0]) == "conmon" && slices.Contains(arguments, id)
-}
-
-// awaitTurn waits until the stop of a unit begins, which was asked for at a moment. It returns the
-// last moment at which it had not begun.
-func (r *Runtime) awaitTurn(ctx context.Context, what, unit string, asked time.Time) (before time.Time, err error) {
-	stop := local.UnitStop{Units: r.units, Name: unit, Query: r.timeouts.Query, Log: r.log}
-	before, begun := stop.AwaitTurn(ctx, asked)
-	if !begun {
-		return before, fmt.Errorf("%s: %w while %s waits for other units to stop", what, context.Cause(ctx), unit)
-	}
-	return before, nil
 }

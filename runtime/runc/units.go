@@ -2,10 +2,9 @@ package runc
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
-	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/unitclient"
 )
 
@@ -34,10 +33,6 @@ func unitOf(id string, parents []int, clients []unitclient.Client) string {
 // stopUnit begins to stop the service that has run a container which has ended: systemd may start
 // both again.
 func (r *Runtime) stopUnit(ctx context.Context, what, unit string) error {
-	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
-	defer cancel()
-	if _, err := r.units.StopUnit(ctx, unit, 0, runtime.ReportUnitStops); err != nil {
-		return fmt.Errorf("%s: it is run by a systemd unit: %w", what, err)
-	}
-	return nil
+	_, err := local.UnitStop{Units: r.units, Name: unit, Query: r.timeouts.Query, Log: r.log}.Begin(ctx, what, 0)
+	return err
 }
