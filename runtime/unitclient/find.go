@@ -29,7 +29,7 @@ func Find(procRoot string) ([]Client, error) {
 		folder := filepath.Join(procRoot, entry.Name())
 		command := read(filepath.Join(folder, "cmdline"))
 		args := fields(command)
-		if !mayBe(args) {
+		if read, _ := split(args); read == nil {
 			continue
 		}
 		service := Service(procRoot, pid)
@@ -53,16 +53,6 @@ func Find(procRoot string) ([]Client, error) {
 // and leaves it, as `docker run --detach` does, soon is not.
 func (c Client) Alive(procRoot string) bool {
 	return c.Service != "" && read(filepath.Join(procRoot, strconv.Itoa(c.PID), "cmdline")) == c.command && Service(procRoot, c.PID) == c.Service
-}
-
-// mayBe reports whether a command is that of a program that may be a client.
-func mayBe(args []string) bool {
-	for i := range min(len(args), 2) {
-		if programs[filepath.Base(args[i])] != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // Service names the service of the host's systemd that a process belongs to; empty if it is of
@@ -105,11 +95,17 @@ func trusted(folder string) bool {
 	if err != nil {
 		return false
 	}
-	if owner(info) == 0 {
-		return true
-	}
 	program, err := os.Stat(filepath.Join(folder, "exe"))
-	return err == nil && owner(program) == 0 && program.Mode().Perm()&0o022 == 0
+	if err != nil {
+		return owner(info) == 0
+	}
+	return isRoots(owner(info), owner(program), program.Mode())
+}
+
+// isRoots reports whether root alone decides what a process of a user is, whose program is a file
+// of that owner and mode.
+func isRoots(user, programOwner uint32, mode os.FileMode) bool {
+	return user == 0 || programOwner == 0 && mode.Perm()&0o022 == 0
 }
 
 func owner(info os.FileInfo) uint32 {

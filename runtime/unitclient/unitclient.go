@@ -76,23 +76,37 @@ type process struct {
 	read func(path string) string // the text of a file; empty if there is none
 }
 
-// programs are those that may be clients, and how each names what it runs.
-var programs = map[string]func(c *Client, p process, args []string) bool{
-	"docker": engine, "podman": engine, "nerdctl": engine,
-	"docker-compose": composeUp, "podman-compose": composeUp,
-	"runc": lowLevel, "crun": lowLevel,
+// reader reads from a program's arguments what it runs; nil for one that is never a client.
+func reader(program string) func(c *Client, p process, args []string) bool {
+	switch filepath.Base(program) {
+	case "docker", "podman", "nerdctl":
+		return engine
+	case "docker-compose", "podman-compose":
+		return composeUp
+	case "runc", "crun":
+		return lowLevel
+	}
+	return nil
 }
 
-// parse reads from a command what it runs. It is none of the Clients if that is nothing, or it
-// cannot be told.
-func parse(p process) (c Client, ok bool) {
-	for i := range min(len(p.args), 2) { // a script comes after its interpreter
-		if read := programs[filepath.Base(p.args[i])]; read != nil {
-			ok = read(&c, p, p.args[i+1:])
-			return c, ok
+// split finds the program in a command, which comes after its interpreter if it is a script. It
+// returns its reader, nil if it is none that may be a client, and the program's arguments.
+func split(args []string) (read func(c *Client, p process, args []string) bool, rest []string) {
+	for i := range min(len(args), 2) {
+		if read := reader(args[i]); read != nil {
+			return read, args[i+1:]
 		}
 	}
-	return c, false
+	return nil, nil
+}
+
+// parse reads from a command what it runs. It is none of the Clients if that is nothing, or not
+// known.
+func parse(p process) (c Client, ok bool) {
+	if read, rest := split(p.args); read != nil {
+		ok = read(&c, p, rest)
+	}
+	return c, ok
 }
 
 // engine reads a command of Docker's, or of one that has taken over its commands.

@@ -158,29 +158,22 @@ func TestFind(t *testing.T) {
 	}
 }
 
-func TestWhatAnybodyCanReplaceIsNotTrusted(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root can give a folder away")
-	}
-	folder := t.TempDir()
-	program := filepath.Join(folder, "program")
-	if err := os.WriteFile(program, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(program, filepath.Join(folder, "exe")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(folder, 65534, 65534); err != nil {
-		t.Fatal(err)
-	}
-	if !trusted(folder) {
-		t.Error("a program of root's is not trusted")
-	}
-	if err := os.Chmod(program, 0o757); err != nil {
-		t.Fatal(err)
-	}
-	if trusted(folder) {
-		t.Error("a program that anybody can write is trusted")
+func TestWhatOthersThanRootCanReplaceIsNotTrusted(t *testing.T) {
+	const nobody = 65534
+	for _, test := range []struct {
+		user, owner uint32
+		mode        os.FileMode
+		want        bool
+	}{
+		{0, nobody, 0o777, true},
+		{nobody, 0, 0o755, true},
+		{nobody, 0, 0o757, false},
+		{nobody, 0, 0o775, false},
+		{nobody, nobody, 0o755, false},
+	} {
+		if got := isRoots(test.user, test.owner, test.mode); got != test.want {
+			t.Errorf("a process of user %d, whose program is of user %d and mode %v, is trusted: %t, want %t", test.user, test.owner, test.mode, got, test.want)
+		}
 	}
 }
 
