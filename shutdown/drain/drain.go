@@ -115,6 +115,7 @@ func New(options Options) *Drain {
 	d := &Drain{
 		options: options, log: options.Log, life: newLife(), schedule: newSchedule(options),
 		lists: lists{answers: make(chan listing)}, record: options.Record.Clone(), pods: map[key]*pod{},
+		ordering: ordering{order: plan.Order{}, stops: map[string]<-chan struct{}{}},
 	}
 	d.calls = &calls{runtime: options.Roster, log: options.Log, life: d.life, slack: d.schedule.slack, results: make(chan result)}
 	for _, record := range d.record.Pods {

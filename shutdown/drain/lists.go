@@ -108,7 +108,7 @@ func (d *Drain) relist(ctx context.Context) {
 		list, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
 		pods, unreachable, err := d.options.Roster.list(list)
-		if err != nil && first && !sleep(err) {
+		if err != nil && first && !asleep(err) {
 			_ = bounded.Sleep(ctx, retryPause) // there will be another list
 		}
 		select {
@@ -118,8 +118,8 @@ func (d *Drain) relist(ctx context.Context) {
 	}()
 }
 
-// sleep reports whether all runtimes that have failed do not run, and must not be started.
-func sleep(err error) bool {
+// asleep reports whether all runtimes that have failed do not run, and must not be started.
+func asleep(err error) bool {
 	var failed *runtime.SetError
 	return errors.As(err, &failed) && !slices.ContainsFunc(failed.Failed, func(f runtime.MemberError) bool { return !errors.Is(f.Err, runtime.ErrAsleep) })
 }
@@ -132,7 +132,7 @@ func (d *Drain) settles(l listing) bool {
 	case d.progress.inPhase > 0:
 		return false
 	case l.err != nil:
-		return d.lists.complete || sleep(l.err) || time.Since(d.schedule.start) >= firstListBound/2
+		return d.lists.complete || asleep(l.err) || time.Since(d.schedule.start) >= firstListBound/2
 	}
 	return l.quiet && l.after == d.progress.begun
 }

@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -40,7 +41,10 @@ func (d *Drain) askOrder(ctx context.Context, pods []runtime.Pod) {
 		if err != nil {
 			d.log.Warn("cannot ask systemd which services stop before containers; containers do not wait for services", "error", err)
 		}
-		d.calls.report(result{order: &order})
+		if order == nil {
+			order = map[string][]string{}
+		}
+		d.calls.report(result{order: order})
 	})
 }
 
@@ -54,12 +58,7 @@ func (d *Drain) awaitOrder(ctx context.Context) {
 func (d *Drain) noteOrder(order plan.Order) {
 	o := &d.ordering
 	o.asking--
-	if o.order == nil {
-		o.order = plan.Order{}
-	}
-	for unit, services := range order {
-		o.order[unit] = services
-	}
+	maps.Copy(o.order, order)
 }
 
 // plan is who is to stop when, as far as the current list shows.
@@ -84,9 +83,6 @@ func (d *Drain) containersOf(unit string) (all []*container) {
 func (d *Drain) stopService(name string, end time.Time) <-chan struct{} {
 	if over := d.ordering.stops[name]; over != nil {
 		return over
-	}
-	if d.ordering.stops == nil {
-		d.ordering.stops = map[string]<-chan struct{}{}
 	}
 	over := make(chan struct{})
 	d.ordering.stops[name] = over // from here on: an order may have circles

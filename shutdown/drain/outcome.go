@@ -19,7 +19,7 @@ func (d *Drain) note(r result) {
 		d.noteService(*r.service)
 		return
 	case r.order != nil:
-		d.noteOrder(*r.order)
+		d.noteOrder(r.order)
 		return
 	case r.torn != nil:
 		d.noteTorn(r)
@@ -131,11 +131,10 @@ func (d *Drain) noteLatecomers() {
 				continue
 			}
 			p, came := d.entry(phase.Name, pod)
-			unasked := func(c plan.PlannedContainer) bool { return p.isUnrequested(c.Container) }
 			switch {
 			case came && d.skips(pod):
 				p.record.Outcome = journal.Skipped
-			case !d.skips(pod) && slices.ContainsFunc(pod.Containers, unasked):
+			case d.runsUnasked(pod):
 				p.record.Outcome, p.record.Error = journal.Left, "came when no time was left to stop it"
 				if d.options.Watch > 0 {
 					p.record.Error = "is started again whenever it has stopped: stop what starts it, such as a service or a scheduler, then drain again"

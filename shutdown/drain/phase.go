@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -188,6 +189,13 @@ func (d *Drain) entry(phase string, planned plan.PlannedPod) (p *pod, came bool)
 // skips reports whether the pod is not to be stopped.
 func (d *Drain) skips(pod plan.PlannedPod) bool {
 	return d.options.SkipCritical && pod.Priority >= plan.CriticalPriority
+}
+
+// runsUnasked reports whether a pod that is not skipped has containers that run and whose stop is
+// still to be requested.
+func (d *Drain) runsUnasked(planned plan.PlannedPod) bool {
+	p := d.podOf(planned.Pod)
+	return !d.skips(planned) && slices.ContainsFunc(planned.Containers, func(c plan.PlannedContainer) bool { return p.isUnrequested(c.Container) })
 }
 
 // targets returns the containers whose stop is not begun yet, and is to begin. If no time

@@ -24,8 +24,8 @@ type result struct {
 	requested string         // only this: the stop of a container that has waited for others is requested
 	at        time.Time      // when
 
-	service *serviceEnd          // of no pod, but of a service that is stopped first
-	order   *map[string][]string // of no pod: which services stop before units
+	service *serviceEnd // of no pod, but of a service that is stopped first
+	order   plan.Order  // of no pod: which services stop before units
 }
 
 // containerEnd is how the stop of one container ended.
@@ -115,17 +115,13 @@ func (c *calls) report(r result) {
 // stops is bounded. It leaves time of the phase to the containers that it needs itself.
 func (c *calls) stopInTurn(ctx context.Context, pod key, t target, end time.Time) (killed bool, err error) {
 	end = end.Add(-t.Rest)
-	turn, cancel := context.WithDeadline(ctx, end.Add(c.slack)) // units may be ordered in a circle
-	defer cancel()
 	for _, other := range t.after {
 		select {
 		case <-other:
-		case <-turn.Done():
-			if ctx.Err() != nil {
-				return false, fmt.Errorf("stop container %q: %w", t.Name, context.Cause(ctx))
-			}
 		case <-c.life.cancelled:
 			return false, fmt.Errorf("stop container %q: the shutdown was cancelled", t.Name)
+		case <-ctx.Done():
+			return false, fmt.Errorf("stop container %q: %w", t.Name, context.Cause(ctx))
 		}
 	}
 	if len(t.after) > 0 && t.gone == nil && !t.spent {

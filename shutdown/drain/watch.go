@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 	"time"
-
-	"hostler.io/hostler/shutdown/plan"
 )
 
 const (
@@ -43,10 +41,7 @@ func (d *Drain) comesBack(ctx context.Context) (came bool) {
 		listed: func(l listing) {
 			d.take(l)
 			for _, phase := range d.plan().Phases {
-				came = came || slices.ContainsFunc(phase.Pods, func(p plan.PlannedPod) bool {
-					pod := d.podOf(p.Pod)
-					return !d.skips(p) && slices.ContainsFunc(p.Containers, func(c plan.PlannedContainer) bool { return pod.isUnrequested(c.Container) })
-				})
+				came = came || slices.ContainsFunc(phase.Pods, d.runsUnasked)
 			}
 		},
 	})
