@@ -68,8 +68,9 @@ func weigh(path, mountpoint string, most int, until time.Time) (weights, error) 
 			break
 		}
 	}
-	mounts := map[uint64]bool{mountID(w.root): true} // that are walked
-	same := sameFolders(w.root)
+	mount := mountID(w.root)
+	mounts := map[uint64]bool{mount: true} // that are walked
+	same := sameFolders(mount)
 	seen := make(map[[2]uint64]bool) // devices and inodes of what has several names
 	entries := 0
 	walk(w.root, func(path string) (isFolder, goOn bool) {
@@ -112,11 +113,12 @@ func mountID(path string) uint64 {
 	return st.Mnt_id
 }
 
-// sameFolders are mount points at which the folder itself is mounted, that would be there without the
-// mount. This service has such ones, of folders that it alone may write or nobody else sees.
-func sameFolders(root string) map[string]bool {
+// sameFolders are the mount points below a mount, given by its ID, at which the folder is mounted that
+// would be there without the mount. The unit of this service makes such mounts, for example of
+// /var/log, which the service may write.
+func sameFolders(mount uint64) map[string]bool {
 	list, err := mountinfo.GetMounts(nil)
-	base := slices.IndexFunc(list, func(m *mountinfo.Info) bool { return uint64(m.ID) == mountID(root) })
+	base := slices.IndexFunc(list, func(m *mountinfo.Info) bool { return uint64(m.ID) == mount })
 	if err != nil || base < 0 {
 		return nil
 	}

@@ -34,6 +34,9 @@ func (r *Runtime) storage(ctx context.Context) (root, driver string, err error) 
 	if err != nil {
 		return "", "", err
 	}
+	if len(list) == 0 {
+		return "", "", fmt.Errorf("find CRI-O's store: %w: it names no filesystem of images", runtime.ErrUnsupported)
+	}
 	root, name := filepath.Split(list[0].Path)
 	driver, found := strings.CutSuffix(name, "-images")
 	if !found {

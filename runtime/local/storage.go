@@ -22,14 +22,16 @@ func StorageLayers(runtimeName, root, driver string) ([]runtime.Layer, error) {
 		ID, Layer string
 		Mapped    []string `json:"mapped-layers"`
 	}
-	var containers, passing []struct{ ID, Layer string }
 	for path, into := range map[string]any{
 		"layers/layers.json": &layers, "layers/volatile-layers.json": &temporary, "images/images.json": &images,
-		"containers/containers.json": &containers, "containers/volatile-containers.json": &passing,
 	} {
 		if err := readStore(filepath.Join(root, driver+"-"+path), into); err != nil {
 			return nil, fmt.Errorf("list layers: %w", err)
 		}
+	}
+	containers, err := storedContainers(root, driver)
+	if err != nil {
+		return nil, fmt.Errorf("list layers: %w", err)
 	}
 	tree := NewLayerTree()
 	for _, l := range append(layers, temporary...) {
@@ -40,7 +42,7 @@ func StorageLayers(runtimeName, root, driver string) ([]runtime.Layer, error) {
 			tree.HoldByImage(layer, img.ID)
 		}
 	}
-	for _, c := range append(containers, passing...) {
+	for _, c := range containers {
 		tree.HoldByUser(c.Layer, c.ID)
 	}
 	return tree.List(runtimeName), nil
@@ -48,19 +50,31 @@ func StorageLayers(runtimeName, root, driver string) ([]runtime.Layer, error) {
 
 // StorageSpace lists the folders of containers in such a store: what they write, and their logs.
 func StorageSpace(root, driver string) ([]runtime.Owned, error) {
-	var containers, passing []struct{ ID, Layer string }
-	for path, into := range map[string]any{"containers.json": &containers, "volatile-containers.json": &passing} {
-		if err := readStore(filepath.Join(root, driver+"-containers", path), into); err != nil {
-			return nil, fmt.Errorf("list folders of containers: %w", err)
-		}
+	containers, err := storedContainers(root, driver)
+	if err != nil {
+		return nil, fmt.Errorf("list folders of containers: %w", err)
 	}
 	var owned []runtime.Owned
-	for _, c := range append(containers, passing...) {
+	for _, c := range containers {
 		for _, folder := range []string{filepath.Join(root, driver, c.Layer), filepath.Join(root, driver+"-containers", c.ID)} {
 			owned = append(owned, runtime.Owned{Folder: folder, Container: c.ID, By: "container " + c.ID})
 		}
 	}
 	return owned, nil
+}
+
+// storedContainer is a container in such a store, and the layer that it writes to.
+type storedContainer struct{ ID, Layer string }
+
+// storedContainers are all of a store, also those that do not outlive a boot.
+func storedContainers(root, driver string) ([]storedContainer, error) {
+	var containers, volatile []storedContainer
+	for name, into := range map[string]any{"containers.json": &containers, "volatile-containers.json": &volatile} {
+		if err := readStore(filepath.Join(root, driver+"-containers", name), into); err != nil {
+			return nil, err
+		}
+	}
+	return append(containers, volatile...), nil
 }
 
 // readStore reads one list of a store; a list that is not there has no entries.
