@@ -137,7 +137,7 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// uses tells whether a container is made from an image: its ID says so, or without one its name.
+// uses reports whether a container is made from an image: its ID says so, or without one its name.
 func uses(c runtime.Container, img gc.ImageDecision) bool {
 	return c.Runtime == img.Runtime && (c.ImageID == img.ID || c.ImageID == "" && c.Image == img.Names[0])
 }

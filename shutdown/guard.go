@@ -63,7 +63,7 @@ type Options struct {
 	Log     *slog.Logger
 
 	// Living returns the IDs of containers of which a process lives, for those whose runtime is
-	// gone; nil if nobody can tell.
+	// gone; nil if that cannot be known.
 	Living func() (map[string]bool, error)
 	// Inhibitor delays the shutdown; nil where this host has none. One that is
 	// a DelaySourcer or a KindTeller is asked for that, too.

@@ -131,7 +131,7 @@ func diskGauges(facts Facts, options Options) []gauge {
 			continue // the thresholds of the other roles are no lower
 		}
 		for _, g := range filesystemGauges(fs, options.Pressure) {
-			// Of those of RoleStart, which are many, only what is wrong is told.
+			// Of those of RoleStart, which are many, only those with too little space are reported.
 			if fs.Role != RoleStart || g.below() || g.problem != "" {
 				gauges = append(gauges, g)
 			}

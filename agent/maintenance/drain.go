@@ -126,12 +126,12 @@ type teller struct {
 	progress func(DrainStep)
 	latest   chan *journal.Record // holds the newest state of the drain
 	ended    chan struct{}
-	told     map[string]journal.Outcome // by runtime and ID
-	done     int                        // of told, those that the drain does not spare
+	reported map[string]journal.Outcome // by runtime and ID
+	done     int                        // of reported, those that the drain does not spare
 }
 
 func newTeller(progress func(DrainStep)) *teller {
-	t := &teller{progress: progress, latest: make(chan *journal.Record, 1), ended: make(chan struct{}), told: map[string]journal.Outcome{}}
+	t := &teller{progress: progress, latest: make(chan *journal.Record, 1), ended: make(chan struct{}), reported: map[string]journal.Outcome{}}
 	go func() {
 		defer close(t.ended)
 		for r := range t.latest {
@@ -162,14 +162,14 @@ func (t *teller) tell(r *journal.Record) {
 	total := Unspared(*r)
 	for _, p := range r.Pods {
 		id := p.Runtime + "/" + p.ID
-		before := t.told[id]
+		before := t.reported[id]
 		if p.Outcome == "" || before != "" && (before == p.Outcome || p.Outcome != journal.Left) {
-			continue // one that has stopped and runs again is told of again
+			continue // a pod that has stopped and runs again is reported again
 		}
 		if p.Outcome == journal.Skipped && !r.CancelledAt.IsZero() {
 			continue // it was called off before that one's turn
 		}
-		t.told[id] = p.Outcome
+		t.reported[id] = p.Outcome
 		if p.Outcome != journal.Skipped && before == "" {
 			t.done++
 		}

@@ -85,8 +85,8 @@ type lastLook struct {
 }
 
 // look lists what the runtimes have, images first: a container created in between then shows that
-// its image is in use. Unless it is to look at all of them, it leaves out those whose events tell
-// of changes and whose time has not come.
+// its image is in use. Unless it is to look at all of them, it leaves out those whose events
+// report changes and whose time has not come.
 func (t *Tracker) look(ctx context.Context, looks map[string]lastLook, all bool) error {
 	var errs []error
 	for _, rt := range t.options.Runtimes() {

@@ -102,9 +102,9 @@ func (w *PodWatch) Run(ctx context.Context) error {
 	}
 }
 
-// interval is how long nothing is listed where nobody tells of a change, after some failed lists in
-// a row. A runtime that fails for long has the others listed no more often for that: its events
-// tell when it is back.
+// interval is the time to the next list if no event reports a change, after some failed lists in a
+// row. A runtime that fails for long does not have the others listed more often: its events report
+// when it is back.
 func (w *PodWatch) interval(failed int) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

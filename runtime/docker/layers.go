@@ -21,7 +21,7 @@ import (
 
 var _ runtime.LayerLister = (*Runtime)(nil)
 
-// mobyNamespace is the namespace of containerd's that dockerd uses unless it is told otherwise.
+// mobyNamespace is the namespace of containerd's that dockerd uses unless it is configured otherwise.
 const mobyNamespace = "moby"
 
 // Layers reads what Docker's own image store keeps, or asks containerd where that keeps the
@@ -72,9 +72,9 @@ func storedLayers(runtimeName, folder string, ids []string) ([]runtime.Layer, er
 	}
 	for _, e := range entries {
 		at := filepath.Join(layers, "sha256", e.Name())
-		size, err := strconv.ParseUint(word(filepath.Join(at, "size")), 10, 64)
+		size, err := strconv.ParseUint(smallFile(filepath.Join(at, "size")), 10, 64)
 		if err == nil { // else it is being made or removed
-			tree.Add("sha256:"+e.Name(), word(filepath.Join(at, "parent")), size, 0)
+			tree.Add("sha256:"+e.Name(), smallFile(filepath.Join(at, "parent")), size, 0)
 		}
 	}
 	for _, id := range ids {
@@ -92,7 +92,7 @@ func storedLayers(runtimeName, folder string, ids []string) ([]runtime.Layer, er
 		return nil, fmt.Errorf("list layers: %w", err)
 	}
 	for _, e := range containers {
-		tree.HoldByUser(word(filepath.Join(layers, "mounts", e.Name(), "parent")), e.Name())
+		tree.HoldByUser(smallFile(filepath.Join(layers, "mounts", e.Name(), "parent")), e.Name())
 	}
 	return tree.List(runtimeName), nil
 }
@@ -114,7 +114,7 @@ func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
 	for i := range list {
 		c := &list[i]
 		folders := []string{filepath.Join(a.root, "containers", c.ID)}
-		if mount := word(filepath.Join(a.root, "image", a.driver, "layerdb", "mounts", c.ID, "mount-id")); mount != "" {
+		if mount := smallFile(filepath.Join(a.root, "image", a.driver, "layerdb", "mounts", c.ID, "mount-id")); mount != "" {
 			folders = append(folders, filepath.Join(a.root, a.driver, mount))
 		}
 		for _, folder := range folders {
@@ -124,8 +124,8 @@ func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
 	return owned, nil
 }
 
-// word is the content of a small file, empty if it is not there.
-func word(path string) string {
+// smallFile is the content of a file, empty if it is not there.
+func smallFile(path string) string {
 	text, _ := os.ReadFile(path)
 	return string(bytes.TrimSpace(text))
 }

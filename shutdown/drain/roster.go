@@ -22,7 +22,7 @@ type Runtime interface {
 // Roster lists pods and remembers them for when a runtime hangs.
 type Roster struct {
 	Runtime
-	// Living returns the IDs of containers of which a process lives; nil if nobody can tell. It is
+	// Living returns the IDs of containers of which a process lives; nil if that cannot be known. It is
 	// asked where the runtime of a container is gone.
 	Living func() (map[string]bool, error)
 

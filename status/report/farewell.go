@@ -18,7 +18,7 @@ type Farewell struct {
 // ReportShutdown writes the Node's status and the Events so far, and returns when they are
 // stored where a power cut does not reach them. The control plane has three quarters of the time.
 // While it takes long, what there is to report is written to the disk: the next boot reports what
-// the control plane did not take. The rest of the time is the disk's, for what changed meanwhile.
+// the control plane did not take. The remaining time is left for the disk, for what changed meanwhile.
 func (f Farewell) ReportShutdown(ctx context.Context, s shutdown.Status) error {
 	telling, cancel := ctx, context.CancelFunc(func() {})
 	if deadline, bounded := ctx.Deadline(); bounded {

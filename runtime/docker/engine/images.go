@@ -92,7 +92,7 @@ func (i Images) Look(ctx context.Context, what, name string) (client.ImageInspec
 	})
 }
 
-// untag removes a name if it still leads to the image, and tells whether it did: a pull or a
+// untag removes a name if it still leads to the image, and reports whether it did: a pull or a
 // build may have moved it to another one since. An error is none if the name is gone: a daemon
 // on a full disk removes names, and cannot write it down.
 func (i Images) untag(ctx context.Context, what, id, name string) (did bool, err error) {
