@@ -14,7 +14,7 @@ import (
 )
 
 // lateMounts has the network of each boot be online late, and /mnt/nas be mounted after that, and
-// /mnt/usb once /run/plugged is there.
+// /mnt/usb once its disk is plugged in, which /run/plugged stands for.
 func lateMounts(m *machine.Machine) {
 	m.Write("/etc/systemd/system/late-network.service", `[Unit]
 DefaultDependencies=no
@@ -39,7 +39,8 @@ Options=bind,_netdev
 WantedBy=remote-fs.target
 `)
 	m.Write("/etc/systemd/system/mnt-usb.mount", `[Unit]
-ConditionPathExists=/run/plugged
+Requires=disk.target
+After=disk.target
 [Mount]
 What=/srv/usb
 Where=/mnt/usb
@@ -48,6 +49,7 @@ Options=bind
 [Install]
 WantedBy=local-fs.target
 `)
+	m.Write("/etc/systemd/system/disk.target", "[Unit]\nAssertPathExists=/run/plugged\n")
 	m.Run(`set -e
 		mkdir -p /srv/nas/data /srv/usb/data /mnt/nas/data /mnt/usb/data
 		echo right | tee /srv/nas/data/which >/srv/usb/data/which

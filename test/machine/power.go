@@ -189,8 +189,8 @@ func (m *Machine) console(lines int) string {
 	return lab.LastLines(string(text), lines)
 }
 
-// leave leaves the machine's journal, of all boots, and its console for who
-// looks into the failure.
+// leave leaves the machine's journal, of all boots, what hostler and systemd say of it, and its
+// console for who looks into the failure.
 func (m *Machine) leave(dist string) {
 	dir := filepath.Join(dist, m.t.Name(), m.String())
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -228,6 +228,8 @@ func (m *Machine) leave(dist string) {
 }
 
 func (m *Machine) journals(ctx context.Context) (string, error) {
-	r, err := m.Try(ctx, `journalctl --list-boots --no-pager; journalctl --no-pager -o short-precise`)
+	r, err := m.Try(ctx, `journalctl --list-boots --no-pager; journalctl --no-pager -o short-precise
+		hostler status -o wide; hostler ps; hostler shutdown plan
+		systemctl list-jobs --no-pager; systemctl list-units --all --no-pager`)
 	return r.Stdout + r.Stderr, err
 }
