@@ -51,7 +51,8 @@ type fact struct {
 	running   bool
 	startedAt time.Time
 
-	client unitclient.Client // that runs it, as part of a service, as of the last list; zero if there is none
+	client   unitclient.Client // that runs it, as part of a service, as of the last list; zero if there is none
+	soughtAt time.Time         // when the client was looked for; zero if not since the question
 
 	failedAt time.Time // of the last question, if that failed
 	changed  int       // the last change that was told of before the question
@@ -112,14 +113,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 	if len(ask) > 0 {
 		f.ask(ctx, r, ask, changes, known)
 	}
-	for i := range list { // its service may have another client now, which no event reports
-		c := &list[i]
-		if f := known[c.ID]; f.client.Service != "" && !f.client.Alive(r.procRoot) {
-			f.client = unitclient.Client{}
-			known[c.ID], ask = f, append(ask, c)
-		}
-	}
-	r.findClients(ask, known)
+	r.findClients(list, known)
 	// Containers that the list lacks are gone, and so is what was known of them.
 	f.mu.Lock()
 	f.byID = known

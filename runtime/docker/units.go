@@ -16,24 +16,44 @@ import (
 	"hostler.io/hostler/runtime/unitclient"
 )
 
+// clientBound is how long after the start of a container a service's client of it may come, such as
+// `docker wait` after `docker start`. No event reports it.
+const clientBound = time.Minute
+
 // findClients notes which of the containers a service runs by a client.
-func (r *Runtime) findClients(list []*container.Summary, known map[string]fact) {
-	if r.units == nil || !slices.ContainsFunc(list, func(c *container.Summary) bool { return state(c.State) == runtime.Running }) {
+func (r *Runtime) findClients(list []container.Summary, known map[string]fact) {
+	if r.units == nil || !slices.ContainsFunc(list, func(c container.Summary) bool { return r.lacksClient(known[c.ID]) }) {
 		return
 	}
+	now := time.Now()
 	clients, err := unitclient.Find(r.procRoot)
 	if err != nil {
 		r.log.Debug("processes cannot be listed: which containers services run is not known", "error", err)
 		return
 	}
-	for _, c := range list {
+	for i := range list {
+		c := &list[i]
 		f := known[c.ID]
-		i := slices.IndexFunc(clients, func(client unitclient.Client) bool { return client.Runs(name(c), c.ID, c.Labels) })
-		if f.client = (unitclient.Client{}); i >= 0 {
+		if !r.lacksClient(f) {
+			continue
+		}
+		f.client, f.soughtAt = unitclient.Client{}, now
+		if i := slices.IndexFunc(clients, func(client unitclient.Client) bool { return client.Runs(name(c), c.ID, c.Labels) }); i >= 0 {
 			f.client = clients[i]
 		}
 		known[c.ID] = f
 	}
+}
+
+// lacksClient reports whether the client of a container is to be looked for.
+func (r *Runtime) lacksClient(f fact) bool {
+	switch {
+	case !f.running:
+		return false
+	case f.client.Service != "": // its service may have another client now
+		return !f.client.Alive(r.procRoot)
+	}
+	return f.soughtAt.Before(f.startedAt.Add(clientBound))
 }
 
 // askUnits asks systemd about the services that run containers by a client. Those about which it

@@ -234,30 +234,51 @@ func TestAServiceWhoseClientHasEndedIsNotStopped(t *testing.T) {
 	}
 }
 
-// A service may start its container by one client, and wait for it by another.
+// A service may start its container by one client, and wait for it by another. The list of a
+// moment may have a container as ended that has been started when it is asked about itself.
 func TestTheClientOfAServiceMayChange(t *testing.T) {
-	s := newOne(t, nil, false)
-	root := runBy(t, "docker start shop")
-	r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = &manager{}, root })
-	unit := func() string {
-		t.Helper()
-		pods, err := r.Pods(t.Context())
-		if err != nil || len(pods) != 1 {
-			t.Fatalf("Pods() = %+v, %v, want one", pods, err)
-		}
-		return pods[0].Containers[0].Unit
-	}
-	events := make(chan any)
-	s.set("/events", streamOf(events))
-	_ = watch(t, r, events) // else each list asks again
-	if got := unit(); got != shopUnit {
-		t.Errorf("the unit is %q, want %q", got, shopUnit)
-	}
-	if err := os.WriteFile(filepath.Join(root, "7", "cmdline"), []byte("docker\x00wait\x00shop"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	unit()
-	if got := unit(); got != shopUnit {
-		t.Errorf("once another client waits for it, the unit is %q, want %q", got, shopUnit)
+	for name, test := range map[string]struct {
+		first string // what lists say of the container at first
+		then  []string
+	}{
+		"another client":             {first: "running", then: []string{"docker start shop", "docker wait shop"}},
+		"a later client":             {first: "running", then: []string{"sleep 1", "docker wait shop"}},
+		"started during a list":      {first: "exited", then: []string{"docker start -a shop"}},
+		"created during a list":      {first: "created", then: []string{"docker run --name shop nginx"}},
+		"no process can be listed":   {first: "running", then: []string{"", "docker wait shop"}},
+		"a client that starts anew":  {first: "running", then: []string{"docker start -a shop", "sleep 1", "docker start -a shop"}},
+		"it ran before it was found": {first: "exited", then: []string{"sleep 1", "docker wait shop"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newOne(t, nil, false)
+			s.set("/containers/json", []any{listed("shop", test.first, nil)})
+			root := filepath.Join(t.TempDir(), "proc")
+			r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = &manager{}, root })
+			events := make(chan any)
+			s.set("/events", streamOf(events))
+			_ = watch(t, r, events) // else each list asks again
+			unit := ""
+			for _, command := range test.then {
+				if err := os.RemoveAll(root); err != nil {
+					t.Fatal(err)
+				}
+				if command != "" {
+					if err := os.Rename(runBy(t, command), root); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range 2 {
+					pods, err := r.Pods(t.Context())
+					if err != nil || len(pods) != 1 {
+						t.Fatalf("Pods() = %+v, %v, want one", pods, err)
+					}
+					unit = pods[0].Containers[0].Unit
+					s.set("/containers/json", []any{listed("shop", "running", nil)})
+				}
+			}
+			if unit != shopUnit {
+				t.Errorf("the unit is %q, want %q", unit, shopUnit)
+			}
+		})
 	}
 }
