@@ -112,6 +112,8 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 		}
 		now, asked := r.inspect(ctx, what, id)
 		switch {
+		case errors.Is(asked, engine.ErrNotFound): // removed meanwhile, of which a stop complains in other words
+			return asked
 		case asked == nil && now.State.Status == statePaused: // it hears nothing
 			unresumed := r.resume(ctx, what, id)
 			if unresumed == nil && signalled {
@@ -157,7 +159,7 @@ func (r *Runtime) terminateRemoved(ctx context.Context, what, id string, grace t
 	case <-asked:
 	case <-waited:
 	}
-	if err := r.terminate(ctx, what, id, grace); err != nil {
+	if err := engine.Gone(r.terminate(ctx, what, id, grace)); err != nil {
 		return err
 	}
 	select {

@@ -446,6 +446,34 @@ func TestNothingIsDoneBehindSystemdsBack(t *testing.T) {
 	}
 }
 
+// A container with --rm may be removed while Podman still stops it. It has stopped then, and how it
+// ended is known to who waited for it.
+func TestAContainerThatIsRemovedWhileItIsStoppedHasStopped(t *testing.T) {
+	for name, status := range map[string]int{"not found": http.StatusNotFound, "an error of its own": http.StatusInternalServerError} {
+		t.Run(name, func(t *testing.T) {
+			s, end := running(t, nil, nil, false)
+			s.exitCode = 3
+			now := inspected("running", nil)
+			now["HostConfig"] = object{"AutoRemove": true}
+			s.set("/libpod/containers/a/json", now)
+			s.set("/libpod/containers/a/stop", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				end()
+				s.set("/libpod/containers/a/json", http.StatusNotFound)
+				w.WriteHeader(status)
+				fmt.Fprint(w, `{"message":"container a does not exist in database: no such container"}`)
+			}))
+			r := s.open(t, nil)
+			pods, err := r.Pods(t.Context())
+			check(t, err)
+			code := int32(-1)
+			ctx := runtime.WithExit(t.Context(), func(c int32) { code = c })
+			if err := r.StopContainer(ctx, pods[0].Containers[0], patience); err != nil || code != 3 {
+				t.Errorf("StopContainer() = %v, and reported exit code %d, want 3", err, code)
+			}
+		})
+	}
+}
+
 func TestAStopThatIsCalledOffKillsNobody(t *testing.T) {
 	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
 	ctx, cancel := context.WithCancel(t.Context())
