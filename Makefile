@@ -53,7 +53,7 @@ GOTESTSUM := $(GO) tool -modfile=test/tools/go.mod gotestsum
 # Tests mostly wait for daemons and grace periods, so that more run than there are
 # processors. test/e2e, the longest, begins first. test/machine runs alone, because it
 # keeps all processors busy.
-PARALLEL := $(shell echo $$((1 + $$(nproc))))
+PARALLEL := $(shell echo $$((2 * $$(nproc))))
 test: prerequisites build ## everyday tests: also real daemons and booted Debians, race detector on; as root
 	mkdir -p dist
 	rm -f dist/tests-*.json
@@ -68,9 +68,10 @@ test-machine: prerequisites ## every scenario of test/machine in VMs: hours; as 
 	HOSTLER_TEST_BED=vm $(GO) test -tags integration -count=1 -timeout 4h -v ./test/machine
 
 # What make test shortens: packages built again from an empty cache, a thousand containers
-# amid collections.
+# amid collections, each story of test/machine on both Debians.
 test-long: prerequisites ## the long forms of tests that make test shortens; as root
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -run 'TestTwoBuildsOfOneCommitAreTheSame|TestCollectionBreaksNothingInARush' ./test/packages ./test/e2e
+	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -parallel $(PARALLEL) ./test/machine
 
 test-all: test test-machine test-long ## all tests, for a release and for changes to shutdown, systemd or packaging; as root
 

@@ -14,7 +14,7 @@ import (
 // nothing of them, and any signal would be hostler's. So it is in the end, when a
 // shutdown bypasses logind.
 func TestAnAgentThatEndsTouchesNoContainer(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		o.Config = houseConfig()
 		m := machine.Boot(t, o)
 		m.Deploy(house()...)

@@ -16,7 +16,7 @@ import (
 // manager, of which logind hears nothing, while podman.service does not run: it must not be started
 // then. The critical pod of another runtime does not wait for Podman's container.
 func TestAPodmanThatMustNotBeStartedCostsNoTime(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
 		o.Files = machine.PodmanFiles()
 		m := machine.Boot(t, o)

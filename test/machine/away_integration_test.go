@@ -99,7 +99,7 @@ func loggedAt(t *testing.T, m *machine.Machine, text string) time.Time {
 // one of a machine that is told of no other, and shuts down: the pods get their time, and
 // nobody waits for the store.
 func TestTheStoreIsAway(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = gracesOf(o.Bed).config()
 		m := machine.Boot(t, o)
 		storeRefuses(t, m)
@@ -157,7 +157,7 @@ ExecStop=fsfreeze --unfreeze /var/lib/hostler
 // TestARuntimeIsAwayWhenTheAgentIsNew has an agent that never saw the runtime asked to close
 // the house: what it cannot see it does not take for gone, and says so after the boot.
 func TestARuntimeIsAwayWhenTheAgentIsNew(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)
 		o.Config = g.config()
 		m := machine.Boot(t, o)

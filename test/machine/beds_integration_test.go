@@ -15,7 +15,25 @@ func bed() machine.Bed {
 	return cmp.Or(machine.Bed(os.Getenv("HOSTLER_TEST_BED")), machine.Container)
 }
 
-// onBothDebians runs a story on both releases.
+// runsAll reports whether stories run on both releases that `make test` runs on one.
+func runsAll() bool { return bed() == machine.VM || os.Getenv("HOSTLER_TEST_LONG") != "" }
+
+// releases are both, and in `make test` the one that is given.
+func releases(everyday machine.Release) []machine.Release {
+	if runsAll() {
+		return machine.Releases()
+	}
+	return []machine.Release{everyday}
+}
+
+// onDebian runs a story on both releases, and in `make test` on the one that is given. Half of the
+// stories are given either.
+func onDebian(t *testing.T, everyday machine.Release, story func(t *testing.T, o machine.Options)) {
+	t.Helper()
+	onDebians(t, releases(everyday), bed(), story)
+}
+
+// onBothDebians runs a story on both releases whose programs differ in what the story is about.
 func onBothDebians(t *testing.T, story func(t *testing.T, o machine.Options)) {
 	t.Helper()
 	onDebians(t, machine.Releases(), bed(), story)
@@ -31,11 +49,11 @@ func inVMs(t *testing.T, story func(t *testing.T, o machine.Options)) {
 	onBothDebians(t, story)
 }
 
-// aloneOnBothDebians runs a story that keeps a whole host busy, on one release after the other,
-// and before all stories that run beside each other.
-func aloneOnBothDebians(t *testing.T, story func(t *testing.T, o machine.Options)) {
+// aloneOnDebian is onDebian of a story that keeps a whole host busy: it runs on one release after
+// the other, and before all stories that run beside each other.
+func aloneOnDebian(t *testing.T, everyday machine.Release, story func(t *testing.T, o machine.Options)) {
 	t.Helper()
-	onEach(t, machine.Releases(), bed(), story)
+	onEach(t, releases(everyday), bed(), story)
 }
 
 // onDebians runs a story on some releases, beside other stories.

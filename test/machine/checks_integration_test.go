@@ -15,7 +15,7 @@ import (
 // TestChecksDoNotHoldUpTheirAgent restarts an agent one of whose checks runs, and
 // another has left behind what does not end when it is asked to.
 func TestChecksDoNotHoldUpTheirAgent(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = houseConfig()
 		m := machine.Boot(t, o)
 		const folder = "/etc/hostler/conditions.d/"

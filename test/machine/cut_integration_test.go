@@ -19,11 +19,8 @@ import (
 // synced by then. The next boot knows how far its drain was, and what became of those that
 // were still to come.
 func TestThePowerIsCutInADrain(t *testing.T) {
-	releases := machine.Releases()
-	if bed() != machine.VM {
-		releases = []machine.Release{machine.Debian12} // the one story in a VM of `make test`
-	}
-	onDebians(t, releases, machine.VM, func(t *testing.T, o machine.Options) {
+	// The one story in a VM of `make test`.
+	onDebians(t, releases(machine.Debian12), machine.VM, func(t *testing.T, o machine.Options) {
 		o.Config = houseConfig()
 		m := machine.Boot(t, o)
 		m.Write("/srv/kept", "over a power cut\n")

@@ -26,7 +26,7 @@ func TestCommandsOfTheDocs(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		o.Files = machine.PodmanFiles() // whose socket one of them switches on
 		m := machine.Boot(t, o)
 		m.Deploy(machine.Pod{Name: "web"})
@@ -77,7 +77,7 @@ func TestCommandsOfTheDocs(t *testing.T) {
 // TestTheDocumentedWayToTheAPIOverTheNetwork follows docs/api.md to the letter, on a host with
 // the address that it speaks of.
 func TestTheDocumentedWayToTheAPIOverTheNetwork(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		section := func(language string) []string {
 			return page.Blocks(t, "../../docs/api.md", "Over the network", language)
 		}

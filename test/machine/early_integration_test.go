@@ -15,7 +15,7 @@ import (
 // TestTheFirstSecond asks for a shutdown within the first second of the agent's
 // life, whether or not an earlier life has left it a lock.
 func TestTheFirstSecond(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		offsets := []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond}
 		if o.Bed == machine.VM {
 			offsets = []time.Duration{0, time.Second}
@@ -58,7 +58,7 @@ func TestTheFirstSecond(t *testing.T) {
 // TestAskedAgain asks for a shutdown, and for others while that one runs. A person has
 // cordoned the node, which stays so.
 func TestAskedAgain(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)
 		o.Config = g.config()
 		m := machine.Boot(t, o)

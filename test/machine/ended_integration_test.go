@@ -14,9 +14,10 @@ import (
 // TestWhatHasEndedBeforeIsNotWaitedFor reboots hosts on which somebody has stopped Docker a moment
 // before, with all of its containers; and on which these live on without it.
 func TestWhatHasEndedBeforeIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
 	for name, kept := range map[string]bool{"ended": false, "live": true} {
 		t.Run(name, func(t *testing.T) {
-			onBothDebians(t, func(t *testing.T, o machine.Options) {
+			onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 				o.Config = "shutdown: {gracePeriod: 30s, gracePeriodCriticalPods: 10s}\nruntimes: [{type: docker, endpoint: /run/docker.sock}]\n"
 				o.Files = machine.DockerFiles(o)
 				m := machine.Boot(t, o)

@@ -16,7 +16,7 @@ import (
 // TestAFilesystemThatPodsNeedIsFull fills what the start of a pod writes to, and has the node
 // filesystem, which the unit mounts for the agent alone, named as people find it.
 func TestAFilesystemThatPodsNeedIsFull(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = houseConfig() + "pressure: {transitionPeriod: 0s}\nstatus: {updateInterval: 1s}\n"
 		m := machine.Boot(t, o)
 		pressure := func(s api.Status) *corev1.NodeCondition {

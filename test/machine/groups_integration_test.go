@@ -15,7 +15,7 @@ import (
 // TestFourGroups closes a house in four groups by priority. A pod comes into it when the
 // first group has been asked to end.
 func TestFourGroups(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		grace := 30 * time.Second
 		if o.Bed == machine.VM {
 			grace = 90 * time.Second

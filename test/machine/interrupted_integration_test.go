@@ -25,24 +25,33 @@ const (
 // TestInterruptions has the agent, logind and the bus killed or restarted before,
 // during and after shutdowns.
 func TestInterruptions(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
-		g := gracesOf(o.Bed)
-		if o.Bed == machine.Container { // longer than a busy machine takes to restart logind
-			g = graces{24 * time.Second, 8 * time.Second}
-		}
-		o.Config = g.config()
-		in := interrupted{t, machine.Boot(t, o), g}
-
-		in.beforeAShutdown()
-		in.agentDuringADrain("killed", killAgent)
-		in.logindDuringADrain("forgotten", restartLogind)
-		in.agentDuringADrain("restarted", restartAgent)
-		in.logindDuringADrain("crashed", killLogind)
-		in.agentAfterTheRelease("restartedlate", restartAgent)
-		in.agentAfterTheRelease("killedlate", killAgent)
-		in.busDuringADrain()
-		in.logindAfterTheRelease()
-	})
+	t.Parallel()
+	for of, story := range map[string]func(interrupted){
+		"agent": func(in interrupted) {
+			in.agentDuringADrain("killed", killAgent)
+			in.agentDuringADrain("restarted", restartAgent)
+			in.agentAfterTheRelease("restartedlate", restartAgent)
+			in.agentAfterTheRelease("killedlate", killAgent)
+		},
+		"logind and the bus": func(in interrupted) {
+			in.beforeAShutdown()
+			in.logindDuringADrain("forgotten", restartLogind)
+			in.logindDuringADrain("crashed", killLogind)
+			in.busDuringADrain()
+			in.logindAfterTheRelease()
+		},
+	} {
+		t.Run(of, func(t *testing.T) {
+			onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+				g := gracesOf(o.Bed)
+				if o.Bed == machine.Container { // longer than a busy machine takes to restart logind
+					g = graces{24 * time.Second, 8 * time.Second}
+				}
+				o.Config = g.config()
+				story(interrupted{t, machine.Boot(t, o), g})
+			})
+		})
+	}
 }
 
 type interrupted struct {

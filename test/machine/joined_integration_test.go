@@ -19,9 +19,10 @@ import (
 // processes, the memory or the volumes of others, or are linked to them, by whatever restart
 // policy, and with one whose folder is gone.
 func TestContainersThatNeedOthersComeBack(t *testing.T) {
-	for _, runtime := range []string{"docker", "podman"} {
+	t.Parallel()
+	for runtime, everyday := range map[string]machine.Release{"podman": machine.Debian12, "docker": machine.Debian13} {
 		t.Run(runtime, func(t *testing.T) {
-			onBothDebians(t, func(t *testing.T, o machine.Options) {
+			onDebian(t, everyday, func(t *testing.T, o machine.Options) {
 				o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
 				start, flags, broken := "podman.socket podman-restart.service", "", "unless-stopped" // with always that service fails
 				if o.Files = machine.PodmanFiles(); runtime == "docker" {

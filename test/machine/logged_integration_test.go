@@ -13,7 +13,7 @@ import (
 // TestTheJournalFindsWhatALoopSaid has journald itself take the agent's entries, up to the
 // last one, which it reads when the process may be gone.
 func TestTheJournalFindsWhatALoopSaid(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		m := machine.Boot(t, o)
 		m.AwaitArmed()
 		m.Run("systemctl restart hostler")
@@ -39,7 +39,7 @@ func TestTheJournalFindsWhatALoopSaid(t *testing.T) {
 // removed, and found by the fields that docs/observability.md names.
 func TestTheJournalFindsWhatWasCollected(t *testing.T) {
 	const image = "docker.io/library/nginx:1" // as on that page
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = "imageGC: {minimumAge: 0s, includeLocal: true}\n"
 		m := machine.Boot(t, o)
 		m.Deploy(machine.Pod{Name: "web"})

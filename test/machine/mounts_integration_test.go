@@ -64,9 +64,10 @@ WantedBy=local-fs.target
 // TestStartsWaitForMounts reboots hosts with containers that have folders below mounts which come
 // late: by the network, and once a disk is plugged in.
 func TestStartsWaitForMounts(t *testing.T) {
-	for _, runtime := range []string{"podman", "docker"} {
+	t.Parallel()
+	for runtime, everyday := range map[string]machine.Release{"podman": machine.Debian13, "docker": machine.Debian12} {
 		t.Run(runtime, func(t *testing.T) {
-			onBothDebians(t, func(t *testing.T, o machine.Options) {
+			onDebian(t, everyday, func(t *testing.T, o machine.Options) {
 				o.Config = "shutdown: {gracePeriod: 2m, gracePeriodCriticalPods: 1m}\n"
 				start, flags := "podman.socket", ""
 				if o.Files = machine.PodmanFiles(); runtime == "docker" {

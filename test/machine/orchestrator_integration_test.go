@@ -41,7 +41,7 @@ func orchestrated(o machine.Options) machine.Options {
 // TestAnOrchestratorIsStoppedFirst takes hosts down whose service runs both the runtime and a
 // kubelet, which would start each pod again that hostler stops.
 func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		m := machine.Boot(t, orchestrated(o))
 		t.Run("systemctl reboot", func(t *testing.T) {
 			expectStoppedFirst(t, m, closeOrchestrated(t, m, house(), "systemctl reboot", journal.TriggerShutdown))

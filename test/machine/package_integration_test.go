@@ -22,7 +22,7 @@ const exposed = 30
 // TestAPackageComesAndGoes has a machine get hostler as people do, by its package and its
 // maintainer scripts, and lose it again. What runs is never touched.
 func TestAPackageComesAndGoes(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Bare = true
 		h := &packaged{t: t, Machine: machine.Boot(t, o)}
 		h.Deploy(machine.Pod{Name: "web", Critical: true})

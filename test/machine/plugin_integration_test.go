@@ -13,7 +13,7 @@ import (
 // TestAPluginIsAServiceOfItsOwn runs a control plane's plugin behind the unit of docs/plugin.md:
 // it serves hostler within that unit's limits, is restarted, and is stopped after hostler.
 func TestAPluginIsAServiceOfItsOwn(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		const docs = "../../docs/plugin.md"
 		m := machine.Boot(t, o)
 		m.Copy(machine.Built("serve"), "/usr/local/bin/fleet")

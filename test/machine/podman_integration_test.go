@@ -65,7 +65,7 @@ func podmanVolumes() string { return " --volume " + strings.Join(diaryVolumes(),
 // time before what is critical.
 // What is no unit's comes back as its restart policy says.
 func TestContainersOfUnitsStayDown(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
 		o.Files = machine.PodmanFiles()
 		m := machine.Boot(t, o)

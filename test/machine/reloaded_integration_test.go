@@ -13,7 +13,7 @@ import (
 // TestAReloadThatIsRefused has a person told of it by the command that asked, and
 // leaves the agent as it is.
 func TestAReloadThatIsRefused(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		o.Config = houseConfig()
 		m := machine.Boot(t, o)
 		before := agentPID(m)

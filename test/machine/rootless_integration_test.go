@@ -14,7 +14,7 @@ import (
 // own, beside the host's: hostler stops and collects the host's alone, doctor says so, and
 // hers end with all that is hers.
 func TestContainersOfAUsersOwnPodmanAreLeftAlone(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		o.Config = "imageGC: {minimumAge: 0s}\ncontainerGC: {minimumAge: 0s}\n"
 		o.Files = machine.PodmanFiles()
 		m := machine.Boot(t, o)

@@ -15,7 +15,7 @@ import (
 // TestContainersOfAPodmanThatIsNotHeard has one run while nobody answers for it when hostler
 // starts: a shutdown would cut it off, and whoever asks is told, also what to do.
 func TestContainersOfAPodmanThatIsNotHeard(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		o.Files = machine.PodmanFiles()
 		m := machine.Boot(t, o)
 		m.Run("systemctl enable --now podman.socket && podman load --quiet --input " + job.ImageArchive)
@@ -31,7 +31,7 @@ func TestContainersOfAPodmanThatIsNotHeard(t *testing.T) {
 // TestContainersOfADockerThatIsNotHeard is the same of a Docker whose containers live on without
 // it (live restore).
 func TestContainersOfADockerThatIsNotHeard(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Files = machine.DockerFiles(o)
 		const settings = "etc/docker/daemon.json"
 		o.Files[settings] = strings.Replace(o.Files[settings], "{", `{"live-restore": true, `, 1)

@@ -15,7 +15,7 @@ import (
 // TestRuntimesAreUpgraded has containerd and Podman become other versions, as their packages
 // have them, under an agent that goes on: it tells of the new ones, and of the same containers.
 func TestRuntimesAreUpgraded(t *testing.T) {
-	onBothDebians(t, func(t *testing.T, o machine.Options) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Files = machine.PodmanFiles()
 		m := machine.Boot(t, o)
 		m.Run("systemctl enable --now podman.socket && podman load --quiet --input " + job.ImageArchive +
