@@ -172,7 +172,7 @@ func (g *Guard) onAttempt(a attempt) {
 		g.arming.retries.reset()
 		g.askAgain()
 	case a.refused && g.status.State == Released, a.preparing && g.status.State == Released:
-		g.arming.retry.Reset(recheckInterval)
+		g.arming.retry.Reset(askInterval)
 	case a.refused:
 		g.begin(journal.TriggerShutdown, a.kind, shutdownOf(a.kind)+" was in progress already, and no lock to be had")
 	case a.preparing:

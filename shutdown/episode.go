@@ -181,7 +181,7 @@ func (g *Guard) release(e *episode) {
 	if !g.arming.final {
 		// Somebody else's lock may hold the shutdown back, and it may be
 		// cancelled yet.
-		g.arming.retry.Reset(recheckInterval)
+		g.arming.retry.Reset(askInterval)
 	}
 	e.answer(outcome{record: *record, teardowns: slices.Clone(g.teardowns)})
 }

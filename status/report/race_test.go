@@ -1,12 +1,15 @@
 package report
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	goruntime "runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -63,6 +66,67 @@ func TestTheWatchAndTheStatusLoopShareNothing(t *testing.T) {
 		}
 		if stored := d.stored(t); len(node.Spec.Taints) != 1 || node.Spec.Taints[0] != stored.Spec.Taints[0] {
 			t.Errorf("status shows the taints %v, want the stored ones %v", node.Spec.Taints, stored.Spec.Taints)
+		}
+	})
+}
+
+// Run with -race: people and other loops call the reporter while others change its Node.
+func TestManyCallTheReporterWhileItsNodeChanges(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.o.Asked = func(string) { time.Sleep(rand.N(100 * time.Millisecond)) }
+		d.start(t)
+		d.watch(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var calls sync.WaitGroup
+		repeat := func(call func()) {
+			calls.Go(func() {
+				for ctx.Err() == nil {
+					call()
+					time.Sleep(rand.N(2 * time.Second))
+				}
+			})
+		}
+		repeat(d.Changed)
+		repeat(func() { _, _, _, _ = d.Current(); _, _ = d.Decided(), d.Left() })
+		repeat(func() { _ = d.Standing() })
+		repeat(func() {
+			_, _ = d.Cordon(ctx, Decision{Unschedulable: rand.N(2) == 0, By: "alice", At: time.Now()})
+		})
+		repeat(func() {
+			_ = d.ReportShutdown(ctx, shutdown.Status{State: []shutdown.State{shutdown.Armed, shutdown.Disarmed}[rand.N(2)]})
+		})
+		repeat(func() {
+			_ = d.Leave(ctx, "alice")
+			time.Sleep(rand.N(5 * time.Second))
+			_, _ = d.Return(ctx, "alice")
+			time.Sleep(rand.N(20 * time.Second))
+		})
+		repeat(func() { // it may have left
+			_ = d.client.Edit(ctx, nodeName, func(n *corev1.Node) {
+				n.Spec.Unschedulable = rand.N(2) == 0
+				n.Labels = map[string]string{"turn": fmt.Sprint(rand.N(1000))}
+			})
+		})
+		calls.Wait()
+
+		if _, err := d.Return(t.Context(), "alice"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute) // it is registered
+		if _, err := d.Cordon(t.Context(), Decision{Unschedulable: true, By: "bob", At: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.ReportShutdown(t.Context(), shutdown.Status{State: shutdown.Armed}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		stored := d.stored(t)
+		if stored == nil || !stored.Spec.Unschedulable {
+			t.Fatalf("the control plane has %+v, want the Node, cordoned", stored)
+		}
+		if node, _, connected, err := d.Current(); !connected || err != nil || !node.Spec.Unschedulable || node.UID != stored.UID {
+			t.Errorf("Current() = %v, connected %t, %v, want what is stored", node, connected, err)
 		}
 	})
 }
