@@ -49,19 +49,23 @@ check: ## unit tests: fast, no root
 
 GOTESTSUM := $(GO) tool -modfile=test/tools/go.mod gotestsum
 
-# -count=1: go's cache of test results does not see the programs that tests run.
+# Packages whose tests run daemons or boot machines, and the others.
+PACKAGES = $(patsubst hostler.io/hostler%,.%,$(shell $(GO) list -tags integration ./...))
+REAL = $(shell grep -rl --include='*_test.go' '^//go:build integration' . | xargs -n 1 dirname | sort -u)
+
 # Tests mostly wait for daemons and grace periods, so that more run than there are
-# processors. test/e2e, the longest, begins first. test/machine runs alone, because it
-# keeps all processors busy.
+# processors. -count=1: go's cache of test results does not see the programs that tests run.
+# test/e2e, the longest, begins first. test/machine runs alone, because it keeps all
+# processors busy.
 PARALLEL := $(shell echo $$((2 * $$(nproc))))
+TEST = $(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-$(1).json -- -race -tags integration -timeout 60m -p $(PARALLEL) -parallel $(PARALLEL)
 test: prerequisites build ## everyday tests: also real daemons and booted Debians, race detector on; as root
 	mkdir -p dist
 	rm -f dist/tests-*.json
 	trap 'echo "The slowest tests:"; cat dist/tests-*.json | $(GOTESTSUM) tool slowest --num 20' EXIT; \
-	$(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-1.json -- -race -tags integration -count=1 -timeout 60m \
-		-p $(PARALLEL) -parallel $(PARALLEL) ./test/e2e $$($(GO) list -tags integration ./... | grep -v '/test/machine$$\|/test/e2e$$'); \
-	$(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-2.json -- -race -tags integration -count=1 -timeout 60m \
-		-parallel $(PARALLEL) ./test/machine
+	$(call TEST,1) $(filter-out $(REAL),$(PACKAGES)); \
+	$(call TEST,2) -count=1 ./test/e2e $(filter-out ./test/e2e ./test/machine,$(REAL)); \
+	$(call TEST,3) -count=1 ./test/machine
 
 # A VM takes half a minute to two minutes for each shutdown, a container ten seconds.
 test-machine: prerequisites ## every scenario of test/machine in VMs: hours; as root

@@ -126,7 +126,7 @@ func (a *Agent) build(o Options) (err error) {
 	if err := a.buildControlPlane(cfg); err != nil {
 		return err
 	}
-	a.owners = newOwners(a.naming, a.plane.Client, a.host, a.kept.notes, a.log)
+	a.owners, a.plane.past = newOwners(a.naming, a.plane.Client, a.host, a.kept.notes, a.log)
 	return a.assemble(cfg, o.Level)
 }
 

@@ -31,7 +31,7 @@ func TestChecksAreKnownBeforeTheyHaveRun(t *testing.T) {
 	if facts := a.host.facts.Now(t.Context(), nil); len(facts.Custom) != 2 {
 		t.Errorf("Now() = checks %+v, want both", facts.Custom)
 	}
-	owner.OpenPast(owner.PastOptions{Notes: a.kept.notes, Node: nodeName, Shared: true, Log: silent()}).Look("process kubelet", true)
+	owner.OpenPast(owner.PastOptions{Notes: a.kept.notes, Node: nodeName, Shared: true, Log: silent()}).NodeShows(true)
 	if err := a.close(); err != nil {
 		t.Fatal(err)
 	}

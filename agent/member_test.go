@@ -42,17 +42,19 @@ func (r *rig) over(t *testing.T, client controlplane.Client) *Agent {
 // join has an agent that was built join another control plane.
 func (a *Agent) join(t *testing.T, client controlplane.Client) {
 	t.Helper()
-	a.joinAs(t, client, newOwners(a.naming, client, a.host, a.kept.notes, a.log))
+	owners, past := newOwners(a.naming, client, a.host, a.kept.notes, a.log)
+	a.joinAs(t, client, owners, past)
 }
 
 // joinAs is join with owners of the jobs.
-func (a *Agent) joinAs(t *testing.T, client controlplane.Client, owners *owner.Owners) {
+func (a *Agent) joinAs(t *testing.T, client controlplane.Client, owners *owner.Owners, past *owner.Past) {
 	t.Helper()
 	cfg := a.config()
 	a.metrics, a.owners = metrics.New(), owners
 	if err := a.joins(cfg, &open.ControlPlane{Client: client}, probe.Machine{MachineID: "m"}); err != nil {
 		t.Fatal(err)
 	}
+	a.plane.past = past
 	if err := a.assemble(cfg, new(slog.LevelVar)); err != nil {
 		t.Fatal(err)
 	}

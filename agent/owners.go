@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -11,33 +10,30 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/internal/statefile"
+	"hostler.io/hostler/systemd"
 )
 
 // ownersInterval is how often the agent looks for other owners of its jobs.
 const ownersInterval = 30 * time.Second
 
-func newOwners(n naming, client controlplane.Client, h host, notes *statefile.Values, log *slog.Logger) *owner.Owners {
+// newOwners returns who does which job, and what is remembered of kubelets.
+func newOwners(n naming, client controlplane.Client, h host, notes *statefile.Values, log *slog.Logger) (*owner.Owners, *owner.Past) {
 	_, shared := client.(controlplane.ConditionWriter)
 	s := n.settings
 	switches := switches(s.Config())
+	past := owner.OpenPast(owner.PastOptions{
+		Notes: notes, Boot: h.boot, Node: s.Node().Name, Shared: shared, NodeOn: switches[owner.Node] == owner.On, Log: log,
+	})
 	search := owner.Search{
 		Proc: "/proc",
-		Past: owner.OpenPast(owner.PastOptions{
-			Notes: notes, Boot: h.boot, Node: s.Node().Name, Shared: shared, NodeOn: switches[owner.Node] == owner.On, Log: log,
-		}),
-		Lock: func(ctx context.Context, program string) (evidence string, err error) {
+		Past: past,
+		Locks: func(ctx context.Context) ([]systemd.InhibitorLock, error) {
 			ctx, cancel := context.WithTimeout(ctx, askTimeout)
 			defer cancel()
-			locks, err := h.logind.ListInhibitors(ctx)
-			for _, l := range locks {
-				if l.Who == program {
-					evidence = fmt.Sprintf("%s lock %q of pid %d", l.Mode, l.Why, l.PID)
-				}
-			}
-			return evidence, err
+			return h.logind.ListInhibitors(ctx)
 		},
 	}
-	return owner.New(switches, owner.Withhold(n.withheld, search.Others), log)
+	return owner.New(switches, owner.Withhold(n.withheld, search.Others), log), past
 }
 
 // switches says which jobs a configuration wants done here. Without a Node there is no

@@ -12,6 +12,7 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/census"
 	"hostler.io/hostler/controlplane/kubernetes"
@@ -33,6 +34,7 @@ type plane struct {
 	existence *loop.Gate               // shut while there is no Node, and hostler is not to create it
 	member    *loop.Gate               // shut once a person took the Node off the control plane
 	left      *report.Departures       // who did
+	past      *owner.Past              // the kubelet whose Node it may be
 }
 
 // identity is the machine by which its Node and Lease are known.

@@ -82,6 +82,7 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 			Named:   a.plane.keeper.SetOwner,
 			Asked:   func(leaseDuration string) { a.plane.pacing.Ask(controlplane.AskedOfNode, leaseDuration) },
 			Waits:   a.plane.existence.Set,
+			Theirs:  a.plane.past.NodeShows,
 			Observe: a.metrics.StatusWrite,
 			Count:   a.transitioned,
 		},

@@ -142,6 +142,12 @@ func runtimeVersion(runtimes []runtime.Health) string {
 // versionMark tells a hostler's nodeInfo.kubeletVersion from a kubelet's.
 const versionMark = "+hostler"
 
+// IsKubelets reports whether a kubelet has written the status of a Node, by what that says of its
+// version.
+func IsKubelets(stored corev1.NodeSystemInfo) bool {
+	return stored.KubeletVersion != "" && !strings.Contains(stored.KubeletVersion, versionMark)
+}
+
 // KubeletVersion turns hostler's version into what nodeInfo.kubeletVersion
 // holds: "v0.1.0+hostler", in the way of distributions that build kubelet
 // themselves ("v1.34.1+k3s1"), so that whoever parses the field as a semantic

@@ -55,12 +55,11 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 		f.State.Problem = health.Message
 	}
 	f.Protection.Protected, f.Protection.Reason, f.Protection.Message = h.Facts.Protected(guard)
-	evidence, _ := owner.FindKubelet("/proc")
 	f.Machine.Pressures = d.pressures()
 	var looking sync.WaitGroup
 	looking.Go(func() { d.controlPlane(ctx, &f) })
 	looking.Go(func() { d.measure(ctx, &f) })
-	doctor.Sources{Logind: d.Logind, Manager: d.Manager, Root: "/", Kubelet: evidence}.Gather(ctx, &f)
+	doctor.Sources{Logind: d.Logind, Manager: d.Manager, Root: "/", Proc: "/proc"}.Gather(ctx, &f)
 	looking.Wait()
 	return doctor.Examine(f), nil
 }

@@ -124,6 +124,25 @@ func TestNoFileAtAllIsAWorkingConfiguration(t *testing.T) {
 }
 
 func TestANamedFileMustBeThere(t *testing.T) {
+	for _, open := range []string{"hostler.yaml", "conf.d/1.yaml", "conf.d", "."} {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "conf.d"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{"hostler.yaml", "conf.d/1.yaml"} {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte("node: {enabled: true}\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(filepath.Join(dir, open), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		_, err := config.Load(filepath.Join(dir, "hostler.yaml"), filepath.Join(dir, "conf.d"))
+		faults, _ := errors.AsType[config.Faults](err)
+		if len(faults) == 0 || !strings.Contains(err.Error(), filepath.Join(dir, open)+" may be written by others than root") || !strings.Contains(err.Error(), "chmod go-w "+filepath.Join(dir, open)) {
+			t.Errorf("Load() where others can change %s = %v, want that as a fault, and what to do", open, err)
+		}
+	}
 	if _, err := config.Load(filepath.Join(t.TempDir(), "missing.yaml"), ""); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Load() = %v, want that the file does not exist", err)
 	}

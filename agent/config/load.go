@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"hostler.io/hostler/internal/field"
+	"hostler.io/hostler/internal/trust"
 )
 
 // Fault is one thing that is wrong with the configuration.
@@ -81,6 +82,9 @@ func (l Loaded) Located(err error) error {
 	return fmt.Errorf("%s:%d: %w", at.file, at.line, err)
 }
 
+// maxBytes is the most that is read of a file of the configuration.
+const maxBytes = 1 << 20
+
 // NotRead is why an ignored file does not count.
 const NotRead = "not read, as its name does not end in .yaml"
 
@@ -118,7 +122,11 @@ func Load(file, folder string) (Loaded, error) {
 
 	d := decoder{config: Default(), origin: origins{}}
 	for _, name := range files {
-		data, err := os.ReadFile(name)
+		data, err := trust.ReadFile(name, maxBytes)
+		if untrusted, ok := errors.AsType[*trust.Error](err); ok {
+			d.faults = append(d.faults, Fault{File: name, Line: 1, Problem: fmt.Sprintf("it is not read, since %v: %s", untrusted, untrusted.Mend)})
+			continue
+		}
 		if err != nil {
 			return Loaded{}, fmt.Errorf("read configuration: %w", err)
 		}

@@ -288,11 +288,17 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 // kubelet tells who guards beside a kubelet, and whether its time is granted.
 func kubelet(f Facts) Check {
 	k, granted := f.Kubelet, f.Logind.Granted
-	if k.Evidence == "" && k.Lock == nil {
-		return Check{}
-	}
 	restart := f.mends().kubelet
 	var found faults
+	for _, p := range k.Refused {
+		if k.Evidence == "" {
+			found.add(warn("run the kubelet as a system service; else `kill "+fmt.Sprint(p.PID)+"`, or ignore it",
+				"%v is not taken for this host's kubelet: it %s", p, p.Distrust))
+		}
+	}
+	if k.Evidence == "" {
+		return found.or(Check{})
+	}
 	if k.Fault != "" {
 		found.add(warn("see the file", "what the kubelet is to do at a shutdown is not known: %s", k.Fault))
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/systemd"
 )
 
@@ -25,8 +26,8 @@ type Sources struct {
 	Manager *systemd.Manager
 	// Root is the folder under which the host's files lie: "/".
 	Root string
-	// Kubelet is the evidence of a kubelet on this host, or empty.
-	Kubelet string
+	// Proc is the proc file system of the host: "/proc".
+	Proc string
 }
 
 // bound is how long each part may take: somebody waits for the answer. What systemd has not
@@ -41,11 +42,9 @@ func (s Sources) Gather(ctx context.Context, f *Facts) {
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Logind = s.logind(ctx) })
 	wg.Go(func() { f.Systemd = s.systemd(ctx, f.StopFirst) })
-	kubelet := Kubelet{Evidence: s.Kubelet}
+	found := owner.FindKubelets(s.Proc)
 	wg.Wait()
-	if i := slices.IndexFunc(f.Logind.Locks, func(k systemd.InhibitorLock) bool { return k.Who == "kubelet" && k.Inhibits("shutdown") }); i >= 0 {
-		kubelet.Lock = &f.Logind.Locks[i]
-	}
+	kubelet := Kubelet{Evidence: found.Evidence(), Refused: found.Refused, Lock: found.Lock(s.Proc, f.Logind.Locks)}
 	if kubelet.Evidence != "" || kubelet.Lock != nil {
 		kubelet.readConfig(s.Root)
 	}

@@ -57,8 +57,7 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 		f.State.Problem = lastErr.Error()
 	}
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
-	evidence, _ := owner.FindKubelet("/proc")
-	ours := evidence == ""
+	ours := owner.FindKubelets("/proc").Evidence() == ""
 	f.Name = nameAlone(cfg)
 	var looking errgroup.Group
 	looking.Go(func() (err error) {
@@ -80,7 +79,7 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 		f.Plugin, err = pluginAlone(ctx, cfg, ours, log)
 		return err
 	})
-	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Kubelet: evidence}.Gather(ctx, &f)
+	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Proc: "/proc"}.Gather(ctx, &f)
 	if err := looking.Wait(); err != nil {
 		return doctor.Report{}, errors.Join(err, logind.Close())
 	}

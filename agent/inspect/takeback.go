@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"hostler.io/hostler/agent/owner"
@@ -27,11 +26,10 @@ type Ended struct {
 // again, the host is not going down, and no kubelet counts on it.
 func TakeBack(ctx context.Context, ended Ended, log *slog.Logger) error {
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
-	kubelet := func() bool { _, found := owner.FindKubelet("/proc"); return found }
-	return errors.Join(takeBack(ctx, logind, systemd.NewManager(""), ended, kubelet, log), logind.Close())
+	return errors.Join(takeBack(ctx, logind, systemd.NewManager(""), ended, "/proc", log), logind.Close())
 }
 
-func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Manager, ended Ended, kubelet func() bool, log *slog.Logger) error {
+func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Manager, ended Ended, proc string, log *slog.Logger) error {
 	if ended.Result == "success" || !logind.Files().DropIn {
 		return nil // an agent that ends by itself knows what to leave
 	}
@@ -47,9 +45,9 @@ func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Mana
 	if preparing, err := logind.Preparing(ctx); preparing || err != nil && !systemd.Absent(err) {
 		return err
 	}
-	if kubelet() {
+	if kubelets := owner.FindKubelets(proc); kubelets.Evidence() != "" {
 		locks, err := logind.ListInhibitors(ctx)
-		if err != nil && !systemd.Absent(err) || slices.ContainsFunc(locks, func(l systemd.InhibitorLock) bool { return l.Who == owner.Kubelet }) {
+		if err != nil && !systemd.Absent(err) || kubelets.Lock(proc, locks) != nil {
 			return err
 		}
 	}

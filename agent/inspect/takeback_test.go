@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/internal/trust/trusttest"
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/logindconf"
 	"hostler.io/hostler/systemd/systemdtest"
@@ -50,7 +51,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 		"somebody else than a kubelet delays as well": {unit: queued, result: "signal", locked: "backup"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+			fake := systemdtest.NewFake(t, systemdtest.FakeOptions{Roots: true})
 			options := systemd.LogindOptions{Root: fake.Root(), Address: fake.Address()}
 			logind := systemd.NewLogind(options)
 			defer logind.Close()
@@ -70,7 +71,8 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 				c.host(t, &host, fake)
 			}
 			fake.SetManager(host)
-			err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), Ended{Service: "hostler.service", Result: c.result, Refused: c.refuse}, func() bool { return true }, slog.New(slog.DiscardHandler))
+			proc := trusttest.Proc(t, trusttest.Process{PID: 1 << 22, Name: "kubelet"}, trusttest.Process{PID: os.Getpid(), Name: "test", Cgroup: "/system.slice/kubelet.service"})
+			err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), Ended{Service: "hostler.service", Result: c.result, Refused: c.refuse}, proc, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Errorf("takeBack() = %v", err)
 			}
@@ -97,7 +99,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWithoutABus(t *testing.T) {
 	}
 	logind := systemd.NewLogind(systemd.LogindOptions{Root: root, Address: "unix:path=" + filepath.Join(root, "bus")})
 	defer logind.Close()
-	err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), Ended{Service: "hostler.service"}, func() bool { return false }, slog.New(slog.DiscardHandler))
+	err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), Ended{Service: "hostler.service"}, t.TempDir(), slog.New(slog.DiscardHandler))
 	if _, missing := os.Stat(dropIn); !errors.Is(missing, fs.ErrNotExist) || !errors.Is(err, systemd.ErrNoBus) {
 		t.Errorf("takeBack() = %v, and of the drop-in there is said %v; want that there is no bus, and no file", err, missing)
 	}
@@ -109,13 +111,13 @@ func TestNothingIsTakenBackWhereSystemdDoesNotTell(t *testing.T) {
 	defer logind.Close()
 	nobody := systemd.NewManager(filepath.Join(t.TempDir(), "private"))
 	ended := Ended{Service: "hostler.service", Result: "signal"}
-	if err := takeBack(t.Context(), logind, nobody, ended, func() bool { return false }, slog.New(slog.DiscardHandler)); err != nil {
+	if err := takeBack(t.Context(), logind, nobody, ended, t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
 		t.Errorf("takeBack() = %v with nothing to take back, want nothing", err)
 	}
 	if _, err := logind.RaiseMaxDelay(t.Context(), 36*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if err := takeBack(t.Context(), logind, nobody, ended, func() bool { return false }, slog.New(slog.DiscardHandler)); !errors.Is(err, systemd.ErrNotSystemd) {
+	if err := takeBack(t.Context(), logind, nobody, ended, t.TempDir(), slog.New(slog.DiscardHandler)); !errors.Is(err, systemd.ErrNotSystemd) {
 		t.Errorf("takeBack() = %v, want %v", err, systemd.ErrNotSystemd)
 	}
 	if got, err := logind.MaxDelay(t.Context()); got != 36*time.Second || err != nil {

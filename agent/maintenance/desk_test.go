@@ -87,7 +87,7 @@ func (d *desk) over(client controlplane.Client) {
 		Mine:      func() bool { mine, _, _ := d.Owners.Mine(owner.Node); return mine },
 		Boot:      "one",
 		Storage:   report.Storage{Store: d.store, Notes: d.notes, Departures: report.OpenDepartures(d.notes, nodeName, client.Type(), d.Log)},
-		Listeners: report.Listeners{Named: func(types.UID) {}, Observe: func(error) {}, Count: func(corev1.NodeCondition) {}},
+		Listeners: report.Listeners{Named: func(types.UID) {}, Theirs: func(bool) {}, Observe: func(error) {}, Count: func(corev1.NodeCondition) {}},
 		Log:       d.Log,
 	})
 }

@@ -2,23 +2,32 @@ package owner
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"hostler.io/hostler/internal/trust"
+	"hostler.io/hostler/systemd"
 )
 
 // kubelets are the process names under which a kubelet runs.
 var kubelets = []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"}
 
-// FindKubelet returns the process that is this host's kubelet, if there is one,
-// by the names in proc. One in a PID namespace of its own belongs to a node in a
-// container, such as kind's, and not to this host.
-func FindKubelet(proc string) (evidence string, found bool) {
+// Kubelets are the processes of a host that are named as its kubelet may be.
+type Kubelets struct {
+	// Found is the one that is this host's kubelet; zero if there is none. Whoever runs as another
+	// user, or in a container such as a node of kind's, is not.
+	Found trust.Process
+	// Refused are those on the host itself that are not, with why: somebody may have meant one to be.
+	Refused []trust.Process
+}
+
+// FindKubelets looks for them below proc, the proc file system of the host.
+func FindKubelets(proc string) (k Kubelets) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
-		return "", false
+		return k
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -26,15 +35,47 @@ func FindKubelet(proc string) (evidence string, found bool) {
 			continue
 		}
 		comm, err := os.ReadFile(filepath.Join(proc, e.Name(), "comm"))
-		if err != nil {
-			continue // it ended meanwhile
+		if err != nil || !slices.Contains(kubelets, string(bytes.TrimSpace(comm))) || ended(proc, e.Name()) {
+			continue
 		}
-		name := string(bytes.TrimSpace(comm))
-		if slices.Contains(kubelets, name) && !ended(proc, e.Name()) && samePIDNamespace(proc, e.Name()) {
-			return fmt.Sprintf("process %s, pid %d", name, pid), true
+		switch p, err := trust.LookAt(proc, pid); {
+		case err != nil || !slices.Contains(kubelets, p.Name): // it has ended meanwhile
+		case p.Contained:
+		case p.Distrust != "":
+			k.Refused = append(k.Refused, p)
+		case k.Found.PID == 0:
+			k.Found = p
 		}
 	}
-	return "", false
+	return k
+}
+
+// Evidence is what shows that this host has a kubelet; empty if it has none.
+func (k Kubelets) Evidence() string {
+	if k.Found.PID == 0 {
+		return ""
+	}
+	return k.Found.String()
+}
+
+// Lock is the lock by which this host's kubelet delays shutdowns; nil if it holds none. logind gives
+// a lock with the name of another to anybody, so it counts by the process that took it, which is of
+// the kubelet's own service.
+func (k Kubelets) Lock(proc string, locks []systemd.InhibitorLock) *systemd.InhibitorLock {
+	if k.Found.PID == 0 {
+		return nil
+	}
+	i := slices.IndexFunc(locks, func(l systemd.InhibitorLock) bool {
+		if l.Who != Kubelet || l.Mode != "delay" || l.UID != 0 || !l.Inhibits("shutdown") {
+			return false
+		}
+		holder, err := trust.LookAt(proc, int(l.PID))
+		return err == nil && holder.Distrust == "" && holder.Service == k.Found.Service
+	})
+	if i < 0 {
+		return nil
+	}
+	return &locks[i]
 }
 
 // ended reports whether pid is a zombie, which does no job any more, however long
@@ -47,12 +88,4 @@ func ended(proc, pid string) bool {
 	// The state follows the name in parentheses, which may hold some itself.
 	state := bytes.TrimSpace(stat[bytes.LastIndexByte(stat, ')')+1:])
 	return len(state) > 0 && (state[0] == 'Z' || state[0] == 'X')
-}
-
-// samePIDNamespace reports whether pid lives in this process's PID namespace;
-// where that cannot be read it is taken to.
-func samePIDNamespace(proc, pid string) bool {
-	theirs, err := os.Readlink(filepath.Join(proc, pid, "ns/pid"))
-	ours, ourErr := os.Readlink(filepath.Join(proc, "self/ns/pid"))
-	return err != nil || ourErr != nil || theirs == ours
 }

@@ -3,7 +3,6 @@ package owner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -16,6 +15,8 @@ import (
 
 	"hostler.io/hostler/internal/logtest"
 	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/internal/trust/trusttest"
+	"hostler.io/hostler/systemd"
 )
 
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -111,72 +112,79 @@ func TestOwnersTellWhenTheyChange(t *testing.T) {
 	}
 }
 
-// process is one in a proc tree; its namespace may be left out, as where it
-// cannot be read.
-type process struct {
-	pid       int
-	comm      string
-	namespace string
-}
-
-func procTree(t *testing.T, ours string, processes ...process) string {
-	t.Helper()
-	root := t.TempDir()
-	write := func(folder, comm, namespace string) {
-		if err := os.MkdirAll(filepath.Join(root, folder, "ns"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if comm != "" {
-			if err := os.WriteFile(filepath.Join(root, folder, "comm"), []byte(comm+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if namespace != "" {
-			if err := os.Symlink(namespace, filepath.Join(root, folder, "ns/pid")); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	write("self", "hostler", ours)
-	if err := os.WriteFile(filepath.Join(root, "uptime"), []byte("1 1\n"), 0o644); err != nil {
+func TestFindKubelets(t *testing.T) {
+	type process = trusttest.Process
+	open := filepath.Join(t.TempDir(), "kubelet")
+	if err := errors.Join(os.WriteFile(open, nil, 0o755), os.Chmod(open, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range processes {
-		write(fmt.Sprint(p.pid), p.comm, p.namespace)
-	}
-	return root
-}
-
-func TestFindKubelet(t *testing.T) {
-	const host, kind = "pid:[4026531836]", "pid:[4026532998]"
 	for name, c := range map[string]struct {
-		ours      string
 		processes []process
 		want      string
+		refused   string
 	}{
-		"a host without one":                          {host, []process{{1, "systemd", host}, {70, "containerd", host}}, ""},
-		"a kubelet":                                   {host, []process{{1, "systemd", host}, {812, "kubelet", host}}, "process kubelet, pid 812"},
-		"MicroK8s' kubelite":                          {host, []process{{9, "kubelite", host}}, "process kubelite, pid 9"},
-		"a k3s server":                                {host, []process{{9, "k3s-server", host}}, "process k3s-server, pid 9"},
-		"a k3s agent":                                 {host, []process{{9, "k3s-agent", host}}, "process k3s-agent, pid 9"},
-		"a node in a container, such as kind's":       {host, []process{{4000, "kubelet", kind}}, ""},
-		"kind's and the host's own":                   {host, []process{{400, "kubelet", kind}, {4000, "kubelet", host}}, "process kubelet, pid 4000"},
-		"hostler itself in such a node":               {kind, []process{{4000, "kubelet", kind}}, "process kubelet, pid 4000"},
-		"namespaces that cannot be read":              {host, []process{{812, "kubelet", ""}}, "process kubelet, pid 812"},
-		"a process that has ended while it was read":  {host, []process{{811, "", host}, {812, "kubelet", host}}, "process kubelet, pid 812"},
-		"names that only look alike":                  {host, []process{{5, "kubelet-csr-appr", host}, {6, "kubectl", host}, {7, "my-kubelet", host}}, ""},
-		"no namespace of our own to compare it with":  {"", []process{{812, "kubelet", host}}, "process kubelet, pid 812"},
-		"a proc folder that is named like no process": {host, nil, ""},
+		"a host without one":                    {processes: []process{{PID: 70, Name: "containerd"}}},
+		"a kubelet":                             {processes: []process{{PID: 812, Name: "kubelet"}}, want: "process kubelet, pid 812"},
+		"MicroK8s' kubelite":                    {processes: []process{{PID: 9, Name: "kubelite", Cgroup: "/system.slice/snap.microk8s.daemon-kubelite.service"}}, want: "process kubelite, pid 9"},
+		"a k3s server":                          {processes: []process{{PID: 9, Name: "k3s-server", Cgroup: "/system.slice/k3s.service"}}, want: "process k3s-server, pid 9"},
+		"a k3s agent":                           {processes: []process{{PID: 9, Name: "k3s-agent"}}, want: "process k3s-agent, pid 9"},
+		"names that only look alike":            {processes: []process{{PID: 5, Name: "kubelet-csr-appr"}, {PID: 6, Name: "kubectl"}, {PID: 7, Name: "my-kubelet"}}},
+		"one that nobody has reaped":            {processes: []process{{PID: 812, Name: "kubelet", State: "Z"}}},
+		"a node in a container, such as kind's": {processes: []process{{PID: 4000, Name: "kubelet", Namespace: "kind"}}},
+		"kind's and the host's own":             {processes: []process{{PID: 400, Name: "kubelet", Namespace: "kind"}, {PID: 4000, Name: "kubelet"}}, want: "process kubelet, pid 4000"},
+		"a user's":                              {processes: []process{{PID: 812, Name: "kubelet", UID: 65534}}, refused: "runs as user 65534, and not as root"},
+		"a user's service":                      {processes: []process{{PID: 812, Name: "kubelet", UID: 1000, Cgroup: "/user.slice/user-1000.slice/user@1000.service/app.slice/kubelet.service"}}, refused: "runs as user 1000, and not as root"},
+		"a user's before the host's own":        {processes: []process{{PID: 70, Name: "kubelet", UID: 1000}, {PID: 812, Name: "kubelet"}}, want: "process kubelet, pid 812", refused: "runs as user 1000, and not as root"},
+		"in root's session":                     {processes: []process{{PID: 812, Name: "kubelet", Cgroup: "/user.slice/user-0.slice/session-3.scope"}}, refused: "is in no system service"},
+		"in a container that shares namespaces": {processes: []process{{PID: 812, Name: "kubelet", Cgroup: "/system.slice/docker-0123.scope"}}, refused: "is in no system service"},
+		"a program that anybody can write":      {processes: []process{{PID: 812, Name: "kubelet", Program: open}}, refused: "runs a program that others than root can change"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, found := FindKubelet(procTree(t, c.ours, c.processes...))
-			if got != c.want || found != (c.want != "") {
-				t.Errorf("FindKubelet() = %q, %v, want %q", got, found, c.want)
+			got := FindKubelets(trusttest.Proc(t, c.processes...))
+			if got.Evidence() != c.want {
+				t.Errorf("Evidence() = %q, want %q", got.Evidence(), c.want)
+			}
+			if len(got.Refused) > 1 || (len(got.Refused) == 1) != (c.refused != "") || c.refused != "" && !strings.Contains(got.Refused[0].Distrust, c.refused) {
+				t.Errorf("refused are %+v, want %q", got.Refused, c.refused)
 			}
 		})
 	}
-	if got, found := FindKubelet(filepath.Join(t.TempDir(), "none")); found || got != "" {
-		t.Errorf("FindKubelet() without /proc = %q, %v, want none found", got, found)
+	if got := FindKubelets(filepath.Join(t.TempDir(), "none")); got.Evidence() != "" {
+		t.Errorf("FindKubelets() without /proc = %+v, want none found", got)
+	}
+}
+
+func TestALockIsAKubeletsByItsProcess(t *testing.T) {
+	type process = trusttest.Process
+	proc := trusttest.Proc(t, process{PID: 812, Name: "kubelet"}, process{PID: 813, Name: "systemd-inhibit", Cgroup: "/system.slice/kubelet.service"},
+		process{PID: 900, Name: "backup"}, process{PID: 901, Name: "systemd-inhibit", UID: 1000}, process{PID: 902, Name: "kubelet", Namespace: "kind"})
+	lock := systemd.InhibitorLock{What: "shutdown", Who: "kubelet", Why: "Kubelet needs time", Mode: "delay", PID: 812}
+	for name, c := range map[string]struct {
+		change func(*systemd.InhibitorLock)
+		want   bool
+	}{
+		"its own":                        {func(*systemd.InhibitorLock) {}, true},
+		"of what it runs":                {func(l *systemd.InhibitorLock) { l.PID = 813 }, true},
+		"of more than shutdowns":         {func(l *systemd.InhibitorLock) { l.What = "shutdown:sleep" }, true},
+		"of sleep":                       {func(l *systemd.InhibitorLock) { l.What = "sleep" }, false},
+		"that blocks":                    {func(l *systemd.InhibitorLock) { l.Mode = "block" }, false},
+		"by another name":                {func(l *systemd.InhibitorLock) { l.Who = "backup" }, false},
+		"of a user's":                    {func(l *systemd.InhibitorLock) { l.UID, l.PID = 65534, 901 }, false},
+		"of a user's by root's process":  {func(l *systemd.InhibitorLock) { l.UID = 65534 }, false},
+		"of another service":             {func(l *systemd.InhibitorLock) { l.PID = 900 }, false},
+		"of a container":                 {func(l *systemd.InhibitorLock) { l.PID = 902 }, false},
+		"of a process that has ended":    {func(l *systemd.InhibitorLock) { l.PID = 7777 }, false},
+		"of a user's process under root": {func(l *systemd.InhibitorLock) { l.PID = 901 }, false},
+	} {
+		l := lock
+		c.change(&l)
+		others := []systemd.InhibitorLock{{What: "shutdown", Who: "kubelet", Mode: "delay", UID: 1000, PID: 901}, l}
+		if got := FindKubelets(proc).Lock(proc, others); (got != nil) != c.want || got != nil && *got != l {
+			t.Errorf("%s: Lock() = %+v, want it counted: %t", name, got, c.want)
+		}
+	}
+	if got := FindKubelets(trusttest.Proc(t)).Lock(proc, []systemd.InhibitorLock{lock}); got != nil {
+		t.Errorf("Lock() of a host without a kubelet = %+v, want none", got)
 	}
 }
 

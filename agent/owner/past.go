@@ -11,7 +11,7 @@ import (
 
 // Keys of the notes about kubelets of this host. Every version reads them.
 const (
-	keyNode = "kubelets-node" // the name of the Node in a cluster that a kubelet has
+	keyNode = "kubelets-node" // the name of the Node in a cluster whose status is a kubelet's
 	keyRan  = "kubelet-ran"   // a ran
 )
 
@@ -100,6 +100,15 @@ func OpenPast(o PastOptions) *Past {
 	return p
 }
 
+// NodeShows takes in whether the Node in the cluster has a status of a kubelet's, as far as it was
+// read. Such a Node is left to the kubelet also after boots without it, until somebody deletes the
+// Node, or switches node.enabled on.
+func (p *Past) NodeShows(kubelets bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noteNode(p.o.Shared && kubelets && !p.o.NodeOn)
+}
+
 // Look takes in whether a kubelet was found, and returns the jobs that are its own: all but
 // the shutdown.
 func (p *Past) Look(evidence string, found bool) map[Job]Owner {
@@ -109,7 +118,7 @@ func (p *Past) Look(evidence string, found bool) map[Job]Owner {
 	if found {
 		p.seen, p.evidence = now, evidence
 	}
-	p.noteNode(p.o.Shared && (found || p.node && !p.o.NodeOn))
+	p.noteNode(p.o.Shared && p.node && !p.o.NodeOn)
 	p.noteRan(p.ran.after(found, p.o.Boot, p.o.NodeOn, now.Sub(p.since)))
 	jobs := map[Job]Owner{}
 	for _, job := range []Job{Node, Lease, ImageGC, ContainerGC} {
@@ -117,7 +126,7 @@ func (p *Past) Look(evidence string, found bool) map[Job]Owner {
 		case p.ran != nil && !p.seen.IsZero() && now.Sub(p.seen) < restarting:
 			jobs[job] = Owner{Name: Kubelet, Evidence: p.evidence}
 		case p.node && (job == Node || job == Lease):
-			jobs[job] = Owner{Name: Kubelet, Evidence: "the Node in the cluster is a kubelet's, which does not run; node.enabled: true makes it hostler's", Absent: true}
+			jobs[job] = Owner{Name: Kubelet, Evidence: "the Node in the cluster has a kubelet's status, and the kubelet does not run; deleting the Node, or node.enabled: true, makes it hostler's", Absent: true}
 		case p.ran != nil && p.ran.NodeOn:
 			jobs[job] = Owner{Name: Kubelet, Evidence: "a kubelet ran on this host, and does not run now; a boot without a kubelet makes its jobs hostler's", Absent: true}
 		case p.ran != nil:

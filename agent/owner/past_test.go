@@ -111,6 +111,24 @@ func TestWhatWasAKubeletsStaysItsOwn(t *testing.T) {
 	}
 }
 
+// Whatever a process is named, it does not decide for boots to come.
+func TestANodeIsAKubeletsForGoodOnceItShowsThat(t *testing.T) {
+	notes := statefile.NewMemory().Notes("node")
+	synctest.Test(t, func(t *testing.T) {
+		for _, boot := range []string{"b1", "b2", "b3"} {
+			past := OpenPast(PastOptions{Notes: notes, Boot: boot, Node: nodeName, Shared: true, Log: silent()})
+			if boot == "b1" {
+				past.Look("process kubelet, pid 7", true)
+			}
+			time.Sleep(bootCounts)
+			past.Look("", false)
+			if jobs := past.Look("", false); boot == "b3" && len(jobs) > 0 {
+				t.Errorf("after a boot without a kubelet, whose status the Node never showed, its jobs are %v, want none", jobs)
+			}
+		}
+	})
+}
+
 // Else the cluster would take a host for one that starts pods, however many boots pass
 // before the kubelet runs.
 func TestANodeInAClusterStaysTheKubeletsThatDoesNotRun(t *testing.T) {
@@ -128,7 +146,9 @@ func TestANodeInAClusterStaysTheKubeletsThatDoesNotRun(t *testing.T) {
 	if got := nodes(open("b1", nodeName, false)); got != 0 {
 		t.Errorf("%d jobs are a kubelet's before there was one, want none", got)
 	}
-	open("b1", nodeName, false).Look("process kubelet, pid 7", true)
+	first := open("b1", nodeName, false)
+	first.Look("process kubelet, pid 7", true)
+	first.NodeShows(true)
 	synctest.Test(t, func(t *testing.T) {
 		past := open("b2", nodeName, false)
 		time.Sleep(bootCounts)
@@ -138,6 +158,12 @@ func TestANodeInAClusterStaysTheKubeletsThatDoesNotRun(t *testing.T) {
 	})
 	if got := nodes(open("b3", nodeName, false)); got != 2 {
 		t.Errorf("%d jobs are a kubelet's after a boot without it, want node and lease", got)
+	}
+	if past := open("b3", nodeName, false); nodes(past) == 2 {
+		if past.NodeShows(false); nodes(past) != 0 {
+			t.Errorf("a Node without a kubelet's status is a kubelet's, want it hostler's")
+		}
+		past.NodeShows(true)
 	}
 	if got := nodes(open("b3", "other", true)); got != 0 {
 		t.Errorf("%d jobs are a kubelet's with another Node, want none", got)

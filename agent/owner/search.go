@@ -1,29 +1,36 @@
 package owner
 
-import "context"
+import (
+	"context"
+	"fmt"
+
+	"hostler.io/hostler/systemd"
+)
 
 // Search looks for a kubelet on this host, which does all of hostler's jobs.
 type Search struct {
 	Proc string // the folder of processes: /proc
 	Past *Past
-	// Lock returns what shows that a program delays the shutdown of this host; empty if it does not.
-	Lock func(ctx context.Context, program string) (evidence string, err error)
+	// Locks returns all locks that logind knows of.
+	Locks func(context.Context) ([]systemd.InhibitorLock, error)
 }
 
 // Others returns whose jobs are others', and is a Look.
 func (s Search) Others(ctx context.Context, known map[Job]Owner) map[Job]Owner {
-	evidence, found := FindKubelet(s.Proc)
-	seen := s.Past.Look(evidence, found)
-	if !found {
+	kubelets := FindKubelets(s.Proc)
+	evidence := kubelets.Evidence()
+	seen := s.Past.Look(evidence, evidence != "")
+	if evidence == "" {
 		return seen
 	}
 	// A kubelet's graceful shutdown is off by default: only its lock is evidence.
-	evidence, err := s.Lock(ctx, Kubelet)
+	locks, err := s.Locks(ctx)
+	lock := kubelets.Lock(s.Proc, locks)
 	switch {
 	case err != nil && known[Shutdown].Name == Kubelet: // stands: two guards are worse than a late one
 		seen[Shutdown] = known[Shutdown]
-	case evidence != "":
-		seen[Shutdown] = Owner{Name: Kubelet, Evidence: evidence}
+	case lock != nil:
+		seen[Shutdown] = Owner{Name: Kubelet, Evidence: fmt.Sprintf("%s lock %q of pid %d", lock.Mode, lock.Why, lock.PID)}
 	}
 	return seen
 }

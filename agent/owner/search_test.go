@@ -3,21 +3,28 @@ package owner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"hostler.io/hostler/internal/statefile"
+	"hostler.io/hostler/internal/trust/trusttest"
+	"hostler.io/hostler/systemd"
 )
 
 const nodeName = "node-a"
 
 func TestTheShutdownIsAKubeletsOnlyByItsLock(t *testing.T) {
-	const namespace = "pid:[4026531836]"
 	var lock string
 	var lockErr error
 	s := Search{
-		Proc: procTree(t, namespace, process{812, "kubelet", namespace}),
+		Proc: trusttest.Proc(t, trusttest.Process{PID: 812, Name: "kubelet"}),
 		Past: OpenPast(PastOptions{Notes: statefile.NewMemory().Notes("node"), Boot: "boot-1", Node: nodeName, Log: silent()}),
-		Lock: func(context.Context, string) (string, error) { return lock, lockErr },
+		Locks: func(context.Context) (locks []systemd.InhibitorLock, err error) {
+			if lock != "" {
+				locks = []systemd.InhibitorLock{{What: "shutdown", Who: "kubelet", Why: lock, Mode: "delay", PID: 812}}
+			}
+			return locks, lockErr
+		},
 	}
 	var known map[Job]Owner
 	for _, step := range []struct {
@@ -33,7 +40,11 @@ func TestTheShutdownIsAKubeletsOnlyByItsLock(t *testing.T) {
 	} {
 		lock, lockErr = step.lock, step.err
 		known = s.Others(t.Context(), known)
-		if got := known[Shutdown]; got.Evidence != step.want || len(known) < len(Jobs())-1 {
+		want := step.want
+		if want != "" {
+			want = fmt.Sprintf("delay lock %q of pid 812", want)
+		}
+		if got := known[Shutdown]; got.Evidence != want || len(known) < len(Jobs())-1 {
 			t.Errorf("%s: Others() = %v, want the shutdown by %q, and all other jobs", step.what, known, step.want)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/trust"
 )
 
 // ErrClosed is the error of requests after Close.
@@ -203,9 +204,18 @@ func (s *Shared[C]) replace() {
 	}
 }
 
+// maxFileBytes is the most that is read of a file of credentials.
+const maxFileBytes = 1 << 20
+
+// ReadFile reads a file of credentials, which has to be root's alone.
+func ReadFile(path string) ([]byte, error) { return trust.ReadFile(path, maxFileBytes) }
+
 // FileHint is what to do about a file of credentials that cannot be read.
 func FileHint(err error) string {
+	untrusted, ok := errors.AsType[*trust.Error](err)
 	switch {
+	case ok:
+		return untrusted.Mend
 	case errors.Is(err, fs.ErrNotExist):
 		return "put the file there, or correct its name; hostler takes it up by itself"
 	case errors.Is(err, fs.ErrPermission):

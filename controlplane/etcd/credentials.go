@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -45,7 +44,7 @@ func (o Options) check() error {
 func (o Options) tlsConfig() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CA != "" {
-		text, err := os.ReadFile(o.CA)
+		text, err := dial.ReadFile(o.CA)
 		if err != nil {
 			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: %w: %s", err, dial.FileHint(err))
 		}
@@ -56,7 +55,7 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 	if o.Certificate == "" {
 		return config, nil
 	}
-	pair, err := tls.LoadX509KeyPair(o.Certificate, o.Key)
+	pair, err := o.pair()
 	if err != nil {
 		return nil, fmt.Errorf("controlPlane.etcd.tls: certificate %s with key %s: %w: %s", o.Certificate, o.Key, err, dial.FileHint(err))
 	}
@@ -66,12 +65,25 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
+// pair is the certificate with its key.
+func (o Options) pair() (tls.Certificate, error) {
+	certificate, err := dial.ReadFile(o.Certificate)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := dial.ReadFile(o.Key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(certificate, key)
+}
+
 // password is what the file holds now; empty without one.
 func (o Options) password() (string, error) {
 	if o.PasswordFile == "" {
 		return "", nil
 	}
-	text, err := os.ReadFile(o.PasswordFile)
+	text, err := dial.ReadFile(o.PasswordFile)
 	if err != nil {
 		return "", fmt.Errorf("controlPlane.etcd.passwordFile: %w: %s", err, dial.FileHint(err))
 	}

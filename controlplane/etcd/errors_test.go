@@ -105,15 +105,23 @@ func TestFilesThatAreMissingAreNamed(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	openFile := filepath.Join(folder, "open")
+	if err := errors.Join(os.WriteFile(openFile, []byte("x"), 0o600), os.Chmod(openFile, 0o666)); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		change func(*etcd.Options)
 		says   string
 	}{
-		"no authority":            {func(o *etcd.Options) { o.CA = folder + "/ca.crt" }, "controlPlane.etcd.tls.ca: open " + folder + "/ca.crt"},
-		"an authority of nothing": {func(o *etcd.Options) { o.CA = empty }, "no certificate is in " + empty},
-		"no certificate":          {func(o *etcd.Options) { o.Certificate, o.Key = folder+"/c.crt", folder+"/c.key" }, folder + "/c.crt"},
-		"no password":             {func(o *etcd.Options) { o.Username, o.PasswordFile = "n", folder+"/password" }, "passwordFile: open " + folder + "/password"},
-		"an empty password":       {func(o *etcd.Options) { o.Username, o.PasswordFile = "n", empty }, empty + " is empty"},
+		"no authority":                         {func(o *etcd.Options) { o.CA = folder + "/ca.crt" }, "controlPlane.etcd.tls.ca: open " + folder + "/ca.crt"},
+		"an authority of nothing":              {func(o *etcd.Options) { o.CA = empty }, "no certificate is in " + empty},
+		"no certificate":                       {func(o *etcd.Options) { o.Certificate, o.Key = folder+"/c.crt", folder+"/c.key" }, folder + "/c.crt"},
+		"no password":                          {func(o *etcd.Options) { o.Username, o.PasswordFile = "n", folder+"/password" }, "passwordFile: open " + folder + "/password"},
+		"an authority that others can change":  {func(o *etcd.Options) { o.CA = openFile }, openFile + " may be written by others than root"},
+		"a certificate that others can change": {func(o *etcd.Options) { o.Certificate, o.Key = openFile, empty }, openFile + " may be written by others than root"},
+		"a key that others can change":         {func(o *etcd.Options) { o.Certificate, o.Key = empty, openFile }, openFile + " may be written by others than root"},
+		"a password that others can change":    {func(o *etcd.Options) { o.Username, o.PasswordFile = "n", openFile }, openFile + " may be written by others than root"},
+		"an empty password":                    {func(o *etcd.Options) { o.Username, o.PasswordFile = "n", empty }, empty + " is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := open(t, func(o *etcd.Options) { o.Endpoints = []string{"https://127.0.0.1:1"} }, c.change)

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -144,7 +143,7 @@ func (o Options) Life() (begins, ends time.Time, err error) {
 	if o.Certificate == "" {
 		return begins, ends, nil
 	}
-	pair, err := tls.LoadX509KeyPair(o.Certificate, o.Key)
+	pair, err := o.pair()
 	if err != nil {
 		return begins, ends, fmt.Errorf("certificate %s with key %s: %w: %s", o.Certificate, o.Key, err, dial.FileHint(err))
 	}

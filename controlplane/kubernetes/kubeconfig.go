@@ -8,7 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
+	"os/exec"
 	"slices"
 
 	"k8s.io/client-go/rest"
@@ -16,13 +16,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"hostler.io/hostler/controlplane/dial"
+	"hostler.io/hostler/internal/trust"
 )
 
 // Load reads the kubeconfig at path as the client will use it: its current
 // context, with files named in it taken relative to it. It is an error if a file
 // is missing or makes no sense, or if the server could not be verified.
 func Load(path string) (*rest.Config, error) {
-	text, err := os.ReadFile(path)
+	text, err := dial.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w: %s", err, dial.FileHint(err))
 	}
@@ -59,7 +60,7 @@ func Server(path string) (string, error) {
 // it can be read. Whether they are there is another matter.
 func Files(path string) []string {
 	files := []string{path}
-	text, err := os.ReadFile(path)
+	text, err := dial.ReadFile(path)
 	if err != nil {
 		return files
 	}
@@ -110,10 +111,32 @@ func parse(path string, text []byte) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w: %s", path, err, dial.FileHint(err))
 	}
-	if err := verified(config); err != nil {
+	if err := errors.Join(verified(config), checkFiles(config)); err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	return config, nil
+}
+
+// checkFiles refuses files that a kubeconfig names, and that others than root can change: who can
+// would speak for this host, or have it run what they want. Whether they are there is found by who
+// uses them.
+func checkFiles(config *rest.Config) error {
+	names := []string{config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile}
+	if config.ExecProvider != nil {
+		if program, err := exec.LookPath(config.ExecProvider.Command); err == nil {
+			names = append(names, program)
+		}
+	}
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		_, _, err := trust.Path(name)
+		if untrusted, ok := errors.AsType[*trust.Error](err); ok {
+			return fmt.Errorf("%w: %s", untrusted, untrusted.Mend)
+		}
+	}
+	return nil
 }
 
 // fileError tells that a kubeconfig, or a file that it names, could not be read as

@@ -1,12 +1,14 @@
 package kubernetes_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/internal/trust"
 )
 
 func TestKubeconfigsThatAreRefused(t *testing.T) {
@@ -49,6 +51,43 @@ func TestKubeconfigsThatAreRefused(t *testing.T) {
 	_, err := kubernetes.Load(filepath.Join(t.TempDir(), "kubeconfig"))
 	if err == nil || !strings.Contains(err.Error(), "put the file there") {
 		t.Errorf("Load() of a file that is not there = %v, want a hint", err)
+	}
+}
+
+// Who can change one of them would speak for this host, or have it run what they want.
+func TestAKubeconfigIsRefusedIfOthersCanChangeAFileOfIt(t *testing.T) {
+	const here = "https://192.0.2.1:6443"
+	for name, c := range map[string]struct{ cluster, user, file string }{
+		"itself":            {"", "token: t", "kubeconfig"},
+		"an authority":      {"certificate-authority: x", "token: t", "x"},
+		"a certificate":     {"", "client-certificate: x, client-key: ok", "x"},
+		"a key":             {"", "client-certificate: ok, client-key: x", "x"},
+		"a token":           {"", "tokenFile: x", "x"},
+		"a plugin":          {"", "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./x, interactiveMode: Never}", "x"},
+		"a plugin's folder": {"", "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./bin/ok, interactiveMode: Never}", "bin"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := write(t, "kubeconfig", config(here, c.cluster, c.user))
+			dir := filepath.Dir(path)
+			if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range []string{"x", "ok", "bin/ok"} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte("x"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := kubernetes.Load(path); err != nil {
+				t.Fatalf("Load() = %v before anybody can change a file", err)
+			}
+			if err := os.Chmod(filepath.Join(dir, c.file), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			_, err := kubernetes.Load(path)
+			if untrusted, ok := errors.AsType[*trust.Error](err); !ok || untrusted.Subject != filepath.Join(dir, c.file) || !strings.Contains(err.Error(), "chmod go-w") {
+				t.Errorf("Load() = %v, want that others can change %s, and what to do", err, c.file)
+			}
+		})
 	}
 }
 

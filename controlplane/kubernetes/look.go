@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -231,7 +230,7 @@ func Credentials(kubeconfig string) (Held, error) {
 		h.Certificate = kubeconfig
 	case config.CertFile != "":
 		h.Certificate = config.CertFile
-		if text, err = os.ReadFile(config.CertFile); err != nil {
+		if text, err = dial.ReadFile(config.CertFile); err != nil {
 			return h, fmt.Errorf("kubeconfig %s: %w: %s", kubeconfig, err, dial.FileHint(err))
 		}
 	default:

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/trust"
 )
 
 // maxPath is the longest path that a socket can have (unix(7)).
@@ -35,19 +36,15 @@ func (e *strangerError) Unwrap() []error {
 // trusted refuses a socket that others could serve or write to. One that is not there
 // is not refused: it may come.
 func trusted(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
+	_, info, err := trust.Path(path)
+	untrusted, refused := errors.AsType[*trust.Error](err)
+	switch {
+	case refused:
+		return &strangerError{untrusted.Subject, untrusted.Why + ", and whoever serves it speaks for this host", untrusted.Mend}
+	case err != nil:
 		return nil // who connects tells
-	}
-	if info.Mode().Type() != fs.ModeSocket {
+	case info.Mode().Type() != fs.ModeSocket:
 		return &strangerError{path, "is no socket", "a plugin listens on a unix socket; take away what is in its place"}
-	}
-	owner, known := info.Sys().(*syscall.Stat_t)
-	if !known || !own(owner.Uid) {
-		return &strangerError{path, fmt.Sprintf("belongs to user %d, and a plugin's socket to root, or the user whom hostler runs as", owner.Uid), "run the plugin as that user"}
-	}
-	if mode := info.Mode(); mode.Perm()&0o022 != 0 {
-		return &strangerError{path, fmt.Sprintf("may be written by others (%v), who could speak for this host", mode), "chmod go-w " + path}
 	}
 	return nil
 }

@@ -10,14 +10,13 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"hostler.io/hostler/internal/field"
+	"hostler.io/hostler/internal/trust"
 )
 
 // Paths are the files of a listener, all of PEM.
@@ -119,19 +118,16 @@ const longestFile = 1 << 20
 
 // readFile reads one that ends: a FIFO would be waited for, by status as well.
 func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := trust.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
+	text, err := io.ReadAll(io.LimitReader(f, longestFile+1))
+	if err == nil && len(text) > longestFile {
+		err = fmt.Errorf("%s has more than %d bytes", path, longestFile)
 	}
-	if !info.Mode().IsRegular() || info.Size() > longestFile {
-		return nil, fmt.Errorf("%s is no regular file of at most %d bytes", path, longestFile)
-	}
-	return io.ReadAll(io.LimitReader(f, longestFile)) // it may grow
+	return text, err
 }
 
 // pool is that of all certificates in a text, which holds nothing else.
@@ -196,7 +192,10 @@ func absent(path string, err error) string {
 
 // hint says what to do about a file that is of no use.
 func hint(err error) string {
+	untrusted, ok := errors.AsType[*trust.Error](err)
 	switch {
+	case ok:
+		return untrusted.Mend
 	case errors.Is(err, fs.ErrNotExist):
 		return "put the file there, or correct its name"
 	case errors.Is(err, fs.ErrPermission):

@@ -36,13 +36,13 @@ func (r *Runtime) askPods(ctx context.Context) ([]runtime.Pod, error) {
 		return nil, err
 	}
 	infra, own := split(list)
-	r.podUnits.set(infra)
-	known := r.facts.complete(ctx, r, own)
+	ofUnits := r.podUnits.set(infra)
+	known := r.facts.complete(ctx, r, slices.Concat(own, ofUnits))
 	own = slices.DeleteFunc(own, func(c *container) bool { return known[c.ID].service })
 	if slices.ContainsFunc(list, func(c container) bool { return c.State == stateInitialized }) {
 		r.changes.note() // no file tells that it starts
 	}
-	told := r.askUnits(ctx, own, known)
+	told := r.askUnits(ctx, own, ofUnits, known)
 	containers := make([]runtime.Container, len(own))
 	for i, c := range own {
 		containers[i] = r.container(c, known[c.ID], told)

@@ -33,7 +33,7 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	r.changes.note()
 	defer r.changes.note()
 	began := time.Now()
-	unit, err := r.stopUnit(ctx, what, c.ID, c.Labels[labelUnit], c.PodID)
+	unit, err := r.stopUnit(ctx, what, c.ID, unitOf(c.Labels), c.PodID)
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (r *Runtime) takeDown(ctx context.Context, what string, p runtime.Pod, c *c
 	if deadline, bounded := ctx.Deadline(); bounded {
 		margin = min(margin, time.Until(deadline)/2)
 	}
-	stops, err := r.stopUnit(ctx, what, c.ID, c.Labels[labelUnit], p.ID)
+	stops, err := r.stopUnit(ctx, what, c.ID, unitOf(c.Labels), p.ID)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package podman
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"hostler.io/hostler/runtime"
@@ -14,23 +15,25 @@ type toldUnits struct {
 	answered bool                  // or there is no systemd
 	// serviceOf is in which service's cgroup a container's monitor is, by the container's ID.
 	serviceOf map[string]string
+	monitors  map[string]int // of containers that run, by their IDs
 }
 
-// askUnits asks systemd about the units that containers name, or are in, and about Podman's
-// own if that matters.
-func (r *Runtime) askUnits(ctx context.Context, list []*container, known map[string]fact) toldUnits {
-	told := toldUnits{answered: true, serviceOf: map[string]string{}}
+// askUnits asks systemd about the units that containers, or what holds their pods together, name or
+// are in, and about Podman's own if that matters.
+func (r *Runtime) askUnits(ctx context.Context, own, infra []*container, known map[string]fact) toldUnits {
+	told := toldUnits{answered: true, serviceOf: map[string]string{}, monitors: map[string]int{}}
 	if r.units == nil {
 		return told
 	}
 	ask := map[string]bool{}
-	for _, c := range list {
+	for _, c := range slices.Concat(own, infra) {
 		for _, unit := range r.unitsOf(c) {
 			ask[unit] = true
 		}
 		if known[c.ID].policy == policyAlways {
 			ask[restartUnit] = true
 		}
+		told.monitors[c.ID] = known[c.ID].monitor
 		if service := r.serviceWith(known[c.ID].monitor, c.ID); service != "" {
 			told.serviceOf[c.ID], ask[service] = service, true
 		}
@@ -55,18 +58,24 @@ func (told toldUnits) isMain(c *container, f fact) bool {
 	return service != "" && told.byName[service].Main == f.monitor
 }
 
+// isOf reports whether the monitor of what holds a pod together is of the unit that it names.
+func (told toldUnits) isOf(pod podUnit) bool {
+	monitor := told.monitors[pod.infra]
+	return pod.name != "" && monitor != 0 && (told.serviceOf[pod.infra] == pod.name || told.byName[pod.name].Main == monitor)
+}
+
 // unit names the unit by whose stop a container that runs is stopped, as stopUnit finds it then,
 // and the time-out of that stop; nil for no limit.
 func (r *Runtime) unit(c *container, f fact, told toldUnits) (name string, grace *time.Duration) {
 	if c.state() != runtime.Running {
 		return "", nil
 	}
-	own, pod, service := c.Labels[labelUnit], r.podUnits.get(c.podID()), told.serviceOf[c.ID]
+	own, pod, service := unitOf(c.Labels), r.podUnits.get(c.podID()), told.serviceOf[c.ID]
 	switch {
-	case told.isMain(c, f) && (own != "" || pod == ""), own != "" && own != pod && service == own:
+	case told.isMain(c, f) && (own != "" || pod.name == ""), own != "" && own != pod.name && service == own:
 		name = service
-	case pod != "":
-		name = pod
+	case told.isOf(pod):
+		name = pod.name
 	}
 	unit := told.byName[name]
 	if !unit.Runs {

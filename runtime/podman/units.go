@@ -12,9 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
-	"hostler.io/hostler/runtime/unitclient"
+	"hostler.io/hostler/runtime/local"
 )
 
 // labelUnit names the systemd unit that a container is of: Podman writes it for whoever
@@ -23,24 +24,41 @@ import (
 // any case, and an image may hold it.
 const labelUnit = "PODMAN_SYSTEMD_UNIT"
 
+// unitOf is the service that labels name; empty if what they say is no name of one.
+func unitOf(labels map[string]string) string {
+	if unit := labels[labelUnit]; local.IsServiceName(unit) {
+		return unit
+	}
+	return ""
+}
+
+// podUnit is the unit that a pod says it is of, by what holds the pod together.
+type podUnit struct {
+	name  string // empty if it says of none
+	infra string // the ID of what holds it together
+}
+
 // podUnits are the units of pods of the last list, by the pods' IDs.
 type podUnits struct {
 	mu   sync.Mutex
-	byID map[string]string
+	byID map[string]podUnit
 }
 
-func (u *podUnits) set(infra map[string]*container) {
+// set takes in what holds pods together, and returns those of them that say of a unit.
+func (u *podUnits) set(infra map[string]*container) (of []*container) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.byID = map[string]string{}
+	u.byID = map[string]podUnit{}
 	for id, c := range infra {
-		if unit := c.Labels[labelUnit]; unit != "" {
-			u.byID[id] = unit
+		if unit := unitOf(c.Labels); unit != "" {
+			u.byID[id] = podUnit{unit, c.ID}
+			of = append(of, c)
 		}
 	}
+	return of
 }
 
-func (u *podUnits) get(id string) string {
+func (u *podUnits) get(id string) podUnit {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.byID[id]
@@ -48,13 +66,13 @@ func (u *podUnits) get(id string) string {
 
 // unitsOf are the units that a container says it is of, and its pod.
 func (r *Runtime) unitsOf(c *container) []string {
-	units := []string{c.Labels[labelUnit], r.podUnits.get(c.podID())}
+	units := []string{unitOf(c.Labels), r.podUnits.get(c.podID()).name}
 	return slices.DeleteFunc(units, func(unit string) bool { return unit == "" })
 }
 
 // stopUnit begins to stop the unit that a container is of, or its pod, if there is one
-// that runs, and names it. What a container says itself, of which its image may be the source, counts
-// only if it is true. One that says nothing is stopped as one of none where that cannot be told soon:
+// that runs, and names it. What a container or what holds a pod together says, of which its image
+// may be the source, counts only if its monitor is of that unit. One that says nothing is stopped as one of none where that cannot be told soon:
 // its time runs.
 func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (stops string, err error) {
 	if r.units == nil {
@@ -63,14 +81,14 @@ func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (s
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
 	pod := r.podUnits.get(podID)
-	if unit == "" && pod == "" {
+	if unit == "" && pod.name == "" {
 		var monitor int
 		if unit, monitor = r.serviceOf(ctx, what, id); unit == "" {
 			return "", nil
 		}
 		return r.stopIf(ctx, what, "it", unit, monitor)
 	}
-	if unit != "" && unit != pod {
+	if unit != "" && unit != pod.name {
 		monitor, err := r.monitorOf(ctx, what, id)
 		if err != nil {
 			return "", engine.Gone(err)
@@ -83,13 +101,17 @@ func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (s
 			return stops, err
 		}
 	}
-	if pod != "" {
-		return r.stopIf(ctx, what, "its pod", pod, 0)
+	if pod.name == "" {
+		return "", nil
 	}
-	return "", nil
+	monitor, err := r.monitorOf(ctx, what, pod.infra)
+	if err != nil || monitor == 0 {
+		return "", engine.Gone(err)
+	}
+	return r.stopIf(ctx, what, "its pod", pod.name, monitor)
 }
 
-// stopIf begins to stop a unit if it runs and a process is of it, if not 0, and names it then.
+// stopIf begins to stop a unit if it runs and a process is of it, and names it then.
 func (r *Runtime) stopIf(ctx context.Context, what, whose, unit string, pid int) (stops string, err error) {
 	stopping, err := r.units.StopUnit(ctx, unit, pid, runtime.ReportUnitStops)
 	switch {
@@ -148,7 +170,7 @@ func (r *Runtime) serviceWith(monitor int, id string) string {
 	if monitor == 0 || !r.monitors(monitor, id) {
 		return ""
 	}
-	return unitclient.Service(r.procRoot, monitor)
+	return trust.Service(r.procRoot, monitor)
 }
 
 // monitors tells whether a process is the monitor of a container. Podman may not have noticed

@@ -118,6 +118,9 @@ func running(t *testing.T, labels, infra object, stubborn bool) (s *server, end 
 		list[0].(object)["Pod"] = "p"
 		list = append(list, listed("i", "running", 1, object{"Labels": infra, "IsInfra": true, "Pod": "p"}))
 		s.set("/libpod/pods/json", []any{object{"Id": "p", "Name": "p"}})
+		holds := inspected("running", nil)
+		holds["State"].(object)["ConmonPid"] = 4712
+		s.set("/libpod/containers/i/json", holds)
 	}
 	s.set("/libpod/containers/json", list)
 	ended := make(chan struct{})
@@ -170,7 +173,10 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 		{"its image claims another's unit", unit, nil, "", map[string]int{web: 1}, false, false, patience, nil, []string{"stop"}},
 		{"it is of none and takes longer than its grace", nil, nil, "", nil, false, true, 20 * time.Millisecond, nil, []string{"stop", "SIGKILL"}},
 		{"it is of none", nil, nil, "", map[string]int{web: 4711}, false, false, patience, nil, []string{"stop"}},
-		{"its pod is a unit's", nil, ofPod, "", map[string]int{pod: 99}, true, false, patience, []string{"pod.service 0"}, nil},
+		{"its pod is a unit's", nil, ofPod, "", map[string]int{pod: 4712}, true, false, patience, []string{"pod.service 4712"}, nil},
+		{"its pod's image claims another's unit", nil, unit, "", map[string]int{web: 99}, false, false, patience, nil, []string{"stop"}},
+		{"its pod claims what is no service", nil, object{"PODMAN_SYSTEMD_UNIT": "user.slice"}, "", map[string]int{"user.slice": 4712}, false, false, patience, nil, []string{"stop"}},
+		{"it claims what is no name", object{"PODMAN_SYSTEMD_UNIT": "a\x00.service"}, nil, "", nil, false, false, patience, nil, []string{"stop"}},
 		{"its pod is a unit's, and it is another's", unit, ofPod, web, map[string]int{web: 4711, pod: 99}, true, false, patience, []string{"web.service 4711"}, nil},
 	}
 	for _, c := range cases {
@@ -289,7 +295,7 @@ func TestWhatHoldsAPodOfAUnitTogetherIsLeftToTheUnit(t *testing.T) {
 			if !slices.Equal(reported, []string{"pod.service"}) {
 				t.Errorf("StopPod() reported %v before it stopped units, want pod.service", reported)
 			}
-			if sent := sent(s.asked()); !slices.Equal(sent, want) || !slices.Equal(m.stopped, []string{"pod.service 0"}) {
+			if sent := sent(s.asked()); !slices.Equal(sent, want) || !slices.Equal(m.stopped, []string{"pod.service 4711"}) {
 				t.Errorf("StopPod() stopped units %v and sent %v, want pod.service to be stopped, and %v sent", m.stopped, sent, want)
 			}
 		})
@@ -319,7 +325,7 @@ func TestTheUnitOfAContainerAndItsTimeOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := running(t, c.labels, c.infra, false)
-			m := &manager{units: map[string]int{own: 4711, ofPod: 99}, timeout: c.timeout, fails: c.fails}
+			m := &manager{units: map[string]int{own: 4711, ofPod: 4712}, timeout: c.timeout, fails: c.fails}
 			if c.main {
 				m.main = own
 			}
@@ -343,7 +349,8 @@ func TestTheUnitOfAContainerAndItsTimeOut(t *testing.T) {
 // inService is the cgroup of a service's process.
 const inService = "0::/system.slice/container-web.service\n"
 
-// withMonitor is a proc filesystem in which process 4711 has that command line and cgroup.
+// withMonitor is a proc filesystem in which process 4711 has that command line and cgroup, and 4712
+// is the monitor of container i, of pod.service.
 func withMonitor(t *testing.T, command, cgroup string) (proc string) {
 	t.Helper()
 	proc = t.TempDir()
@@ -351,8 +358,12 @@ func withMonitor(t *testing.T, command, cgroup string) (proc string) {
 	for _, real := range []string{"net", "self"} { // who listens, and what is mounted
 		check(t, os.Symlink(filepath.Join("/proc", real), filepath.Join(proc, real)))
 	}
-	for name, text := range map[string]string{"cmdline": strings.ReplaceAll(command, " ", "\x00") + "\x00", "cgroup": cgroup} {
-		check(t, os.WriteFile(filepath.Join(proc, "4711", name), []byte(text), 0o644))
+	check(t, os.Mkdir(filepath.Join(proc, "4712"), 0o755))
+	for name, text := range map[string]string{
+		"4711/cmdline": strings.ReplaceAll(command, " ", "\x00") + "\x00", "4711/cgroup": cgroup,
+		"4712/cmdline": "conmon\x00-c\x00i\x00", "4712/cgroup": "0::/system.slice/pod.service\n",
+	} {
+		check(t, os.WriteFile(filepath.Join(proc, name), []byte(text), 0o644))
 	}
 	return proc
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"hostler.io/hostler/internal/trust"
 )
 
 // maxText bounds what is read of a process, and of the file with a container's ID.
@@ -32,8 +34,8 @@ func Find(procRoot string) ([]Client, error) {
 		if read, _ := split(args); read == nil {
 			continue
 		}
-		service := Service(procRoot, pid)
-		if service == "" || !trusted(folder) {
+		service := trust.Service(procRoot, pid)
+		if service == "" || !trust.RunsAsItsProgram(procRoot, pid) {
 			continue
 		}
 		dir, _ := os.Readlink(filepath.Join(folder, "cwd"))
@@ -52,67 +54,7 @@ func Find(procRoot string) ([]Client, error) {
 // Alive reports whether the client still is a process of its service: one that starts a container
 // and leaves it, as `docker run --detach` does, soon is not.
 func (c Client) Alive(procRoot string) bool {
-	return c.Service != "" && read(filepath.Join(procRoot, strconv.Itoa(c.PID), "cmdline")) == c.command && Service(procRoot, c.PID) == c.Service
-}
-
-// Service names the service of the host's systemd that a process belongs to; empty if it is of
-// none, as what runs in a container, or is a service of a user's.
-func Service(procRoot string, pid int) string {
-	return serviceIn(read(filepath.Join(procRoot, strconv.Itoa(pid), "cgroup")))
-}
-
-// serviceIn is Service by the text of /proc/PID/cgroup.
-func serviceIn(text string) string {
-	for line := range strings.Lines(text) {
-		_, hierarchy, _ := strings.Cut(strings.TrimSpace(line), ":")
-		controllers, path, _ := strings.Cut(hierarchy, ":")
-		if controllers != "" && controllers != "name=systemd" {
-			continue
-		}
-		if service := serviceOf(path); service != "" {
-			return service
-		}
-	}
-	return ""
-}
-
-// serviceOf is the service in the path of a cgroup that only slices enclose.
-func serviceOf(path string) string {
-	for group := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		switch {
-		case strings.HasSuffix(group, ".service") && !strings.HasPrefix(group, "user@"):
-			return group
-		case !strings.HasSuffix(group, ".slice"):
-			return ""
-		}
-	}
-	return ""
-}
-
-// trusted reports whether root alone decides what a process is.
-func trusted(folder string) bool {
-	info, err := os.Stat(folder)
-	if err != nil {
-		return false
-	}
-	program, err := os.Stat(filepath.Join(folder, "exe"))
-	if err != nil {
-		return owner(info) == 0
-	}
-	return isRoots(owner(info), owner(program), program.Mode())
-}
-
-// isRoots reports whether root alone decides what a process of a user is, whose program is a file
-// of that owner and mode.
-func isRoots(user, programOwner uint32, mode os.FileMode) bool {
-	return user == 0 || programOwner == 0 && mode.Perm()&0o022 == 0
-}
-
-func owner(info os.FileInfo) uint32 {
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		return stat.Uid
-	}
-	return ^uint32(0)
+	return c.Service != "" && read(filepath.Join(procRoot, strconv.Itoa(c.PID), "cmdline")) == c.command && trust.Service(procRoot, c.PID) == c.Service
 }
 
 // read is the beginning of a file's text; empty if there is none.

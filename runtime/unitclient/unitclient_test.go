@@ -94,25 +94,6 @@ func TestWhichClientsPassSignalsOn(t *testing.T) {
 	}
 }
 
-func TestServiceIn(t *testing.T) {
-	for text, want := range map[string]string{
-		"0::/system.slice/shop.service\n":                                                       "shop.service",
-		"0::/system.slice/system-shop.slice/shop@1.service/payload\n":                           "shop@1.service",
-		"12:pids:/system.slice/shop.service\n1:name=systemd:/system.slice/shop.service\n0::/\n": "shop.service",
-		"0::/user.slice/user-1000.slice/user@1000.service/app.slice/shop.service\n":             "",
-		"0::/system.slice/docker-" + id + ".scope/system.slice/shop.service\n":                  "",
-		"0::/docker/" + id + "/system.slice/shop.service\n":                                     "",
-		"0::/machine.slice/libpod-" + id + ".scope/container\n":                                 "",
-		"1:name=systemd:/\n0::/system.slice/shop.service\n":                                     "shop.service",
-		"0::/init.scope\n": "",
-		"":                 "",
-	} {
-		if got := serviceIn(text); got != want {
-			t.Errorf("serviceIn(%q) = %q, want %q", text, got, want)
-		}
-	}
-}
-
 func TestFind(t *testing.T) {
 	root := t.TempDir()
 	add := func(pid, command, service string) {
@@ -155,25 +136,6 @@ func TestFind(t *testing.T) {
 	gone := clients[0]
 	if err := os.RemoveAll(filepath.Join(root, strconv.Itoa(gone.PID))); err != nil || gone.Alive(root) {
 		t.Errorf("%+v is alive after its end (%v)", gone, err)
-	}
-}
-
-func TestWhatOthersThanRootCanReplaceIsNotTrusted(t *testing.T) {
-	const nobody = 65534
-	for _, test := range []struct {
-		user, owner uint32
-		mode        os.FileMode
-		want        bool
-	}{
-		{0, nobody, 0o777, true},
-		{nobody, 0, 0o755, true},
-		{nobody, 0, 0o757, false},
-		{nobody, 0, 0o775, false},
-		{nobody, nobody, 0o755, false},
-	} {
-		if got := isRoots(test.user, test.owner, test.mode); got != test.want {
-			t.Errorf("a process of user %d, whose program is of user %d and mode %v, is trusted: %t, want %t", test.user, test.owner, test.mode, got, test.want)
-		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/status"
 )
 
@@ -24,7 +25,7 @@ const maxPrograms = 100
 // Read looks into the folder: which files are checks, and what is wrong with the
 // others. It runs nothing.
 func Read(p Policy) ([]Program, []Fault) {
-	_, info, err := trusted(p.Folder)
+	_, info, err := trust.Path(p.Folder)
 	if errors.Is(err, fs.ErrNotExist) && p.Folder == DefaultFolder {
 		return nil, nil
 	}
@@ -59,11 +60,8 @@ type reading struct {
 
 // notRun is the fault of what cannot be read, or is not trusted.
 func notRun(path string, err error, mend string) Fault {
-	if untrusted, ok := errors.AsType[*untrustedError](err); ok {
-		return Fault{
-			Path: path, Problem: fmt.Sprintf("is not run, since %v", untrusted),
-			Mend: fmt.Sprintf("chown root %s && chmod go-w %[1]s, once you know who wrote what is there", untrusted.path),
-		}
+	if untrusted, ok := errors.AsType[*trust.Error](err); ok {
+		return Fault{Path: path, Problem: fmt.Sprintf("is not run, since %v", untrusted), Mend: untrusted.Mend}
 	}
 	if fault, ok := errors.AsType[*fs.PathError](err); ok && fault.Path == path {
 		err = fault.Err
@@ -93,7 +91,7 @@ func (r *reading) entry(name string) {
 		r.faults = append(r.faults, Fault{Path: path, Problem: "describes " + base + ", which is not there", Mend: "put the executable beside it, or remove it"})
 		return
 	}
-	_, info, err := trusted(path)
+	_, info, err := trust.Path(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, there := os.Lstat(path); there != nil {
 			return // gone since the folder was read
@@ -133,7 +131,7 @@ func (r *reading) program(name, path string, info fs.FileInfo) {
 	stamp := stampOf(info)
 	if r.beside[name+".yaml"] {
 		at = path + ".yaml"
-		_, info, err := trusted(at)
+		_, info, err := trust.Path(at)
 		if err == nil && info.Mode().IsRegular() {
 			text, err = beginning(at)
 			stamp += " " + stampOf(info)
@@ -172,7 +170,7 @@ func (r *reading) program(name, path string, info fs.FileInfo) {
 
 // beginning is as much of a file as may hold a header.
 func beginning(path string) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // of a fifo, no wait
+	file, err := trust.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +180,7 @@ func beginning(path string) ([]byte, error) {
 
 // stampOf differs between two states of a file.
 func stampOf(info fs.FileInfo) string {
-	s := info.Sys().(*syscall.Stat_t) // as trusted has seen
+	s := info.Sys().(*syscall.Stat_t) // as trust.Path has seen
 	return fmt.Sprint(s.Dev, s.Ino, s.Size, s.Mode, s.Uid, s.Gid, s.Mtim, s.Ctim)
 }
 

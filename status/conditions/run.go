@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/internal/sanitize"
+	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/status"
 )
 
@@ -115,7 +116,7 @@ func execute(ctx context.Context, p Program) (r Result, gone <-chan struct{}) {
 
 // start starts a check and waits until it ends.
 func start(p Program, g *group) Result {
-	real, _, err := trusted(p.Path) // which may have changed since it was looked at
+	real, _, err := trust.Path(p.Path) // which may have changed since it was looked at
 	if err != nil {
 		return Result{Answer: status.NotRun, Message: notRun(p.Path, err, "").String()}
 	}

@@ -39,9 +39,11 @@ func (r *Reporter) add(ctx context.Context, node *corev1.Node) (bool, error) {
 	writer := r.o.Client.(controlplane.ConditionWriter)
 	stored, err := writer.UpdateConditions(ctx, mine, nil)
 	if err == nil {
+		r.o.Theirs(status.IsKubelets(stored.Status.NodeInfo))
 		err = r.clear(ctx, writer, mine, stored)
 	}
 	if errors.Is(err, controlplane.ErrNotFound) {
+		r.o.Theirs(false)
 		r.view.contact(nil)
 		r.view.wait("no Node " + node.Name + " of the kubelet's there yet; if the kubelet calls it by another name, set node.name to that")
 		return false, nil

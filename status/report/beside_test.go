@@ -142,6 +142,35 @@ func TestAKubeletThatComesAndGoesTakesAndLeavesTheNode(t *testing.T) {
 	})
 }
 
+func TestItIsReportedWhetherTheNodeHasAKubeletsStatus(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.beside()
+		theirs := d.kubelets()
+		theirs.Status.NodeInfo.KubeletVersion = status.KubeletVersion("1.2.3")
+		d.client.Create(theirs)
+		d.start(t)
+		expect := func(when string, want bool) {
+			t.Helper()
+			time.Sleep(d.o.Rewrite + d.o.Update)
+			synctest.Wait()
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if len(d.theirs) == 0 || d.theirs[len(d.theirs)-1] != want {
+				t.Errorf("%s it is reported to have one: %v, want %t at last", when, d.theirs, want)
+			}
+		}
+		expect("before the kubelet has written", false)
+		if err := d.client.Edit(t.Context(), nodeName, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.36.3" }); err != nil {
+			t.Fatal(err)
+		}
+		expect("after it has", true)
+		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
+			t.Fatal(err)
+		}
+		expect("once somebody has deleted the Node", false)
+	})
+}
+
 func TestWhatHostlerLeftOnAKubeletsNodeGoes(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.beside()

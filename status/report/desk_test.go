@@ -39,6 +39,7 @@ type desk struct {
 	noted    *shelf // and the state file
 	named    []types.UID
 	counted  []string // transitions
+	theirs   []bool   // whether the Node had a kubelet's status
 
 	mu    sync.Mutex // guards what follows
 	mine  bool
@@ -129,6 +130,7 @@ func unasked(t *testing.T) *desk {
 		Listeners: Listeners{
 			Named:   func(uid types.UID) { d.named = append(d.named, uid) },
 			Observe: func(error) {},
+			Theirs:  func(kubelets bool) { d.mu.Lock(); defer d.mu.Unlock(); d.theirs = append(d.theirs, kubelets) },
 			Count:   func(c corev1.NodeCondition) { d.counted = append(d.counted, string(c.Type)+"="+string(c.Status)) },
 		},
 		Log: d.log.Logger(),

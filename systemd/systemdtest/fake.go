@@ -25,6 +25,8 @@ type FakeOptions struct {
 	CanReload bool
 	// Stops: a job to stop logind is queued.
 	Stops bool
+	// Roots: locks are listed as root's, whoever runs the test.
+	Roots bool
 }
 
 // Fake is a system bus with a logind and a manager on it, and the manager's
@@ -45,7 +47,7 @@ func NewFake(t testing.TB, options FakeOptions) *Fake {
 	t.Helper()
 	root := folder(t)
 	f := &Fake{root: root, bus: newServer(filepath.Join(root, "bus"), nil)}
-	f.login = newLogin1(root, f.bus, options.Metadata)
+	f.login = newLogin1(root, f.bus, options)
 	f.manager = NewManager(ManagerOptions{CanReload: options.CanReload, Stops: options.Stops, Reload: f.login.reload})
 	f.private = newServer(f.ManagerSocket(), f.manager.service)
 	for _, start := range []func() error{f.bus.start, f.private.start, f.login.start} {

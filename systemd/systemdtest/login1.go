@@ -31,6 +31,7 @@ type login1 struct {
 	root     string
 	bus      *server
 	service  *service
+	roots    bool
 	metadata bool // whether it tells the kind of a shutdown
 	down     chan time.Time
 
@@ -53,8 +54,8 @@ type inhibitor struct {
 	fifo                 *os.File
 }
 
-func newLogin1(root string, bus *server, metadata bool) *login1 {
-	l := &login1{root: root, bus: bus, metadata: metadata, down: make(chan time.Time, 16)}
+func newLogin1(root string, bus *server, o FakeOptions) *login1 {
+	l := &login1{root: root, bus: bus, metadata: o.Metadata, roots: o.Roots, down: make(chan time.Time, 16)}
 	l.service = &service{name: loginName, objects: map[dbus.ObjectPath]object{loginPath: {loginManager: iface{
 		methods: map[string]method{
 			"Inhibit":                 {"ssss", l.inhibit},
@@ -70,7 +71,7 @@ func newLogin1(root string, bus *server, metadata bool) *login1 {
 			"PreparingForShutdown": func() any { l.mu.Lock(); defer l.mu.Unlock(); return l.preparing != "" },
 		},
 	}}}}
-	if metadata {
+	if o.Metadata {
 		l.service.objects[loginPath][loginManager].properties["PreparingForShutdownWithMetadata"] = l.preparingWithMetadata
 	}
 	return l
@@ -246,7 +247,11 @@ func (l *login1) list([]any) ([]any, *dbus.Error) {
 	defer l.mu.Unlock()
 	entries := []entry{}
 	for _, i := range l.inhibitors {
-		entries = append(entries, entry{i.what, i.who, i.why, i.mode, i.uid, i.pid})
+		uid := i.uid
+		if l.roots {
+			uid = 0
+		}
+		entries = append(entries, entry{i.what, i.who, i.why, i.mode, uid, i.pid})
 	}
 	return []any{entries}, nil
 }

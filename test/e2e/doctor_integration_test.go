@@ -273,8 +273,7 @@ func TestDoctorBesideAKubelet(t *testing.T) {
 	found(t, a.diagnose(), "kubelet", doctor.Warn, "holds no lock", "30s")
 
 	// It finds enough granted, writes no file, and counts on hostler's.
-	lock, err := login.Inhibit(t.Context(), "kubelet", "Kubelet needs time to handle node shutdown")
-	check(t, err)
+	release := kubeletsLock(t)
 	a.awaitGuard(shutdown.Delegated)
 	a.awaitProtection(status.ReasonDelegated)
 	wantLocks(t, login, "beside a kubelet's", 0)
@@ -297,7 +296,7 @@ func TestDoctorBesideAKubelet(t *testing.T) {
 	found(t, a.diagnose(), "kubelet", doctor.OK, "1m0s")
 
 	// Its lock is gone, and hostler takes over at once.
-	check(t, lock.Close())
+	release()
 	a.awaitGuard(shutdown.Armed)
 	wantLocks(t, login, "once the kubelet's is gone", 1)
 	wantDelay(t, login, "once the kubelet's is gone,", time.Minute, false)

@@ -3,13 +3,18 @@
 package e2e_test
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
+	"syscall"
 	"testing"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown"
@@ -17,21 +22,53 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// kubelet runs a process of that name, which does nothing.
+// kubelet runs a service of root's with a process of that name, which does nothing.
 func kubelet(t testing.TB) *exec.Cmd {
+	t.Helper()
+	return kubeletOf(t, 0)
+}
+
+// kubeletOf is kubelet as a user.
+func kubeletOf(t testing.TB, uid uint32) *exec.Cmd {
 	t.Helper()
 	program, err := os.ReadFile(lab.In(t).Tools.Busybox.Path)
 	check(t, err)
 	path := filepath.Join(lab.Dir, "kubelet")
 	check(t, os.WriteFile(path, program, 0o755))
-	cmd := &exec.Cmd{Path: path, Args: []string{"sleep", "86400"}}
+	cmd := &exec.Cmd{Path: path, Args: []string{"sleep", "86400"}, SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid}}}
 	check(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may be dead already
 		_ = cmd.Wait()
 		check(t, os.Remove(path))
 	})
+	check(t, lab.In(t).IntoService(cmd.Process.Pid, "kubelet.service"))
 	return cmd
+}
+
+// kubeletsLock has a process of the kubelet's service delay shutdowns, until release is called.
+func kubeletsLock(t testing.TB) (release func()) {
+	t.Helper()
+	cmd := exec.Command("systemd-inhibit", "--what=shutdown", "--mode=delay", "--who=kubelet", "--why=Kubelet needs time to handle node shutdown", "sh", "-c", "echo held; read line")
+	cmd.Args = append([]string{"sh", "-c", `read go; exec "$@"`, "sh"}, cmd.Args...) // once it is in the service
+	cmd.Path, cmd.Err = "/bin/sh", nil
+	in, err := cmd.StdinPipe() // at whose end it ends
+	check(t, err)
+	out, err := cmd.StdoutPipe()
+	check(t, err)
+	check(t, cmd.Start())
+	release = sync.OnceFunc(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	t.Cleanup(release)
+	check(t, lab.In(t).IntoService(cmd.Process.Pid, "kubelet.service"))
+	_, err = io.WriteString(in, "go\n")
+	check(t, err)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("systemd-inhibit says %q, %v", line, err)
+	}
+	return release
 }
 
 // owned tells whether jobs are with an owner.
@@ -69,9 +106,7 @@ func TestBesideAKubeletTheAgentStandsBackAndTakesOverWhenAPersonSaysSo(t *testin
 	}
 	a.stop()
 
-	lock, err := login.Inhibit(t.Context(), "kubelet", "Kubelet needs time to handle node shutdown")
-	check(t, err)
-	defer lock.Close()
+	release := kubeletsLock(t)
 	a.start()
 	s = a.awaitGuard(shutdown.Delegated)
 	mentions(t, "reason of Delegated", s.Shutdown.Reason, "kubelet", "Kubelet needs time to handle node shutdown")
@@ -96,7 +131,7 @@ func TestBesideAKubeletTheAgentStandsBackAndTakesOverWhenAPersonSaysSo(t *testin
 	}
 
 	// A kubelet that does not run is being upgraded, or fails to start.
-	check(t, lock.Close())
+	release()
 	check(t, cmd.Process.Kill()) // and not reaped: a zombie is no kubelet
 	a.awaitGuard(shutdown.Armed)
 	a.stop() // so that nobody waits a minute for the kubelet's return
@@ -139,6 +174,19 @@ func TestBesideAKubeletTheAgentStandsBackAndTakesOverWhenAPersonSaysSo(t *testin
 	a.await("all jobs stay hostler's with the default", func(s api.Status) bool {
 		return owned(s, owner.Hostler, "node", "lease", "shutdown", "imageGC", "containerGC")
 	})
+	a.stop()
+}
+
+// Anybody can name a process so, and have it hold a lock where polkit lets them.
+func TestAUsersProcessThatIsNamedKubeletGetsNoJob(t *testing.T) {
+	logind(t)
+	kubeletOf(t, 65534)
+	a := startAgent(t, "")
+	s := a.awaitGuard(shutdown.Armed)
+	if !owned(s, owner.Hostler, "node", "lease", "shutdown", "imageGC", "containerGC") {
+		t.Errorf("owners = %+v, want all jobs hostler's", s.Owners)
+	}
+	found(t, a.diagnose(), "kubelet", doctor.Warn, "is not taken for this host's kubelet: it runs as user 65534")
 	a.stop()
 }
 

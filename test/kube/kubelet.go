@@ -98,6 +98,18 @@ func (c *Cluster) newKubelet(ctx context.Context, o KubeletOptions) (*KubeletDae
 	return k, nil
 }
 
+// Start starts it as a service of the host's, which kubelets are.
+func (k *KubeletDaemon) Start() error {
+	l, err := lab.Current()
+	if err != nil {
+		return err
+	}
+	if err := k.Daemon.Start(); err != nil {
+		return err
+	}
+	return l.IntoService(k.PID(), "kubelet.service")
+}
+
 // cover shows the lab a setting as kubelet wants it, in a file of its own, so that
 // kubelet leaves the host's alone.
 func (k *KubeletDaemon) cover(name, value string) error {

@@ -15,8 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupPrefix and the PID of the process outside name a lab's cgroup.
-const cgroupPrefix = "hostler-lab-"
+// cgroupPrefix, the PID of the process outside and cgroupSuffix name a lab's cgroup. It is named as
+// a slice of systemd's, so that what is named as a service in it is one to hostler.
+const (
+	cgroupPrefix = "hostler-lab-"
+	cgroupSuffix = ".slice"
+)
 
 // cgroupRoots returns where the cgroup hierarchies are mounted: one on v2, one
 // for each controller on v1, and all of them on a hybrid machine.
@@ -46,6 +50,32 @@ func UnifyCgroups() (changed bool, err error) {
 		return false, fmt.Errorf("unmount %s: %w", root, err)
 	}
 	return true, mount("cgroup2", root, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+}
+
+// IntoService moves a process into the cgroup of a service, as systemd does. The cgroup goes with the
+// lab.
+func (l *Lab) IntoService(pid int, service string) error {
+	roots, err := cgroupRoots()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		var stat unix.Statfs_t
+		if err := unix.Statfs(root, &stat); err != nil {
+			return err
+		}
+		if stat.Type != unix.CGROUP2_SUPER_MAGIC && filepath.Base(root) != "systemd" {
+			continue // a controller of version 1, of which systemd makes no service
+		}
+		folder := filepath.Join(root, l.Cgroup, service)
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
+			return fmt.Errorf("move process %d into %s: %w", pid, service, err)
+		}
+	}
+	return nil
 }
 
 // removeCgroup removes the cgroup and all below it from every hierarchy. Dead
@@ -104,7 +134,7 @@ func sweepCgroups() {
 	for _, root := range roots {
 		dirs, _ := filepath.Glob(filepath.Join(root, cgroupPrefix+"*"))
 		for _, dir := range dirs {
-			pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), cgroupPrefix))
+			pid, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(dir), cgroupPrefix), cgroupSuffix))
 			if err != nil {
 				continue
 			}

@@ -82,7 +82,7 @@ func Enter(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare lab: %w", err)
 	}
-	l := &Lab{Tools: tools, Cgroup: fmt.Sprintf("/%s%d", cgroupPrefix, os.Getpid()), Hostname: o.Hostname}
+	l := &Lab{Tools: tools, Cgroup: fmt.Sprintf("/%s%d%s", cgroupPrefix, os.Getpid(), cgroupSuffix), Hostname: o.Hostname}
 	if l.Hostname == "" {
 		l.Hostname = "hostler-lab"
 	}

@@ -17,11 +17,8 @@ import (
 // TestCancellations cancels shutdowns at every moment, over and over.
 func TestCancellations(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
-		rounds := 18
-		switch {
-		case o.Bed == machine.VM:
-			rounds = 12 // each takes many times as long
-		case runsAll():
+		rounds := 12
+		if o.Bed == machine.Container && runsAll() {
 			rounds = 50
 		}
 		g := gracesOf(o.Bed)

@@ -22,10 +22,13 @@ func containerOf(pod string) string {
 // TestACrowd shuts down with many containers, of which some cannot be stopped.
 func TestACrowd(t *testing.T) {
 	aloneOnDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
-		pods, g := 100, graces{45 * time.Second, 15 * time.Second}
-		if o.Bed == machine.VM {
+		pods, g := 50, graces{45 * time.Second, 15 * time.Second}
+		switch {
+		case o.Bed == machine.VM:
 			pods, g = 15, graces{150 * time.Second, 50 * time.Second}
 			o.MemoryMiB = 2048
+		case runsAll():
+			pods = 100
 		}
 		o.Config = g.config()
 		m := machine.Boot(t, o)

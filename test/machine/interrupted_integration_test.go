@@ -22,36 +22,37 @@ const (
 	restartBus    = "systemctl restart dbus"
 )
 
-// TestInterruptions has the agent, logind and the bus killed or restarted before,
-// during and after shutdowns.
-func TestInterruptions(t *testing.T) {
-	t.Parallel()
-	for of, story := range map[string]func(interrupted){
-		"agent": func(in interrupted) {
-			in.agentDuringADrain("killed", killAgent)
-			in.agentDuringADrain("restarted", restartAgent)
-			in.agentAfterTheRelease("restartedlate", restartAgent)
-			in.agentAfterTheRelease("killedlate", killAgent)
-		},
-		"logind and the bus": func(in interrupted) {
-			in.beforeAShutdown()
-			in.logindDuringADrain("forgotten", restartLogind)
-			in.logindDuringADrain("crashed", killLogind)
-			in.busDuringADrain()
-			in.logindAfterTheRelease()
-		},
-	} {
-		t.Run(of, func(t *testing.T) {
-			onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
-				g := gracesOf(o.Bed)
-				if o.Bed == machine.Container { // longer than a busy machine takes to restart logind
-					g = graces{24 * time.Second, 8 * time.Second}
-				}
-				o.Config = g.config()
-				story(interrupted{t, machine.Boot(t, o), g})
-			})
-		})
+// TestInterruptionsOfTheAgent has the agent killed or restarted during and after shutdowns.
+func TestInterruptionsOfTheAgent(t *testing.T) {
+	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
+		in := newInterrupted(t, o)
+		in.agentDuringADrain("killed", killAgent)
+		in.agentDuringADrain("restarted", restartAgent)
+		in.agentAfterTheRelease("restartedlate", restartAgent)
+		in.agentAfterTheRelease("killedlate", killAgent)
+	})
+}
+
+// TestInterruptionsOfLogind has the agent, logind and the bus killed or restarted before shutdowns,
+// and logind and the bus during and after them.
+func TestInterruptionsOfLogind(t *testing.T) {
+	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+		in := newInterrupted(t, o)
+		in.beforeAShutdown()
+		in.logindDuringADrain("forgotten", restartLogind)
+		in.logindDuringADrain("crashed", killLogind)
+		in.busDuringADrain()
+		in.logindAfterTheRelease()
+	})
+}
+
+func newInterrupted(t *testing.T, o machine.Options) interrupted {
+	g := gracesOf(o.Bed)
+	if o.Bed == machine.Container { // longer than a busy machine takes to restart logind
+		g = graces{24 * time.Second, 8 * time.Second}
 	}
+	o.Config = g.config()
+	return interrupted{t, machine.Boot(t, o), g}
 }
 
 type interrupted struct {

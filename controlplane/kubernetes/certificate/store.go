@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 
 	"hostler.io/hostler/internal/atomicfile"
+	"hostler.io/hostler/internal/trust"
 )
 
 // Files in the directory, all of mode 0600.
@@ -52,6 +53,9 @@ func Stored(directory, node string) (*tls.Certificate, error) {
 	return certificate, nil
 }
 
+// maxBytes is the most that is read of a file.
+const maxBytes = 1 << 20
+
 // damage is what makes a file of no use.
 type damage struct{ err error }
 
@@ -61,7 +65,7 @@ func (d *damage) Error() string { return d.err.Error() }
 // read is the certificate in a file; nil if there is none, *damage if it makes no
 // sense.
 func read(path, commonName string) (*tls.Certificate, error) {
-	text, err := os.ReadFile(path)
+	text, err := trust.ReadFile(path, maxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -115,7 +119,7 @@ func (s store) replace(certificate []byte, key *ecdsa.PrivateKey) error {
 
 // pending returns the key for the request under way, a new one if there is none.
 func (s store) pending() (*ecdsa.PrivateKey, error) {
-	text, err := os.ReadFile(s.path(FilePending))
+	text, err := trust.ReadFile(s.path(FilePending), maxBytes)
 	if err == nil {
 		// A damaged one is as good as none: nobody relies on it yet.
 		if key, err := decode(text); err == nil {

@@ -1,0 +1,207 @@
+package trust
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLinks is how many links are followed to one file, as by the kernel.
+const maxLinks = 40
+
+// Path follows a path, link by link, and returns where it leads. It fails with an *Error if others
+// than root can change the file there or put another in its place: the file itself, a folder on the
+// way, or one that a link on the way lies in. Of a folder with the sticky bit, such as /tmp, others
+// cannot take away what is not theirs.
+//
+// As long as root changes nothing, the path that is returned leads to the same file: who has to
+// name a program by its path, to execute it, names that one.
+func Path(path string) (real string, info fs.FileInfo, err error) {
+	f, real, err := find(path)
+	if err != nil {
+		return "", nil, err
+	}
+	info, err = f.Stat()
+	return real, info, closing(f, err)
+}
+
+// Open opens a regular file that is root's alone to read it. The file that is checked, as by Path,
+// is the one that is opened.
+func Open(path string) (*os.File, error) {
+	return open(path, func(info fs.FileInfo) error {
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("it is no regular file (%v)", info.Mode())
+		}
+		return nil
+	})
+}
+
+// ReadFile reads a file that is root's alone, of up to so many bytes. The file that is checked, as by
+// Path, is the one that is read. It waits for who writes a FIFO, and for a mount that hangs.
+func ReadFile(path string, maxBytes int64) ([]byte, error) {
+	f, err := open(path, func(fs.FileInfo) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err == nil && int64(len(text)) > maxBytes {
+		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it has more than %d bytes", maxBytes)}
+	}
+	return text, closing(f, err)
+}
+
+// open opens a file that is root's alone and that check allows.
+func open(path string, check func(fs.FileInfo) error) (*os.File, error) {
+	found, _, err := find(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := found.Stat()
+	if err == nil {
+		err = check(info)
+	}
+	if err != nil {
+		return nil, closing(found, &fs.PathError{Op: "open", Path: path, Err: err})
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", found.Fd()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	_ = found.Close()
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// closing closes a file that was only read, and returns err.
+func closing(f *os.File, err error) error {
+	_ = f.Close()
+	return err
+}
+
+// find opens what a path leads to, only to look at it, and returns the path without links. An error
+// names the path as it was given.
+func find(path string) (found *os.File, real string, err error) {
+	found, real, err = walk(path)
+	if missing, ok := errors.AsType[*fs.PathError](err); ok {
+		missing.Path = path
+	}
+	return found, real, err
+}
+
+// walk is find, whose errors name the file or the folder at which it failed.
+func walk(path string) (found *os.File, real string, err error) {
+	if !filepath.IsAbs(path) {
+		here, err := os.Getwd()
+		if err != nil {
+			return nil, "", err
+		}
+		path = here + "/" + path
+	}
+	rest, links := elements(path), 0
+	at := "/"
+	f, err := openAt(nil, "", at)
+	for {
+		if err != nil {
+			return nil, "", err
+		}
+		var info fs.FileInfo
+		if info, err = f.Stat(); err != nil {
+			return nil, "", closing(f, err)
+		}
+		switch {
+		case len(rest) > 0 && !info.IsDir():
+			return nil, "", closing(f, &fs.PathError{Op: "open", Path: at, Err: syscall.ENOTDIR})
+		case openness(info, len(rest) > 1) != "":
+			return nil, "", closing(f, &Error{Subject: at, Why: openness(info, len(rest) > 1), Mend: mend(at)})
+		case len(rest) == 0:
+			return f, at, nil
+		}
+		name := rest[0]
+		rest = rest[1:]
+		target := filepath.Dir(at) // of ".."
+		if name != ".." {
+			var next *os.File
+			if next, target, err = step(f, at, name); err == nil && target == "" {
+				_ = f.Close()
+				f, at = next, filepath.Join(at, name)
+				continue
+			}
+			if !filepath.IsAbs(target) {
+				target = at + "/" + target
+			}
+			links++
+		}
+		_ = f.Close()
+		switch {
+		case err != nil:
+			return nil, "", err
+		case links > maxLinks:
+			return nil, "", &fs.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
+		}
+		rest = append(elements(target), rest...)
+		at = "/"
+		f, err = openAt(nil, "", at)
+	}
+}
+
+// mend is what a person does about a file or a folder that others can change.
+func mend(path string) string {
+	return fmt.Sprintf("chown root %s && chmod go-w %[1]s, once you know who wrote what is there", path)
+}
+
+// elements are the names in a path, as the kernel takes them: what ".." is depends on the links
+// before it.
+func elements(path string) []string {
+	return slices.DeleteFunc(strings.Split(path, "/"), func(s string) bool { return s == "" || s == "." })
+}
+
+// step opens what a folder has by a name. If that is a link, it returns where that leads instead,
+// and fails if others than root can lead it elsewhere.
+func step(folder *os.File, at, name string) (f *os.File, target string, err error) {
+	path := filepath.Join(at, name)
+	if f, err = openAt(folder, name, path); err != nil {
+		return nil, "", err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, "", closing(f, err)
+	}
+	if info.Mode().Type() != fs.ModeSymlink {
+		return f, "", nil
+	}
+	if why := foreign(info); why != "" {
+		return nil, "", closing(f, &Error{Subject: path, Why: why, Mend: "chown -h root " + path + ", once you know who made it"})
+	}
+	text := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(f.Fd()), "", text)
+	if err == nil && n == 0 {
+		err = syscall.ENOENT
+	}
+	if err != nil {
+		return nil, "", closing(f, &fs.PathError{Op: "readlink", Path: path, Err: err})
+	}
+	return nil, string(text[:n]), closing(f, nil)
+}
+
+// openAt opens what a folder has by a name, without following it or waiting for anything, only to
+// look at it; without a folder, the root of the host. path is how an error names it.
+func openAt(folder *os.File, name, path string) (*os.File, error) {
+	at := unix.AT_FDCWD
+	if folder != nil {
+		at = int(folder.Fd())
+	} else {
+		name = "/"
+	}
+	fd, err := unix.Openat(at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}

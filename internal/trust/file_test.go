@@ -1,0 +1,114 @@
+package trust
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func check(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whose a file is that another user owns is tested as root, see the integration test.
+func TestFilesThatOthersCanChangeAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		lay  func(t *testing.T, folder string) // makes "x" in the folder
+		at   string                            // what is named in the error, below the folder
+		says string
+	}{
+		"a file":                          {lay: func(*testing.T, string) {}},
+		"a file that others can write":    {func(t *testing.T, f string) { check(t, os.Chmod(f+"/x", 0o646)) }, "x", "may be written by others than root"},
+		"a file that its group can write": {func(t *testing.T, f string) { check(t, os.Chmod(f+"/x", 0o664)) }, "x", "may be written by others than root"},
+		"its folder":                      {func(t *testing.T, f string) { check(t, os.Chmod(f, 0o777)) }, ".", "may be written by others than root"},
+		"its folder, with the sticky bit": {func(t *testing.T, f string) { check(t, os.Chmod(f, 0o777|os.ModeSticky)) }, ".", "may be written by others than root"},
+		"the folder above":                {func(t *testing.T, f string) { check(t, os.Chmod(filepath.Dir(f), 0o777)) }, "..", "may be written by others than root"},
+		"the sticky folder above":         {lay: func(t *testing.T, f string) { check(t, os.Chmod(filepath.Dir(f), 0o777|os.ModeSticky)) }},
+		"a link":                          {lay: func(t *testing.T, f string) { check(t, os.Rename(f+"/x", f+"/y"), os.Symlink("y", f+"/x")) }},
+		"a link to an absolute path":      {lay: func(t *testing.T, f string) { check(t, os.Rename(f+"/x", f+"/y"), os.Symlink(f+"/y", f+"/x")) }},
+		"a link to what others can write": {func(t *testing.T, f string) {
+			check(t, os.Rename(f+"/x", f+"/y"), os.Symlink("y", f+"/x"), os.Chmod(f+"/y", 0o666))
+		}, "y", "may be written by others than root"},
+		"a link into an open folder": {func(t *testing.T, f string) {
+			check(t, os.Mkdir(f+"/o", 0o755), os.Rename(f+"/x", f+"/o/x"), os.Symlink("o/x", f+"/x"), os.Chmod(f+"/o", 0o777))
+		}, "o", "may be written by others than root"},
+		"a link through an open folder": {func(t *testing.T, f string) {
+			check(t, os.Mkdir(f+"/o", 0o755), os.Rename(f+"/x", f+"/y"), os.Symlink("o/../y", f+"/x"), os.Chmod(f+"/o", 0o777))
+		}, "o", "may be written by others than root"},
+		"a link in a folder that is open": {func(t *testing.T, f string) {
+			check(t, os.Mkdir(f+"/o", 0o755), os.Symlink("../x", f+"/o/l"), os.Rename(f+"/x", f+"/y"), os.Symlink("o/l", f+"/x"), os.Chmod(f+"/o", 0o777))
+		}, "o", "may be written by others than root"},
+		"a link that leads back to itself":     {func(t *testing.T, f string) { check(t, os.Remove(f+"/x"), os.Symlink("x", f+"/x")) }, "x", syscall.ELOOP.Error()},
+		"nothing":                              {func(t *testing.T, f string) { check(t, os.Remove(f+"/x")) }, "x", syscall.ENOENT.Error()},
+		"a link to nothing":                    {func(t *testing.T, f string) { check(t, os.Remove(f+"/x"), os.Symlink("y", f+"/x")) }, "x", syscall.ENOENT.Error()},
+		"a file where a folder should be":      {func(t *testing.T, f string) { check(t, os.Rename(f+"/x", f+"/y"), os.Symlink("y/z", f+"/x")) }, "x", syscall.ENOTDIR.Error()},
+		"a FIFO, for which Open does not wait": {func(t *testing.T, f string) { check(t, os.Remove(f+"/x"), syscall.Mkfifo(f+"/x", 0o600)) }, "x", "no regular file"},
+		"a folder":                             {func(t *testing.T, f string) { check(t, os.Remove(f+"/x"), os.Mkdir(f+"/x", 0o755)) }, "x", "no regular file"},
+		"a file that is longer":                {func(t *testing.T, f string) { check(t, os.WriteFile(f+"/x", []byte("eleven long"), 0o600)) }, "x", "more than 10 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "above", "folder")
+			check(t, os.MkdirAll(folder, 0o755), os.WriteFile(folder+"/x", []byte("text"), 0o600))
+			c.lay(t, folder)
+			var got []byte
+			var err error
+			if strings.Contains(c.says, "regular") {
+				_, err = Open(folder + "/x")
+			} else {
+				got, err = ReadFile(folder+"/x", 10)
+			}
+			if c.says == "" {
+				if err != nil || string(got) != "text" {
+					t.Errorf("ReadFile() = %q, %v, want what is in it", got, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), filepath.Join(folder, c.at)) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("ReadFile() = %q, %v, want an error that names %s and says %q", got, err, c.at, c.says)
+			}
+			if untrusted, ok := errors.AsType[*Error](err); ok != strings.Contains(c.says, "others than root") || ok && !strings.Contains(untrusted.Mend, untrusted.Subject) {
+				t.Errorf("the error is %#v", err)
+			}
+			if c.says == syscall.ENOENT.Error() && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("ReadFile() = %v, want %v", err, fs.ErrNotExist)
+			}
+		})
+	}
+}
+
+func TestPathReturnsWhereLinksLead(t *testing.T) {
+	folder := t.TempDir()
+	check(t, os.MkdirAll(folder+"/real/deep", 0o755), os.WriteFile(folder+"/real/deep/x", nil, 0o600), os.Symlink("real/deep", folder+"/short"), os.Symlink("short/../deep/x", folder+"/x"))
+	real, info, err := Path(folder + "/x")
+	if err != nil || real != folder+"/real/deep/x" || !info.Mode().IsRegular() {
+		t.Errorf("Path() = %q, %v, %v, want the file itself", real, info, err)
+	}
+}
+
+// No look leaves a descriptor behind, whatever it finds.
+func TestLooksLeaveNoDescriptor(t *testing.T) {
+	folder := t.TempDir()
+	check(t, os.WriteFile(folder+"/x", nil, 0o666), os.Chmod(folder+"/x", 0o666), os.WriteFile(folder+"/ok", nil, 0o600), os.Symlink("l", folder+"/l"), os.Symlink("ok", folder+"/link"))
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		check(t, err)
+		return len(entries)
+	}
+	before := count()
+	for range 100 {
+		for _, name := range []string{"x", "ok", "l", "link", "none", "ok/x", "."} {
+			_, _ = ReadFile(filepath.Join(folder, name), 10)
+			_, _, _ = Path(filepath.Join(folder, name))
+		}
+	}
+	if after := count(); after > before+5 {
+		t.Errorf("there were %d descriptors, and are %d", before, after)
+	}
+}

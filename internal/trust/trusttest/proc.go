@@ -1,0 +1,62 @@
+// Package trusttest makes proc file systems for tests of whose word counts.
+package trusttest
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+// Process is one of a tree. What is empty is as of a service of root's on the host.
+type Process struct {
+	PID       int
+	Name      string
+	UID       int
+	Cgroup    string // such as "/system.slice/kubelet.service"
+	Namespace string // of its PIDs; "host" is that of PID 1
+	Program   string // a file
+	State     string // "S", or "Z" of one that has ended
+}
+
+// Proc makes a tree with PID 1 and these processes, and returns its folder.
+func Proc(t testing.TB, processes ...Process) string {
+	t.Helper()
+	root := t.TempDir()
+	Add(t, root, append([]Process{{PID: 1, Name: "systemd", Cgroup: "/init.scope"}}, processes...)...)
+	return root
+}
+
+// Add adds processes to a tree.
+func Add(t testing.TB, root string, processes ...Process) {
+	t.Helper()
+	for _, p := range processes {
+		folder := filepath.Join(root, strconv.Itoa(p.PID))
+		if err := os.MkdirAll(filepath.Join(folder, "ns"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for file, text := range map[string]string{
+			"comm":    p.Name + "\n",
+			"cmdline": p.Name + "\x00",
+			"stat":    fmt.Sprintf("%d (%s) %s 1 1\n", p.PID, p.Name, cmp.Or(p.State, "S")),
+			"status":  fmt.Sprintf("Name:\t%s\nUid:\t%[2]d\t%[2]d\t%[2]d\t%[2]d\n", p.Name, p.UID),
+			"cgroup":  "0::" + cmp.Or(p.Cgroup, "/system.slice/"+p.Name+".service") + "\n",
+		} {
+			if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for link, target := range map[string]string{
+			"ns/pid":  "pid:[" + cmp.Or(p.Namespace, "host") + "]",
+			"ns/mnt":  "mnt:[host]",
+			"ns/user": "user:[host]",
+			"exe":     cmp.Or(p.Program, "/bin/sh"), // which is root's
+		} {
+			if err := os.Symlink(target, filepath.Join(folder, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package conditions
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// identity is as whom a check runs.
+type identity struct {
+	name     string
+	switched bool // is another than the agent's own
+	uid, gid uint32
+	groups   string // supplementary ones, by commas
+}
+
+// Nobody is as whom a check runs that names no user.
+const Nobody = "nobody"
+
+// nobodyID is its number where the host has no name for it.
+const nobodyID = 65534
+
+// identityOf finds the user whom a check names. An agent that is not root itself runs
+// all of them as who it is.
+func identityOf(name string) (identity, error) {
+	if own := os.Geteuid(); own != 0 {
+		u, err := user.LookupId(strconv.Itoa(own))
+		if name == "" || err == nil && u.Username == name {
+			return identity{name: strconv.Itoa(own)}, nil
+		}
+		return identity{}, errors.New("the agent does not run as root, and can run nothing as somebody else")
+	}
+	if name == "root" {
+		return identity{name: name}, nil
+	}
+	wanted := name
+	if wanted == "" {
+		wanted = Nobody
+	}
+	u, err := user.Lookup(wanted)
+	if _, unknown := errors.AsType[user.UnknownUserError](err); unknown && name == "" {
+		return identity{name: Nobody, switched: true, uid: nobodyID, gid: nobodyID}, nil
+	}
+	if err != nil {
+		return identity{}, fmt.Errorf("no user %q on this host", wanted)
+	}
+	id := identity{name: wanted, switched: true}
+	if id.uid, err = number(u.Uid); err != nil {
+		return identity{}, err
+	}
+	if id.gid, err = number(u.Gid); err != nil {
+		return identity{}, err
+	}
+	if wanted != Nobody {
+		groups, err := u.GroupIds()
+		if err != nil {
+			return identity{}, fmt.Errorf("the groups of user %q: %w", wanted, err)
+		}
+		id.groups = strings.Join(groups, ",")
+	}
+	return id, nil
+}
+
+func number(text string) (uint32, error) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	return uint32(n), err
+}
+
+// credential says it in the kernel's words; nil for the agent's own.
+func (i identity) credential() (*syscall.Credential, error) {
+	if !i.switched {
+		return nil, nil
+	}
+	c := &syscall.Credential{Uid: i.uid, Gid: i.gid}
+	for text := range strings.SplitSeq(i.groups, ",") {
+		if text == "" {
+			continue
+		}
+		group, err := number(text)
+		if err != nil {
+			return nil, err
+		}
+		c.Groups = append(c.Groups, group)
+	}
+	return c, nil
+}
