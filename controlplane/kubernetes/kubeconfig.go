@@ -8,8 +8,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os/exec"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -123,9 +125,7 @@ func parse(path string, text []byte) (*rest.Config, error) {
 func checkFiles(config *rest.Config) error {
 	names := []string{config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile}
 	if config.ExecProvider != nil {
-		if program, err := exec.LookPath(config.ExecProvider.Command); err == nil {
-			names = append(names, program)
-		}
+		names = append(names, found(config.ExecProvider.Command))
 	}
 	for _, name := range names {
 		if name == "" {
@@ -137,6 +137,21 @@ func checkFiles(config *rest.Config) error {
 		}
 	}
 	return nil
+}
+
+// found is the program that a command names, as it is looked for when it is run: a path, or the
+// first of a name in the folders of PATH; empty if there is none.
+func found(command string) string {
+	if strings.Contains(command, "/") {
+		return command
+	}
+	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
+		path := filepath.Join(folder, command)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
 }
 
 // fileError tells that a kubeconfig, or a file that it names, could not be read as

@@ -66,6 +66,7 @@ var ours = map[string][]string{
 	"systemd/systemdtest": {"systemd", "systemd/logindconf", "systemd/notify", "shutdown"},
 
 	"internal/logtest":              {},
+	"internal/trust/trusttest":      {},
 	"status/conditions":             {"internal/bounded", "internal/field", "internal/sanitize", "internal/trust", "status"},
 	"internal/listen":               {"internal/field", "internal/trust"},
 	"internal/loop":                 {},
@@ -149,7 +150,7 @@ var theirs = []struct {
 	{"github.com/mattn/go-runewidth", []string{"agent/cli"}, "only the command line lays out text for a terminal"},
 	{"github.com/agnivade/levenshtein", []string{"agent/config", "agent/fleet"}, "only keys of the configuration and names of hosts are corrected"},
 	{"os/exec", []string{"status/conditions", "runtime/runc/program"}, "the agent runs no commands but a person's checks, and runc where a runtime is nothing else and has no daemon to be asked: it asks the kernel, the runtime and systemd"},
-	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "controlplane/controlplanetest", "controlplane/objects/objectstest"}, "test code does not go into the binary"},
+	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "controlplane/controlplanetest", "controlplane/objects/objectstest", "internal/trust/trusttest"}, "test code does not go into the binary"},
 }
 
 type pkg struct {
