@@ -27,7 +27,7 @@ func diskFull() api.Status {
 	fs.AvailableBytes, fs.UsedPercent = 58<<30, 94
 	s.ImageGC.Unused = 0
 	s.ImageGC.LastRun.Removed, s.ImageGC.LastRun.FreedBytes = 0, 0
-	s.ImageGC.LastRun.Warnings = []string{"/var/lib/containerd (/dev/nvme1n1) is 94% full, and 134.4 GiB above the low threshold: nothing more may go"}
+	s.ImageGC.LastRun.Warnings = []string{"/var/lib/containerd (/dev/nvme1n1) is 94% full, and 134.4 GiB above the low threshold: nothing more may go", "/srv/images (/dev/sdb1) is 91% full: no image on it frees anything"}
 	s.State.Persisted, s.State.Message = false, "not persisted: write /var/lib/hostler/leases.state: no space left on device"
 	return s
 }

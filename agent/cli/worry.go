@@ -203,8 +203,10 @@ func checkWorries(c api.CustomConditions, before []worry) []worry {
 // oddities are what neither pods nor the fleet feel.
 func oddities(out *output, s api.Status) []worry {
 	var list []worry
-	if r := s.ImageGC.LastRun; r != nil && len(r.Warnings) > 0 {
-		list = append(list, worry{what: "images", text: "the last collection did not reach its goal: " + firstLine(r.Warnings[0]), next: "`hostler gc history -o wide` says what keeps it", harm: odd})
+	if r := s.ImageGC.LastRun; r != nil {
+		for _, warning := range r.Warnings { // one for each filesystem that is too full
+			list = append(list, worry{what: "images", text: "the last collection did not reach its goal: " + firstLine(warning), next: "`hostler gc history -o wide` says what keeps it", harm: odd})
+		}
 	}
 	if s.Shortage != "" {
 		list = append(list, worry{what: "reserved", text: s.Shortage, harm: failing})
