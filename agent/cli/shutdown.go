@@ -97,8 +97,8 @@ func printPhases(t *table, p plan.Plan) {
 				if c.Unit != "" {
 					by = ", by " + c.Unit
 				}
-				if len(c.AfterUnits) > 0 {
-					by += ", after " + strings.Join(c.AfterUnits, " and ")
+				if after := slices.Concat(c.AfterUnits, c.After); len(after) > 0 {
+					by += ", after " + strings.Join(after, " and ")
 				}
 				containers += fmt.Sprintf("%s (%s%s)", c.Name, c.Grace.Duration, by)
 			}

@@ -172,7 +172,7 @@ func phases() api.ShutdownPlan {
 	return api.ShutdownPlan{State: shutdown.Armed, Reason: "holds the shutdown lock", Plan: plan.Plan{
 		Phases: []plan.PlannedPhase{
 			{Name: "regular", Grace: seconds(20), Pods: []plan.PlannedPod{
-				{Runtime: "containerd", Namespace: "shop", Name: "web-6f7d", Grace: seconds(20), Containers: []plan.PlannedContainer{{Name: "web", Grace: seconds(20)}, {Name: "log", Grace: seconds(5)}}},
+				{Runtime: "containerd", Namespace: "shop", Name: "web-6f7d", Grace: seconds(20), Containers: []plan.PlannedContainer{{Name: "web", Grace: seconds(20)}, {Name: "log", Grace: seconds(5), After: []string{"web"}}}},
 			}},
 			{Name: "critical", Priority: 2000000000, Grace: seconds(10), Pods: []plan.PlannedPod{}},
 		},
