@@ -16,6 +16,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/inspect"
+	"hostler.io/hostler/internal/trust"
 )
 
 // configFlag gives cmd the flag --config.
@@ -36,10 +37,15 @@ func (a *app) named(file string) string {
 	return file
 }
 
+// reader reads a configuration: config.Load, or config.Draft.
+type reader func(file, folder string) (config.Loaded, error)
+
 // load reads the configuration that the agent would read.
-func (a *app) load(file string) (config.Loaded, error) {
+func (a *app) load(file string) (config.Loaded, error) { return a.loadBy(config.Load, file) }
+
+func (a *app) loadBy(read reader, file string) (config.Loaded, error) {
 	file = cmp.Or(file, a.Getenv("HOSTLER_CONFIG"), config.DefaultFile)
-	loaded, err := config.Load(file, filepath.Join(filepath.Dir(file), "conf.d"))
+	loaded, err := read(file, filepath.Join(filepath.Dir(file), "conf.d"))
 	if errors.Is(err, fs.ErrNotExist) { // nobody named a file that is missing at its default place
 		err = fmt.Errorf("%w\nhint: correct --config or HOSTLER_CONFIG, or leave it out to run with the defaults", err)
 	}
@@ -47,8 +53,10 @@ func (a *app) load(file string) (config.Loaded, error) {
 }
 
 // checked loads the configuration and prints its faults, one a line.
-func (a *app) checked(file string) (config.Loaded, error) {
-	loaded, err := a.load(file)
+func (a *app) checked(file string) (config.Loaded, error) { return a.checkedBy(config.Load, file) }
+
+func (a *app) checkedBy(read reader, file string) (config.Loaded, error) {
+	loaded, err := a.loadBy(read, file)
 	var faults config.Faults
 	if errors.As(err, &faults) {
 		fmt.Fprintln(a.Stderr, faults.Error())
@@ -72,8 +80,10 @@ func (a *app) orDefaults(ctx context.Context) (file string, cfg config.Config, f
 }
 
 // shown is checked for a person, who is told as well what does not count.
-func (a *app) shown(file string) (config.Loaded, error) {
-	loaded, err := a.checked(file)
+func (a *app) shown(file string) (config.Loaded, error) { return a.shownBy(config.Load, file) }
+
+func (a *app) shownBy(read reader, file string) (config.Loaded, error) {
+	loaded, err := a.checkedBy(read, file)
 	for _, f := range loaded.Ignored {
 		fmt.Fprintf(a.Stderr, "warning: %s: %s\n", f, config.NotRead)
 	}
@@ -106,7 +116,13 @@ another host's. The folder conf.d beside it is checked as well.`,
 			if len(args) > 0 && file != "" {
 				return usageError(fmt.Sprintf("--config %s and %s are two configurations\nhint: check one after the other", file, args[0]))
 			}
-			loaded, err := a.shown(cmp.Or(append(args, file)...))
+			read := config.Load
+			if len(args) > 0 {
+				if file = args[0]; filepath.Clean(file) != config.DefaultFile {
+					read = config.Draft
+				}
+			}
+			loaded, err := a.shownBy(read, file)
 			if err == nil && len(args) == 0 {
 				err = a.fits(cmd.Context(), loaded)
 			}
@@ -117,6 +133,9 @@ another host's. The folder conf.d beside it is checked as well.`,
 				fmt.Fprintln(a.Stdout, "no configuration file: the defaults apply; see `hostler config default`")
 			}
 			for _, f := range loaded.Files {
+				if _, _, err := trust.Path(f); err != nil {
+					fmt.Fprintf(a.Stderr, "warning: %s: the agent would refuse it here: %v\n", f, err)
+				}
 				fmt.Fprintln(a.Stdout, f+": ok")
 			}
 			return nil

@@ -139,8 +139,11 @@ func TestANamedFileMustBeThere(t *testing.T) {
 		}
 		_, err := config.Load(filepath.Join(dir, "hostler.yaml"), filepath.Join(dir, "conf.d"))
 		faults, _ := errors.AsType[config.Faults](err)
-		if len(faults) == 0 || !strings.Contains(err.Error(), filepath.Join(dir, open)+" may be written by others than root") || !strings.Contains(err.Error(), "chmod go-w "+filepath.Join(dir, open)) {
+		if len(faults) == 0 || !strings.Contains(err.Error(), filepath.Join(dir, open)+" may be written by others than root") || !strings.Contains(err.Error(), "once you know who wrote what is there") {
 			t.Errorf("Load() where others can change %s = %v, want that as a fault, and what to do", open, err)
+		}
+		if draft, err := config.Draft(filepath.Join(dir, "hostler.yaml"), filepath.Join(dir, "conf.d")); err != nil || draft.Node.Enabled != config.On {
+			t.Errorf("Draft() where others can change %s = %+v, %v, want it read", open, draft.Node, err)
 		}
 	}
 	if _, err := config.Load(filepath.Join(t.TempDir(), "missing.yaml"), ""); !errors.Is(err, os.ErrNotExist) {

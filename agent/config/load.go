@@ -93,7 +93,16 @@ const NotRead = "not read, as its name does not end in .yaml"
 // missing at its default place; a file that somebody named must be there. Ignored
 // is told beside faults, too. The
 // error is of type Faults where the content is at fault.
+//
+// Files that others than root can change are faults: the agent does what they say.
 func Load(file, folder string) (Loaded, error) {
+	return load(file, folder, func(name string) ([]byte, error) { return trust.ReadFile(name, maxBytes) })
+}
+
+// Draft is Load of files that are another host's, or are not in force: whoever can change them.
+func Draft(file, folder string) (Loaded, error) { return load(file, folder, os.ReadFile) }
+
+func load(file, folder string, read func(name string) ([]byte, error)) (Loaded, error) {
 	var files, ignored []string
 	if file != "" {
 		if _, err := os.Stat(file); err == nil || file != DefaultFile || !errors.Is(err, fs.ErrNotExist) {
@@ -122,10 +131,10 @@ func Load(file, folder string) (Loaded, error) {
 
 	d := decoder{config: Default(), origin: origins{}}
 	for _, name := range files {
-		data, err := trust.ReadFile(name, maxBytes)
+		data, err := read(name)
 		if untrusted, ok := errors.AsType[*trust.Error](err); ok {
-			d.faults = append(d.faults, Fault{File: name, Line: 1, Problem: fmt.Sprintf("it is not read, since %v: %s", untrusted, untrusted.Mend)})
-			continue
+			d.faults = append(d.faults, Fault{File: name, Line: 1, Problem: fmt.Sprintf("it is not obeyed, since %v: %s", untrusted, untrusted.Hint)})
+			data, err = os.ReadFile(name) // to report the other faults as well
 		}
 		if err != nil {
 			return Loaded{}, fmt.Errorf("read configuration: %w", err)

@@ -38,7 +38,7 @@ func FindKubelets(proc string) (k Kubelets) {
 		if err != nil || !slices.Contains(kubelets, string(bytes.TrimSpace(comm))) || ended(proc, e.Name()) {
 			continue
 		}
-		switch p, err := trust.LookAt(proc, pid); {
+		switch p, err := trust.Inspect(proc, pid); {
 		case err != nil || !slices.Contains(kubelets, p.Name): // it has ended meanwhile
 		case p.Contained:
 		case p.Distrust != "":
@@ -69,8 +69,11 @@ func (k Kubelets) Lock(proc string, locks []systemd.InhibitorLock) *systemd.Inhi
 		if l.Who != Kubelet || l.Mode != "delay" || l.UID != 0 || !l.Inhibits("shutdown") {
 			return false
 		}
-		holder, err := trust.LookAt(proc, int(l.PID))
-		return err == nil && holder.Distrust == "" && holder.Service == k.Found.Service
+		if int(l.PID) == k.Found.PID {
+			return true
+		}
+		holder, err := trust.Inspect(proc, int(l.PID))
+		return err == nil && holder.Distrust == "" && holder.Service != "" && holder.Service == k.Found.Service
 	})
 	if i < 0 {
 		return nil

@@ -126,7 +126,7 @@ func (p *Past) Look(evidence string, found bool) map[Job]Owner {
 		case p.ran != nil && !p.seen.IsZero() && now.Sub(p.seen) < restarting:
 			jobs[job] = Owner{Name: Kubelet, Evidence: p.evidence}
 		case p.node && (job == Node || job == Lease):
-			jobs[job] = Owner{Name: Kubelet, Evidence: "the Node in the cluster has a kubelet's status, and the kubelet does not run; deleting the Node, or node.enabled: true, makes it hostler's", Absent: true}
+			jobs[job] = Owner{Name: Kubelet, Evidence: "the Node in the cluster has a kubelet's status, and the kubelet does not run; node.enabled: true, or deleting the Node and a boot without a kubelet, makes it hostler's", Absent: true}
 		case p.ran != nil && p.ran.NodeOn:
 			jobs[job] = Owner{Name: Kubelet, Evidence: "a kubelet ran on this host, and does not run now; a boot without a kubelet makes its jobs hostler's", Absent: true}
 		case p.ran != nil:

@@ -215,7 +215,7 @@ func FileHint(err error) string {
 	untrusted, ok := errors.AsType[*trust.Error](err)
 	switch {
 	case ok:
-		return untrusted.Mend
+		return untrusted.Hint
 	case errors.Is(err, fs.ErrNotExist):
 		return "put the file there, or correct its name; hostler takes it up by itself"
 	case errors.Is(err, fs.ErrPermission):

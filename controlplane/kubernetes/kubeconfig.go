@@ -125,7 +125,10 @@ func parse(path string, text []byte) (*rest.Config, error) {
 func checkFiles(config *rest.Config) error {
 	names := []string{config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile}
 	if config.ExecProvider != nil {
-		names = append(names, found(config.ExecProvider.Command))
+		if program := found(config.ExecProvider.Command); program != "" {
+			config.ExecProvider.Command = program // the one that is checked is the one that runs
+			names = append(names, program)
+		}
 	}
 	for _, name := range names {
 		if name == "" {
@@ -133,7 +136,7 @@ func checkFiles(config *rest.Config) error {
 		}
 		_, _, err := trust.Path(name)
 		if untrusted, ok := errors.AsType[*trust.Error](err); ok {
-			return fmt.Errorf("%w: %s", untrusted, untrusted.Mend)
+			return fmt.Errorf("%w: %s", untrusted, untrusted.Hint)
 		}
 	}
 	return nil

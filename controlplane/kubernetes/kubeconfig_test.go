@@ -84,7 +84,7 @@ func TestAKubeconfigIsRefusedIfOthersCanChangeAFileOfIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := kubernetes.Load(path)
-			if untrusted, ok := errors.AsType[*trust.Error](err); !ok || untrusted.Subject != filepath.Join(dir, c.file) || !strings.Contains(err.Error(), "chmod go-w") {
+			if untrusted, ok := errors.AsType[*trust.Error](err); !ok || untrusted.Subject != filepath.Join(dir, c.file) || !strings.Contains(err.Error(), "once you know who wrote what is there") {
 				t.Errorf("Load() = %v, want that others can change %s, and what to do", err, c.file)
 			}
 		})

@@ -40,7 +40,7 @@ func trusted(path string) error {
 	untrusted, refused := errors.AsType[*trust.Error](err)
 	switch {
 	case refused:
-		return &strangerError{untrusted.Subject, untrusted.Why + ", and whoever serves it speaks for this host", untrusted.Mend}
+		return &strangerError{untrusted.Subject, untrusted.Why + ", and whoever serves it speaks for this host", untrusted.Hint}
 	case err != nil:
 		return nil // who connects tells
 	case info.Mode().Type() != fs.ModeSocket:

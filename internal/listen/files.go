@@ -195,7 +195,7 @@ func hint(err error) string {
 	untrusted, ok := errors.AsType[*trust.Error](err)
 	switch {
 	case ok:
-		return untrusted.Mend
+		return untrusted.Hint
 	case errors.Is(err, fs.ErrNotExist):
 		return "put the file there, or correct its name"
 	case errors.Is(err, fs.ErrPermission):

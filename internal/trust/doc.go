@@ -1,8 +1,8 @@
-// Package trust decides whose word counts on a host: which files, processes and connections are
-// root's alone, so that nobody else can make hostler, which is root, do as they want. What is
-// looked at is what is then used: a file is checked on the descriptor that is read.
+// Package trust decides which files and processes of a host hostler obeys: those that nobody but
+// root can change, so that no other user makes hostler, which runs as root, do what they want. A file
+// is checked on the descriptor that is then read.
 //
-// It owns that decision for all of hostler. It refuses to act upon it: who asks says what follows.
+// It owns that decision for all of hostler. It refuses to act on it: the caller does.
 package trust
 
 import (
@@ -16,7 +16,7 @@ import (
 type Error struct {
 	Subject string // such as "/etc/hostler/hostler.yaml" or "process kubelet, pid 812"
 	Why     string // such as "belongs to user 1000, and not to root"
-	Mend    string // what a person does about it; may be empty
+	Hint    string // what a person does about it; may be empty
 }
 
 func (e *Error) Error() string { return e.Subject + " " + e.Why }
@@ -37,8 +37,10 @@ func foreign(info fs.FileInfo) string {
 }
 
 // openness says how others than root can change a file, or what is in a folder; empty if they
-// cannot. above is a folder that only leads to another one, for which the sticky bit is enough.
-func openness(info fs.FileInfo, above bool) string {
+// cannot. rest is how many names of the path are left to go. For a folder that only leads to another
+// one the sticky bit is enough, and for the last one too if only a group can write there, as into
+// the store of NixOS: what is root's stays.
+func openness(info fs.FileInfo, rest int) string {
 	if why := foreign(info); why != "" {
 		return why
 	}
@@ -46,7 +48,8 @@ func openness(info fs.FileInfo, above bool) string {
 	// The group root is no root: processes of a container whose image names a user by
 	// number are in it. And where a file has an access control list, what stands in place
 	// of the group is the most that anybody in that may do (acl(5)).
-	if mode.Perm()&0o022 == 0 || above && mode&fs.ModeSticky != 0 {
+	sticky := mode&fs.ModeSticky != 0
+	if mode.Perm()&0o022 == 0 || sticky && (rest > 1 || rest == 1 && mode.Perm()&0o002 == 0) {
 		return ""
 	}
 	return fmt.Sprintf("may be written by others than root (%v)", mode)

@@ -118,8 +118,8 @@ func walk(path string) (found *os.File, real string, err error) {
 		switch {
 		case len(rest) > 0 && !info.IsDir():
 			return nil, "", closing(f, &fs.PathError{Op: "open", Path: at, Err: syscall.ENOTDIR})
-		case openness(info, len(rest) > 1) != "":
-			return nil, "", closing(f, &Error{Subject: at, Why: openness(info, len(rest) > 1), Mend: mend(at)})
+		case openness(info, len(rest)) != "":
+			return nil, "", closing(f, &Error{Subject: at, Why: openness(info, len(rest)), Hint: hint(at, path, info)})
 		case len(rest) == 0:
 			return f, at, nil
 		}
@@ -151,9 +151,12 @@ func walk(path string) (found *os.File, real string, err error) {
 	}
 }
 
-// mend is what a person does about a file or a folder that others can change.
-func mend(path string) string {
-	return fmt.Sprintf("chown root %s && chmod go-w %[1]s, once you know who wrote what is there", path)
+// hint is what a person does about a file or a folder at a place on the way to a path.
+func hint(at, path string, info fs.FileInfo) string {
+	if info.IsDir() {
+		return fmt.Sprintf("move %s to a folder that only root can change, or let only root change %s, once you know who wrote what is there", path, at)
+	}
+	return fmt.Sprintf("chown root %s && chmod go-w %[1]s, once you know who wrote what is there", at)
 }
 
 // elements are the names in a path, as the kernel takes them: what ".." is depends on the links
@@ -177,7 +180,7 @@ func step(folder *os.File, at, name string) (f *os.File, target string, err erro
 		return f, "", nil
 	}
 	if why := foreign(info); why != "" {
-		return nil, "", closing(f, &Error{Subject: path, Why: why, Mend: "chown -h root " + path + ", once you know who made it"})
+		return nil, "", closing(f, &Error{Subject: path, Why: why, Hint: "chown -h root " + path + ", once you know who made it"})
 	}
 	text := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(int(f.Fd()), "", text)
@@ -190,8 +193,9 @@ func step(folder *os.File, at, name string) (f *os.File, target string, err erro
 	return nil, string(text[:n]), closing(f, nil)
 }
 
-// openAt opens what a folder has by a name, without following it or waiting for anything, only to
-// look at it; without a folder, the root of the host. path is how an error names it.
+// openAt opens what a folder has by a name, without following a link, only to inspect it; without a
+// folder, the root of the host. path is how an error names it. A folder is opened to read it, which
+// has systemd mount what is behind an automount.
 func openAt(folder *os.File, name, path string) (*os.File, error) {
 	at := unix.AT_FDCWD
 	if folder != nil {
@@ -199,7 +203,10 @@ func openAt(folder *os.File, name, path string) (*os.File, error) {
 	} else {
 		name = "/"
 	}
-	fd, err := unix.Openat(at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		fd, err = unix.Openat(at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

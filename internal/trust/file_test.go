@@ -73,7 +73,7 @@ func TestFilesThatOthersCanChangeAreRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), filepath.Join(folder, c.at)) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("ReadFile() = %q, %v, want an error that names %s and says %q", got, err, c.at, c.says)
 			}
-			if untrusted, ok := errors.AsType[*Error](err); ok != strings.Contains(c.says, "others than root") || ok && !strings.Contains(untrusted.Mend, untrusted.Subject) {
+			if untrusted, ok := errors.AsType[*Error](err); ok != strings.Contains(c.says, "others than root") || ok && !strings.Contains(untrusted.Hint, untrusted.Subject) {
 				t.Errorf("the error is %#v", err)
 			}
 			if c.says == syscall.ENOENT.Error() && !errors.Is(err, fs.ErrNotExist) {

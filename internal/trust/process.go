@@ -1,7 +1,6 @@
 package trust
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -18,19 +17,19 @@ type Process struct {
 	PID  int
 	Name string // of its program, or what it calls itself
 	// Service is the system service whose cgroup it is in, such as "kubelet.service"; empty if it is
-	// in none, as what runs in a container or in somebody's session.
+	// in none.
 	Service string
-	// Contained says that it is in other namespaces than the host's, as in a container.
+	// Contained says that it is in another PID namespace than the host's, as in a container.
 	Contained bool
-	// Distrust says why its word does not count on this host; empty if it does. It counts of a
-	// process of root's, in a system service, in the host's own namespaces, whose program nobody else
-	// can change.
+	// Distrust says why it is not trusted on this host; empty if it is. A process is trusted that root
+	// has started on the host itself: it runs as root and not in a container or in somebody's session,
+	// and its program can be changed by nobody else, nor does it make others root.
 	Distrust string
 }
 
 func (p Process) String() string { return fmt.Sprintf("process %s, pid %d", p.Name, p.PID) }
 
-// Trusted returns an *Error if the word of the process does not count.
+// Trusted returns an *Error if the process is not trusted.
 func (p Process) Trusted() error {
 	if p.Distrust == "" {
 		return nil
@@ -38,11 +37,9 @@ func (p Process) Trusted() error {
 	return &Error{Subject: p.String(), Why: p.Distrust}
 }
 
-// namespaces are those that a process on the host shares with PID 1.
-var namespaces = []string{"pid", "mnt", "user"}
-
-// LookAt looks at a process below proc, the proc file system of the host. It fails if there is none.
-func LookAt(proc string, pid int) (Process, error) {
+// Inspect reads what the kernel says of a process below proc, the proc file system of the host. It
+// fails if there is none, or if it becomes another program meanwhile.
+func Inspect(proc string, pid int) (Process, error) {
 	folder, err := os.Open(filepath.Join(proc, strconv.Itoa(pid))) // which stays that of this process
 	if err != nil {
 		return Process{}, err
@@ -56,53 +53,59 @@ func LookAt(proc string, pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	p := Process{PID: pid, Name: strings.TrimSpace(name), Service: serviceIn(cgroup)}
-	p.Contained, p.Distrust = distrust(folder, proc, p.Service)
-	if _, err := text(folder, "comm"); err != nil { // it has ended: what was read of it may be incomplete
+	p := Process{PID: pid, Name: strings.TrimSpace(name), Service: serviceIn(cgroup), Contained: isElsewhere(folder, proc, "pid")}
+	p.Distrust = distrust(folder, proc, cgroup)
+	again, err := text(folder, "comm")
+	if err == nil && again != name {
+		err = fmt.Errorf("process %d is another program than it was", pid)
+	}
+	if err != nil {
 		return Process{}, err
 	}
 	return p, nil
 }
 
-// distrust says why the word of a process does not count, and whether that is for its namespaces.
-func distrust(folder *os.File, proc, service string) (contained bool, why string) {
-	for _, kind := range namespaces {
-		theirs, err := link(folder, "ns/"+kind)
-		hosts, hostErr := os.Readlink(filepath.Join(proc, "1/ns", kind))
-		switch {
-		case err != nil || hostErr != nil:
-			return false, fmt.Sprintf("cannot be looked at: %v", errors.Join(err, hostErr))
-		case theirs != hosts:
-			return true, "is in another " + kind + " namespace than the host's, as in a container"
-		}
-	}
-	return false, distrustOnHost(folder, service)
+// isElsewhere reports whether a process is in another namespace of a kind than PID 1. Where that
+// cannot be read, which takes CAP_SYS_PTRACE, it is not.
+func isElsewhere(folder *os.File, proc, kind string) bool {
+	theirs, err := link(folder, "ns/"+kind)
+	hosts, hostErr := os.Readlink(filepath.Join(proc, "1/ns", kind))
+	return err == nil && hostErr == nil && theirs != hosts
 }
 
-// distrustOnHost is distrust of a process in the host's own namespaces.
-func distrustOnHost(folder *os.File, service string) string {
+// distrust says why a process is not trusted.
+func distrust(folder *os.File, proc, cgroup string) string {
 	status, err := text(folder, "status")
 	if err != nil {
-		return fmt.Sprintf("cannot be looked at: %v", err)
+		return fmt.Sprintf("cannot be inspected: %v", err)
 	}
 	if user := user(status); user != "0" {
 		return fmt.Sprintf("runs as user %s, and not as root", user)
 	}
-	if service == "" {
-		return "is in no system service"
+	for _, kind := range []string{"pid", "user"} {
+		if isElsewhere(folder, proc, kind) {
+			return "is in another " + kind + " namespace than the host's, as in a container"
+		}
+	}
+	switch {
+	case isUsers(cgroup):
+		return "is in a user's session or service, and not in a system service"
+	// A service may have mounts of its own (systemd.exec(5)); so have containers, below a service or
+	// beside it.
+	case isElsewhere(folder, proc, "mnt") && !isServiceItself(cgroup):
+		return "is in another mnt namespace than the host's, as in a container"
 	}
 	var program unix.Stat_t
-	if err := unix.Fstatat(int(folder.Fd()), "exe", &program, 0); err != nil {
-		return "cannot be looked at: " + err.Error()
-	}
-	if !onlyRoots(program) {
-		return fmt.Sprintf("runs a program that others than root can change (owner %d, mode %#o)", program.Uid, program.Mode&0o7777)
+	if unix.Fstatat(int(folder.Fd()), "exe", &program, 0) == nil && !onlyRoots(program) {
+		return fmt.Sprintf("runs a program that users other than root can change or run as root (owner %d, mode %#o)", program.Uid, program.Mode&0o7777)
 	}
 	return ""
 }
 
-// onlyRoots reports whether nobody but root can change a file.
-func onlyRoots(file unix.Stat_t) bool { return file.Uid == 0 && file.Mode&0o022 == 0 }
+// onlyRoots reports whether nobody but root can change a program, or have it run as root.
+func onlyRoots(program unix.Stat_t) bool {
+	return program.Uid == 0 && program.Mode&(0o022|unix.S_ISUID|unix.S_ISGID) == 0
+}
 
 // user is as whom a process runs by its status file: the one number of its real, effective, saved
 // and file system user, or all of them.
@@ -142,30 +145,58 @@ func Service(proc string, pid int) string {
 
 // serviceIn is Service by the text of /proc/PID/cgroup.
 func serviceIn(text string) string {
-	for line := range strings.Lines(text) {
-		_, hierarchy, _ := strings.Cut(strings.TrimSpace(line), ":")
-		controllers, path, _ := strings.Cut(hierarchy, ":")
-		if controllers != "" && controllers != "name=systemd" {
-			continue
-		}
-		if service := serviceOf(path); service != "" {
+	for _, groups := range cgroups(text) {
+		if service, _ := serviceOf(groups); service != "" {
 			return service
 		}
 	}
 	return ""
 }
 
-// serviceOf is the service in the path of a cgroup that only slices enclose.
-func serviceOf(path string) string {
-	for group := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		switch {
-		case strings.HasSuffix(group, ".service") && !strings.HasPrefix(group, "user@"):
-			return group
-		case !strings.HasSuffix(group, ".slice"):
-			return ""
+// isServiceItself reports whether a process is in the cgroup of a service, and in none below it.
+func isServiceItself(text string) bool {
+	for _, groups := range cgroups(text) {
+		if service, below := serviceOf(groups); service != "" {
+			return len(below) == 0
 		}
 	}
-	return ""
+	return false
+}
+
+// isUsers reports whether a process is in a scope, as sessions and containers are, or below
+// user.slice.
+func isUsers(text string) bool {
+	for _, groups := range cgroups(text) {
+		if slices.ContainsFunc(groups, func(group string) bool { return group == "user.slice" || strings.HasSuffix(group, ".scope") }) {
+			return true
+		}
+	}
+	return false
+}
+
+// cgroups are the paths in the text of /proc/PID/cgroup that systemd makes, by their names.
+func cgroups(text string) (list [][]string) {
+	for line := range strings.Lines(text) {
+		_, hierarchy, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, path, _ := strings.Cut(hierarchy, ":")
+		if controllers == "" || controllers == "name=systemd" {
+			list = append(list, strings.Split(strings.Trim(path, "/"), "/"))
+		}
+	}
+	return list
+}
+
+// serviceOf is the service in the path of a cgroup that only slices enclose, and what is below it.
+func serviceOf(groups []string) (service string, below []string) {
+	for i, group := range groups {
+		switch {
+		case strings.HasSuffix(group, ".service") && !strings.HasPrefix(group, "user@"):
+			return group, groups[i+1:]
+		case !strings.HasSuffix(group, ".slice"):
+			return "", nil
+		}
+	}
+	return "", nil
 }
 
 // text reads a file of a process.

@@ -33,7 +33,7 @@ func TestServiceIn(t *testing.T) {
 	}
 }
 
-func TestWhoseWordCounts(t *testing.T) {
+func TestWhichProcessesAreTrusted(t *testing.T) {
 	open := filepath.Join(t.TempDir(), "program")
 	if err := errors.Join(os.WriteFile(open, nil, 0o755), os.Chmod(open, 0o775)); err != nil {
 		t.Fatal(err)
@@ -44,34 +44,34 @@ func TestWhoseWordCounts(t *testing.T) {
 		contained bool
 		distrust  string
 	}{
-		"a service of root's":      {service: "web.service"},
-		"a service of a user's":    {process: trusttest.Process{UID: 7}, service: "web.service", distrust: "runs as user 7, and not as root"},
-		"a process of a session":   {process: trusttest.Process{Cgroup: "/user.slice/user-0.slice/session-1.scope"}, distrust: "is in no system service"},
-		"a container":              {process: trusttest.Process{Namespace: "4711", UID: 7}, service: "web.service", contained: true, distrust: "is in another pid namespace"},
-		"a program that is opened": {process: trusttest.Process{Program: open}, service: "web.service", distrust: "can change"},
-		"no program":               {process: trusttest.Process{Program: open + "-none"}, service: "web.service", distrust: "cannot be looked at"},
+		"a service of root's":         {service: "web.service"},
+		"a service of a user's":       {process: trusttest.Process{UID: 7}, service: "web.service", distrust: "runs as user 7, and not as root"},
+		"a process of a session":      {process: trusttest.Process{Cgroup: "/user.slice/user-0.slice/session-1.scope"}, distrust: "is in a user's session"},
+		"a container":                 {process: trusttest.Process{Namespace: "4711"}, service: "web.service", contained: true, distrust: "is in another pid namespace"},
+		"a program that is opened":    {process: trusttest.Process{Program: open}, service: "web.service", distrust: "can change"},
+		"a program that is not shown": {process: trusttest.Process{Program: open + "-none"}, service: "web.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.process.PID, c.process.Name = 9, "web"
-			p, err := LookAt(trusttest.Proc(t, c.process), 9)
+			p, err := Inspect(trusttest.Proc(t, c.process), 9)
 			if err != nil || p.Name != "web" || p.Service != c.service || p.Contained != c.contained || (p.Distrust == "") != (c.distrust == "") || !strings.Contains(p.Distrust, c.distrust) {
-				t.Errorf("LookAt() = %+v, %v, want one of %q, in a container: %t, distrusted as %q", p, err, c.service, c.contained, c.distrust)
+				t.Errorf("Inspect() = %+v, %v, want one of %q, in a container: %t, distrusted as %q", p, err, c.service, c.contained, c.distrust)
 			}
 			if err := p.Trusted(); (err == nil) != (c.distrust == "") {
 				t.Errorf("Trusted() = %v", err)
 			}
 		})
 	}
-	if p, err := LookAt(trusttest.Proc(t), 9); err == nil {
-		t.Errorf("LookAt() of no process = %+v, want an error", p)
+	if p, err := Inspect(trusttest.Proc(t), 9); err == nil {
+		t.Errorf("Inspect() of no process = %+v, want an error", p)
 	}
 }
 
 // The host's own /proc is read as the trees of tests are.
-func TestThisProcessIsLookedAt(t *testing.T) {
-	p, err := LookAt("/proc", os.Getpid())
+func TestThisProcessIsInspected(t *testing.T) {
+	p, err := Inspect("/proc", os.Getpid())
 	if err != nil || p.PID != os.Getpid() || p.Name == "" {
-		t.Errorf("LookAt() = %+v, %v, want this process", p, err)
+		t.Errorf("Inspect() = %+v, %v, want this process", p, err)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestAProcessDoesAsItsProgramSays(t *testing.T) {
 		owner uint32
 		mode  uint32
 		want  bool
-	}{{0, 0o755, true}, {0, 0o757, false}, {0, 0o775, false}, {nobody, 0o755, false}} {
+	}{{0, 0o755, true}, {0, 0o757, false}, {0, 0o775, false}, {0, 0o4755, false}, {0, 0o2755, false}, {nobody, 0o755, false}} {
 		if got := onlyRoots(unix.Stat_t{Uid: test.owner, Mode: test.mode}); got != test.want {
 			t.Errorf("a program of user %d and mode %o is root's alone: %t, want %t", test.owner, test.mode, got, test.want)
 		}

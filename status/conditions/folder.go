@@ -61,7 +61,7 @@ type reading struct {
 // notRun is the fault of what cannot be read, or is not trusted.
 func notRun(path string, err error, mend string) Fault {
 	if untrusted, ok := errors.AsType[*trust.Error](err); ok {
-		return Fault{Path: path, Problem: fmt.Sprintf("is not run, since %v", untrusted), Mend: untrusted.Mend}
+		return Fault{Path: path, Problem: fmt.Sprintf("is not run, since %v", untrusted), Mend: untrusted.Hint}
 	}
 	if fault, ok := errors.AsType[*fs.PathError](err); ok && fault.Path == path {
 		err = fault.Err

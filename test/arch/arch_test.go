@@ -25,7 +25,7 @@ var ours = map[string][]string{
 	"runtime/podman":         {"internal/trust", "runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local"},
 	"runtime/local":          {"runtime"},
 	"runtime/runc":           {"runtime", "runtime/local", "runtime/runc/program", "runtime/runc/root", "runtime/unitclient"},
-	"runtime/runc/program":   {},
+	"runtime/runc/program":   {"internal/trust"},
 	"runtime/runc/root":      {},
 	"runtime/unitclient":     {"internal/trust"},
 	"runtime/cri/containerd": {"runtime", "runtime/local"},
@@ -116,7 +116,7 @@ var ours = map[string][]string{
 	"agent/maintenance": {"agent/owner", "controlplane", "gc", "internal/bounded", "internal/caller", "internal/hint", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status/report"},
 
 	"agent/api":      {"agent/doctor", "agent/fleet", "agent/maintenance", "agent/owner", "gc", "gc/history", "gc/runs", "internal/caller", "internal/hint", "internal/listen", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/reboots"},
-	"agent/cli":      {"agent", "agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/open", "agent/owner", "controlplane/conformance", "gc", "gc/history", "gc/runs", "runtime", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/timeline", "status", "status/reboots"},
+	"agent/cli":      {"agent", "agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/open", "agent/owner", "controlplane/conformance", "gc", "gc/history", "gc/runs", "internal/trust", "runtime", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/timeline", "status", "status/reboots"},
 	"agent":          {"agent/api", "agent/backend", "agent/config", "agent/doctor", "agent/fleet", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/census", "controlplane/embedded", "controlplane/kubernetes", "gc", "gc/collect", "gc/fruitless", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "runtime/local", "runtime/orphans", "shutdown", "shutdown/journal", "shutdown/restart", "status", "status/conditions", "status/gather", "status/probe", "status/reboots", "status/report", "systemd", "systemd/notify"},
 	"agent/backend":  {"agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/etcd", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "gc", "gc/collect", "gc/history", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/gather", "status/reboots", "status/report", "systemd"},
 	"gc/fruitless":   {"gc"},

@@ -186,7 +186,7 @@ func TestAUsersProcessThatIsNamedKubeletGetsNoJob(t *testing.T) {
 	if !owned(s, owner.Hostler, "node", "lease", "shutdown", "imageGC", "containerGC") {
 		t.Errorf("owners = %+v, want all jobs hostler's", s.Owners)
 	}
-	found(t, a.diagnose(), "kubelet", doctor.Warn, "is not taken for this host's kubelet: it runs as user 65534")
+	found(t, a.diagnose(), "kubelet", doctor.Warn, "is ignored: it runs as user 65534")
 	a.stop()
 }
 

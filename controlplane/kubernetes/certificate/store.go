@@ -69,6 +69,9 @@ func read(path, commonName string) (*tls.Certificate, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if untrusted, ok := errors.AsType[*trust.Error](err); ok {
+		return nil, fmt.Errorf("%w: %s", untrusted, untrusted.Hint)
+	}
 	if err != nil {
 		return nil, err
 	}

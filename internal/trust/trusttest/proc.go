@@ -17,6 +17,7 @@ type Process struct {
 	UID       int
 	Cgroup    string // such as "/system.slice/kubelet.service"
 	Namespace string // of its PIDs; "host" is that of PID 1
+	Mounts    string // its mount namespace, likewise
 	Program   string // a file
 	State     string // "S", or "Z" of one that has ended
 }
@@ -50,7 +51,7 @@ func Add(t testing.TB, root string, processes ...Process) {
 		}
 		for link, target := range map[string]string{
 			"ns/pid":  "pid:[" + cmp.Or(p.Namespace, "host") + "]",
-			"ns/mnt":  "mnt:[host]",
+			"ns/mnt":  "mnt:[" + cmp.Or(p.Mounts, "host") + "]",
 			"ns/user": "user:[host]",
 			"exe":     cmp.Or(p.Program, "/bin/sh"), // which is root's
 		} {

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"hostler.io/hostler/internal/trust"
 )
 
 const (
@@ -29,7 +31,13 @@ func Find(name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find %s: it is not in PATH", name)
 	}
-	return filepath.Abs(path)
+	if path, err = filepath.Abs(path); err != nil {
+		return "", err
+	}
+	if _, _, err := trust.Path(path); err != nil {
+		return "", fmt.Errorf("find %s: %w", name, err)
+	}
+	return path, nil
 }
 
 // Version is what a program says of itself, such as "1.1.5+ds1".
