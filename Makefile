@@ -57,7 +57,7 @@ REAL = $(shell grep -rl --include='*_test.go' '^//go:build integration' . | xarg
 # processors. -count=1: go's cache of test results does not see the programs that tests run.
 # test/e2e, the longest, begins first. test/machine runs alone, because it keeps all
 # processors busy.
-PARALLEL := $(shell echo $$((2 * $$(nproc))))
+PARALLEL := $(shell echo $$((1 + $$(nproc))))
 TEST = $(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-$(1).json -- -race -tags integration -timeout 60m -p $(PARALLEL) -parallel $(PARALLEL)
 test: prerequisites build ## everyday tests: also real daemons and booted Debians, race detector on; as root
 	mkdir -p dist

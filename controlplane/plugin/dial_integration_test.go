@@ -71,7 +71,7 @@ func TestASocketOfAnotherUserIsNotAsked(t *testing.T) {
 // The file may be root's, and who serves it somebody else.
 func TestASocketThatAnotherUserServesIsNotAsked(t *testing.T) {
 	path := foreign(t)
-	check(t, os.Chown(path, 0, 0))
+	check(t, errors.Join(os.Chown(path, 0, 0), os.Chown(filepath.Dir(path), 0, 0)))
 	s := open(t, path)
 	for told := false; !told; { // a slow machine has not even tried to connect by then
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -69,7 +69,7 @@ func run(m *testing.M) (int, error) {
 		return 0, err
 	}
 	// The agent sees another /tmp than tests do: theirs is to be where it sees it.
-	if err := errors.Join(os.Mkdir(temporary, 0o777), os.Chmod(temporary, 0o1777), os.Setenv("TMPDIR", temporary)); err != nil {
+	if err := errors.Join(os.Mkdir(temporary, 0o777), os.Chmod(temporary, 0o777|os.ModeSticky), os.Setenv("TMPDIR", temporary)); err != nil {
 		return 0, err
 	}
 	if units, err = unit.Start(ctx, l, unit.Options{File: "../../packaging/hostler.service", Spawner: spawner}); err != nil {

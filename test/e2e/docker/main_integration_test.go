@@ -79,7 +79,7 @@ func prepare(o lab.Options) error {
 	// The agent sees another /tmp than tests do: theirs is to be where it sees it.
 	err = errors.Join(
 		lab.Take(filepath.Dir(os.Getenv(builtVariable)), binary, spawner),
-		os.Mkdir(temporary, 0o777), os.Chmod(temporary, 0o1777), os.Setenv("TMPDIR", temporary),
+		os.Mkdir(temporary, 0o777), os.Chmod(temporary, 0o777|os.ModeSticky), os.Setenv("TMPDIR", temporary),
 	)
 	if err != nil {
 		return err
