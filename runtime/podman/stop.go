@@ -79,12 +79,23 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 // killed is what StopContainer says of a container of a unit that was killed.
 func killed(what string) error { return fmt.Errorf("%s: %w", what, runtime.ErrKilled) }
 
-// kill ends a container by what nothing heeds. Podman has no class for the error that one
-// does not run.
+// kill ends a container by what nothing heeds, and goes on when Podman's service goes away meanwhile
+// and comes back in that time. Podman has no class for the error that one does not run.
 func (r *Runtime) kill(ctx context.Context, what, id string, timeout time.Duration) error {
-	err := engine.Stopping{Conn: r.conn, AwaitEnd: r.awaitEnd, Margin: r.timeouts.StopMargin}.Kill(ctx, what, id, timeout)
-	if err == nil || errors.Is(err, runtime.ErrUnavailable) {
-		return err
+	soon, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var err error
+	for {
+		err = engine.Stopping{Conn: r.conn, AwaitEnd: r.awaitEnd, Margin: r.timeouts.StopMargin}.Kill(ctx, what, id, timeout)
+		if err == nil || errors.Is(err, runtime.ErrAsleep) {
+			return err
+		}
+		if !errors.Is(err, runtime.ErrUnavailable) {
+			break
+		}
+		if !engine.AwaitAgain(soon) {
+			return err
+		}
 	}
 	if running, _, asked := r.running(ctx, what, id); !running && engine.Gone(asked) == nil {
 		return nil

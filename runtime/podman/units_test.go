@@ -468,10 +468,13 @@ func TestAContainerThatIsRemovedWhileItIsStoppedHasStopped(t *testing.T) {
 			now["HostConfig"] = object{"AutoRemove": true}
 			s.set("/libpod/containers/a/json", now)
 			s.set("/libpod/containers/a/stop", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				gone := func(w http.ResponseWriter) {
+					w.WriteHeader(status)
+					fmt.Fprint(w, `{"cause":"no such container","message":"container a does not exist in database: no such container","response":500}`)
+				}
 				end()
-				s.set("/libpod/containers/a/json", http.StatusNotFound)
-				w.WriteHeader(status)
-				fmt.Fprint(w, `{"message":"container a does not exist in database: no such container"}`)
+				s.set("/libpod/containers/a/json", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { gone(w) }))
+				gone(w)
 			}))
 			r := s.open(t, nil)
 			pods, err := r.Pods(t.Context())

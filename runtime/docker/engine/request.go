@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errhttp"
 	"github.com/moby/moby/client"
 )
@@ -57,12 +58,21 @@ func (r refusal) Error() string { return r.message.Error() }
 // Unwrap returns the class, as the client of the Engine API has it.
 func (r refusal) Unwrap() error { return r.class }
 
+// noContainer is the cause that Podman names of an error about a container that is being removed,
+// with status 500.
+const noContainer = "no such container"
+
 func refused(resp *http.Response) error {
 	var body struct {
 		Message string `json:"message"`
+		Cause   string `json:"cause"` // Podman's alone
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || body.Message == "" {
 		body.Message = resp.Status
 	}
-	return refusal{errors.New(body.Message), errhttp.ToNative(resp.StatusCode)}
+	class := errhttp.ToNative(resp.StatusCode)
+	if body.Cause == noContainer {
+		class = errdefs.ErrNotFound
+	}
+	return refusal{errors.New(body.Message), class}
 }
