@@ -29,8 +29,8 @@ const (
 	beatInterval = 10 * time.Second
 	// recheckInterval is how often it asks whether the other owner is still there.
 	recheckInterval = 30 * time.Second
-	// askInterval is how often it asks, while it drains, whether the shutdown is
-	// still to take place.
+	// askInterval is how often it asks, from the start of a drain until the host is
+	// down, whether the shutdown is still to take place.
 	askInterval = time.Second
 	// verifyInterval is how often an armed guard looks whether that is still true.
 	verifyInterval = 5 * time.Minute

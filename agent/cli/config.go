@@ -37,26 +37,28 @@ func (a *app) named(file string) string {
 	return file
 }
 
-// reader reads a configuration: config.Load, or config.Draft.
-type reader func(file, folder string) (config.Loaded, error)
-
 // load reads the configuration that the agent would read.
-func (a *app) load(file string) (config.Loaded, error) { return a.loadBy(config.Load, file) }
-
-func (a *app) loadBy(read reader, file string) (config.Loaded, error) {
+func (a *app) load(file string) (config.Loaded, error) {
 	file = cmp.Or(file, a.Getenv("HOSTLER_CONFIG"), config.DefaultFile)
-	loaded, err := read(file, filepath.Join(filepath.Dir(file), "conf.d"))
+	return hintMissing(config.Load(file, dropIns(file)))
+}
+
+// hintMissing adds a hint to the error that a file is missing.
+func hintMissing(loaded config.Loaded, err error) (config.Loaded, error) {
 	if errors.Is(err, fs.ErrNotExist) { // nobody named a file that is missing at its default place
 		err = fmt.Errorf("%w\nhint: correct --config or HOSTLER_CONFIG, or leave it out to run with the defaults", err)
 	}
 	return loaded, err
 }
 
-// checked loads the configuration and prints its faults, one a line.
-func (a *app) checked(file string) (config.Loaded, error) { return a.checkedBy(config.Load, file) }
+// dropIns is the folder of the files that are read after a file.
+func dropIns(file string) string { return filepath.Join(filepath.Dir(file), "conf.d") }
 
-func (a *app) checkedBy(read reader, file string) (config.Loaded, error) {
-	loaded, err := a.loadBy(read, file)
+// checked loads the configuration and prints its faults, one a line.
+func (a *app) checked(file string) (config.Loaded, error) { return a.printFaults(a.load(file)) }
+
+// printFaults prints the faults of a configuration that was read, one a line.
+func (a *app) printFaults(loaded config.Loaded, err error) (config.Loaded, error) {
 	var faults config.Faults
 	if errors.As(err, &faults) {
 		fmt.Fprintln(a.Stderr, faults.Error())
@@ -79,13 +81,28 @@ func (a *app) orDefaults(ctx context.Context) (file string, cfg config.Config, f
 	return file, loaded.Config, nil
 }
 
-// shown is checked for a person, who is told as well what does not count.
-func (a *app) shown(file string) (config.Loaded, error) { return a.shownBy(config.Load, file) }
+// shown is checked for a person, with warnings about files that are not read.
+func (a *app) shown(file string) (config.Loaded, error) { return a.warnIgnored(a.checked(file)) }
 
-func (a *app) shownBy(read reader, file string) (config.Loaded, error) {
-	loaded, err := a.checkedBy(read, file)
+// warnIgnored warns of files beside a configuration that are not read.
+func (a *app) warnIgnored(loaded config.Loaded, err error) (config.Loaded, error) {
 	for _, f := range loaded.Ignored {
 		fmt.Fprintf(a.Stderr, "warning: %s: %s\n", f, config.NotRead)
+	}
+	return loaded, err
+}
+
+// shownOrDraft is shown, also of a file that no agent here reads. Of that it warns if an agent would
+// refuse it here.
+func (a *app) shownOrDraft(file string, another bool) (config.Loaded, error) {
+	if !another || filepath.Clean(file) == config.DefaultFile {
+		return a.shown(file)
+	}
+	loaded, err := a.warnIgnored(a.printFaults(hintMissing(config.Draft(file, dropIns(file)))))
+	for _, f := range loaded.Files {
+		if _, _, err := trust.Path(f); err != nil {
+			fmt.Fprintf(a.Stderr, "warning: %s: an agent would refuse it here: %v\n", f, err)
+		}
 	}
 	return loaded, err
 }
@@ -116,13 +133,7 @@ another host's. The folder conf.d beside it is checked as well.`,
 			if len(args) > 0 && file != "" {
 				return usageError(fmt.Sprintf("--config %s and %s are two configurations\nhint: check one after the other", file, args[0]))
 			}
-			read := config.Load
-			if len(args) > 0 {
-				if file = args[0]; filepath.Clean(file) != config.DefaultFile {
-					read = config.Draft
-				}
-			}
-			loaded, err := a.shownBy(read, file)
+			loaded, err := a.shownOrDraft(cmp.Or(append(args, file)...), len(args) > 0)
 			if err == nil && len(args) == 0 {
 				err = a.fits(cmd.Context(), loaded)
 			}
@@ -133,9 +144,6 @@ another host's. The folder conf.d beside it is checked as well.`,
 				fmt.Fprintln(a.Stdout, "no configuration file: the defaults apply; see `hostler config default`")
 			}
 			for _, f := range loaded.Files {
-				if _, _, err := trust.Path(f); err != nil {
-					fmt.Fprintf(a.Stderr, "warning: %s: the agent would refuse it here: %v\n", f, err)
-				}
 				fmt.Fprintln(a.Stdout, f+": ok")
 			}
 			return nil

@@ -82,9 +82,6 @@ func (l Loaded) Located(err error) error {
 	return fmt.Errorf("%s:%d: %w", at.file, at.line, err)
 }
 
-// maxBytes is the most that is read of a file of the configuration.
-const maxBytes = 1 << 20
-
 // NotRead is why an ignored file does not count.
 const NotRead = "not read, as its name does not end in .yaml"
 
@@ -94,12 +91,12 @@ const NotRead = "not read, as its name does not end in .yaml"
 // is told beside faults, too. The
 // error is of type Faults where the content is at fault.
 //
-// Files that others than root can change are faults: the agent does what they say.
+// A file that others than root can change is a fault.
 func Load(file, folder string) (Loaded, error) {
-	return load(file, folder, func(name string) ([]byte, error) { return trust.ReadFile(name, maxBytes) })
+	return load(file, folder, trust.ReadFile)
 }
 
-// Draft is Load of files that are another host's, or are not in force: whoever can change them.
+// Draft is Load of files that no agent here reads, such as another host's. Anybody may own them.
 func Draft(file, folder string) (Loaded, error) { return load(file, folder, os.ReadFile) }
 
 func load(file, folder string, read func(name string) ([]byte, error)) (Loaded, error) {
@@ -133,7 +130,7 @@ func load(file, folder string, read func(name string) ([]byte, error)) (Loaded, 
 	for _, name := range files {
 		data, err := read(name)
 		if untrusted, ok := errors.AsType[*trust.Error](err); ok {
-			d.faults = append(d.faults, Fault{File: name, Line: 1, Problem: fmt.Sprintf("it is not obeyed, since %v: %s", untrusted, untrusted.Hint)})
+			d.faults = append(d.faults, Fault{File: name, Line: 1, Problem: fmt.Sprintf("refused, since %v: %s", untrusted, untrusted.Hint)})
 			data, err = os.ReadFile(name) // to report the other faults as well
 		}
 		if err != nil {

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"hostler.io/hostler/internal/trust"
 )
 
 // node is a part of a JSON schema.
@@ -70,7 +72,7 @@ func shapes() node {
 		"text":          node{"type": scalars()},
 		"path":          node{"type": []string{"string", "null"}, "pattern": "^/", "description": "An absolute path."},
 		"optionalPath":  node{"type": []string{"string", "null"}, "pattern": "^(/|$)", "description": "An absolute path, or empty."},
-		"service":       node{"type": []string{"string", "null"}, "pattern": serviceName.String(), "description": "The name of a systemd service, such as k3s.service."},
+		"service":       node{"type": []string{"string", "null"}, "pattern": trust.ServiceNamePattern, "description": "The name of a systemd service, such as k3s.service."},
 		"member":        node{"type": []string{"string", "null"}, "pattern": "^https?://", "description": "The URL of a member, such as https://etcd-1.example:2379."},
 		"switch":        node{"enum": []any{"auto", true, false, nil}, "description": "auto does it unless somebody else on this host does."},
 		"quantity":      amount(`(|\+?`+number+`([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?)`, "An amount as Kubernetes writes it, such as 500m or 1Gi."),

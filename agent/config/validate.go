@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"hostler.io/hostler/controlplane/etcd/endpoint"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/internal/field"
+	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime/runc/root"
 )
 
@@ -248,7 +248,7 @@ func (k *checker) shutdown(s Shutdown) {
 	k.require(len(s.StopFirst) == 0 || s.Enabled == On, "shutdown.stopFirst", "needs shutdown.enabled: true: with %s a kubelet may be left to guard the shutdown, which is not to be stopped before it has", s.Enabled)
 	for i, name := range s.StopFirst {
 		field := fmt.Sprintf("shutdown.stopFirst[%d]", i)
-		k.require(serviceName.MatchString(name), field, "%q is not the name of a service, such as k3s.service", name)
+		k.require(trust.IsServiceName(name), field, "%q is not the name of a service, such as k3s.service", name)
 		k.require(name != "hostler.service", field, "hostler.service is hostler itself, who stops the pods")
 		k.require(!slices.Contains(s.StopFirst[:i], name), field, "%s is named twice", name)
 	}
@@ -257,10 +257,6 @@ func (k *checker) shutdown(s Shutdown) {
 	_, err = s.Rules()
 	k.accept(err, "shutdown")
 }
-
-// serviceName is what systemd takes for the name of a service (systemd.unit(5)), but for a
-// template, which does not run.
-var serviceName = regexp.MustCompile(`^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\@-]+)?\.service$`)
 
 // given reports whether a file sets the field.
 func (k *checker) given(field string) bool {

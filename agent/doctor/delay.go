@@ -290,14 +290,11 @@ func kubelet(f Facts) Check {
 	k, granted := f.Kubelet, f.Logind.Granted
 	restart := f.mends().kubelet
 	var found faults
-	for _, p := range k.Refused {
-		if k.Evidence == "" {
-			found.add(warn("run the kubelet as a system service", "%v is ignored: it %s", p, p.Distrust))
-			break // anybody can start more of them
-		}
-	}
-	if k.Evidence == "" {
-		return found.or(Check{})
+	switch {
+	case k.Evidence == "" && len(k.Refused) == 0:
+		return Check{}
+	case k.Evidence == "": // the first is enough: anybody can start more of them
+		return warn("run the kubelet as a system service", "%v is ignored: it %s", k.Refused[0], k.Refused[0].Distrust)
 	}
 	if k.Fault != "" {
 		found.add(warn("see the file", "what the kubelet is to do at a shutdown is not known: %s", k.Fault))

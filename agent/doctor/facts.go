@@ -133,7 +133,7 @@ type Logind struct {
 // Kubelet is another owner of the shutdown on this host.
 type Kubelet struct {
 	Evidence string                 // of its process; empty where there is none
-	Refused  []trust.Process        // those of a kubelet's name that are not taken for one
+	Refused  []trust.Process        // those of a kubelet's name that are ignored
 	Lock     *systemd.InhibitorLock // nil where it holds none
 	// Grace is what its configuration asks for at a shutdown; zero is kubelet's
 	// default, and switches its graceful shutdown off.

@@ -45,7 +45,7 @@ func (s Sources) Gather(ctx context.Context, f *Facts) {
 	found := owner.FindKubelets(s.Proc)
 	wg.Wait()
 	kubelet := Kubelet{Evidence: found.Evidence(), Refused: found.Refused, Lock: found.Lock(s.Proc, f.Logind.Locks)}
-	if kubelet.Evidence != "" || kubelet.Lock != nil {
+	if kubelet.Evidence != "" {
 		kubelet.readConfig(s.Root)
 	}
 	f.Kubelet = kubelet

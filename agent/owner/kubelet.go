@@ -16,10 +16,10 @@ var kubelets = []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"}
 
 // Kubelets are the processes of a host that are named as its kubelet may be.
 type Kubelets struct {
-	// Found is the one that is this host's kubelet; zero if there is none. Whoever runs as another
-	// user, or in a container such as a node of kind's, is not.
+	// Found is this host's kubelet; zero if there is none. A process of another user, or in a
+	// container such as a node of kind's, is not.
 	Found trust.Process
-	// Refused are those on the host itself that are not, with why: somebody may have meant one to be.
+	// Refused are those on the host itself that are not trusted, with why.
 	Refused []trust.Process
 }
 
@@ -58,9 +58,9 @@ func (k Kubelets) Evidence() string {
 	return k.Found.String()
 }
 
-// Lock is the lock by which this host's kubelet delays shutdowns; nil if it holds none. logind gives
-// a lock with the name of another to anybody, so it counts by the process that took it, which is of
-// the kubelet's own service.
+// Lock is the lock by which this host's kubelet delays shutdowns; nil if it holds none. Any user can
+// take a lock with the kubelet's name. So a lock counts only if the kubelet or another trusted process
+// of its service took it.
 func (k Kubelets) Lock(proc string, locks []systemd.InhibitorLock) *systemd.InhibitorLock {
 	if k.Found.PID == 0 {
 		return nil

@@ -140,8 +140,8 @@ func TestFindKubelets(t *testing.T) {
 		"in a cgroup of its own":                {processes: []process{{PID: 812, Name: "kubelet", Cgroup: "/kubelet.slice"}}, want: "process kubelet, pid 812"},
 		"in a cgroup that it has made":          {processes: []process{{PID: 812, Name: "kubelet", Cgroup: "/systemd/system.slice"}}, want: "process kubelet, pid 812"},
 		"with mounts of its own":                {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own"}}, want: "process kubelet, pid 812"},
-		"in a container of a service":           {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own", Cgroup: "/system.slice/web.service/libpod-payload-0123"}}, refused: "is in another mnt namespace"},
-		"in a container with the host's PIDs":   {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own", Cgroup: "/docker/0123"}}, refused: "is in another mnt namespace"},
+		"in a container of a service":           {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own", Cgroup: "/system.slice/web.service/libpod-payload-0123"}}, refused: "is in another mount namespace"},
+		"in a container with the host's PIDs":   {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own", Cgroup: "/docker/0123"}}, refused: "is in another mount namespace"},
 		"a program that anybody can write":      {processes: []process{{PID: 812, Name: "kubelet", Program: open}}, refused: "runs a program that users other than root can change"},
 	} {
 		t.Run(name, func(t *testing.T) {

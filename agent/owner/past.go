@@ -100,9 +100,8 @@ func OpenPast(o PastOptions) *Past {
 	return p
 }
 
-// NodeShows takes in whether the Node in the cluster has a status of a kubelet's, as far as it was
-// read. Such a Node is left to the kubelet also after boots without it, until somebody deletes the
-// Node, or switches node.enabled on.
+// NodeShows records whether the Node in the cluster has a kubelet's status. Such a Node stays the
+// kubelet's after boots without it, until somebody deletes the Node or sets node.enabled: true.
 func (p *Past) NodeShows(kubelets bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -204,12 +204,6 @@ func (s *Shared[C]) replace() {
 	}
 }
 
-// maxFileBytes is the most that is read of a file of credentials.
-const maxFileBytes = 1 << 20
-
-// ReadFile reads a file of credentials, which has to be root's alone.
-func ReadFile(path string) ([]byte, error) { return trust.ReadFile(path, maxFileBytes) }
-
 // FileHint is what to do about a file of credentials that cannot be read.
 func FileHint(err error) string {
 	untrusted, ok := errors.AsType[*trust.Error](err)

@@ -16,6 +16,7 @@ import (
 
 	"hostler.io/hostler/controlplane/dial"
 	"hostler.io/hostler/controlplane/etcd/endpoint"
+	"hostler.io/hostler/internal/trust"
 )
 
 // check refuses what could never be used.
@@ -44,7 +45,7 @@ func (o Options) check() error {
 func (o Options) tlsConfig() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CA != "" {
-		text, err := dial.ReadFile(o.CA)
+		text, err := trust.ReadFile(o.CA)
 		if err != nil {
 			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: %w: %s", err, dial.FileHint(err))
 		}
@@ -67,11 +68,11 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 
 // pair is the certificate with its key.
 func (o Options) pair() (tls.Certificate, error) {
-	certificate, err := dial.ReadFile(o.Certificate)
+	certificate, err := trust.ReadFile(o.Certificate)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	key, err := dial.ReadFile(o.Key)
+	key, err := trust.ReadFile(o.Key)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
@@ -83,7 +84,7 @@ func (o Options) password() (string, error) {
 	if o.PasswordFile == "" {
 		return "", nil
 	}
-	text, err := dial.ReadFile(o.PasswordFile)
+	text, err := trust.ReadFile(o.PasswordFile)
 	if err != nil {
 		return "", fmt.Errorf("controlPlane.etcd.passwordFile: %w: %s", err, dial.FileHint(err))
 	}

@@ -25,7 +25,7 @@ import (
 // context, with files named in it taken relative to it. It is an error if a file
 // is missing or makes no sense, or if the server could not be verified.
 func Load(path string) (*rest.Config, error) {
-	text, err := dial.ReadFile(path)
+	text, err := trust.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w: %s", err, dial.FileHint(err))
 	}
@@ -62,7 +62,7 @@ func Server(path string) (string, error) {
 // it can be read. Whether they are there is another matter.
 func Files(path string) []string {
 	files := []string{path}
-	text, err := dial.ReadFile(path)
+	text, err := trust.ReadFile(path)
 	if err != nil {
 		return files
 	}
@@ -119,14 +119,14 @@ func parse(path string, text []byte) (*rest.Config, error) {
 	return config, nil
 }
 
-// checkFiles refuses files that a kubeconfig names, and that others than root can change: who can
-// would speak for this host, or have it run what they want. Whether they are there is found by who
-// uses them.
+// checkFiles refuses files that a kubeconfig names and that others than root can change: they could
+// act as this host, or run programs as root. It ignores files that are missing: their user reports
+// that. It sets the path of the exec plugin, so that the program that is checked is the one that runs.
 func checkFiles(config *rest.Config) error {
 	names := []string{config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile}
 	if config.ExecProvider != nil {
 		if program := found(config.ExecProvider.Command); program != "" {
-			config.ExecProvider.Command = program // the one that is checked is the one that runs
+			config.ExecProvider.Command = program
 			names = append(names, program)
 		}
 	}
@@ -142,8 +142,8 @@ func checkFiles(config *rest.Config) error {
 	return nil
 }
 
-// found is the program that a command names, as it is looked for when it is run: a path, or the
-// first of a name in the folders of PATH; empty if there is none.
+// found is the program that a command names, as exec.LookPath finds it: a path, or the first program
+// of that name in the folders of PATH; empty if there is none.
 func found(command string) string {
 	if strings.Contains(command, "/") {
 		return command

@@ -20,6 +20,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/dial"
+	"hostler.io/hostler/internal/trust"
 )
 
 // Sight is what one look at the server tells a person. Nothing is changed by it.
@@ -230,7 +231,7 @@ func Credentials(kubeconfig string) (Held, error) {
 		h.Certificate = kubeconfig
 	case config.CertFile != "":
 		h.Certificate = config.CertFile
-		if text, err = dial.ReadFile(config.CertFile); err != nil {
+		if text, err = trust.ReadFile(config.CertFile); err != nil {
 			return h, fmt.Errorf("kubeconfig %s: %w: %s", kubeconfig, err, dial.FileHint(err))
 		}
 	default:

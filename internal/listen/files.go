@@ -7,7 +7,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"slices"
@@ -73,7 +72,7 @@ func (f *Files) Refresh() error {
 func (f *Files) takeUp(now time.Time) error {
 	var texts [3][]byte
 	for i, path := range []string{f.paths.Certificate, f.paths.Key, f.paths.ClientCA} {
-		text, err := readFile(path)
+		text, err := trust.ReadRegularFile(path) // status would wait for a FIFO as well
 		if err != nil {
 			return field.Errorf("api.tls", "%w: %s", err, absent(path, err))
 		}
@@ -111,23 +110,6 @@ func (f *Files) takeUp(now time.Time) error {
 		SessionTicketsDisabled: true, // a ticket would outlive the authorities it was given by
 	}
 	return nil
-}
-
-// longestFile is the most that is read of a file.
-const longestFile = 1 << 20
-
-// readFile reads one that ends: a FIFO would be waited for, by status as well.
-func readFile(path string) ([]byte, error) {
-	f, err := trust.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, longestFile+1))
-	if err == nil && len(text) > longestFile {
-		err = fmt.Errorf("%s has more than %d bytes", path, longestFile)
-	}
-	return text, err
 }
 
 // pool is that of all certificates in a text, which holds nothing else.

@@ -310,15 +310,19 @@ func TestOnlyFilesThatEndAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.write(long, append(h.ownCA, make([]byte, 1<<20)...))
-	for path, says := range map[string]string{fifo: "no regular file", long: "more than 1048576 bytes", "/dev/null": "others than root", t.TempDir(): "no regular file"} {
+	const correct = "correct the file"
+	for path, c := range map[string]struct{ says, hint string }{
+		fifo: {"no regular file", correct}, long: {"more than 1048576 bytes", correct},
+		"/dev/null": {"others than root", "chmod go-w /dev/null"}, t.TempDir(): {"no regular file", correct},
+	} {
 		paths := h.paths
 		paths.ClientCA = path
 		told := make(chan error, 1)
 		go func() { told <- listen.NewFiles(paths, h.log.Logger()).Refresh() }()
 		select {
 		case err := <-told:
-			if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), says) {
-				t.Errorf("Refresh() with clientCA %s = %v, want it refused: %s", path, err, says)
+			if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.hint) {
+				t.Errorf("Refresh() with clientCA %s = %v, want it refused with %q and the hint %q", path, err, c.says, c.hint)
 			}
 		case <-time.After(bound):
 			t.Errorf("Refresh() waits for clientCA %s", path)

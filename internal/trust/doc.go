@@ -12,11 +12,11 @@ import (
 	"syscall"
 )
 
-// Error says that others than root can change something that hostler obeys, and how.
+// Error says that others than root can change a file that hostler obeys, and how.
 type Error struct {
-	Subject string // such as "/etc/hostler/hostler.yaml" or "process kubelet, pid 812"
+	Subject string // the file, the folder or the link, such as "/etc/hostler/hostler.yaml"
 	Why     string // such as "belongs to user 1000, and not to root"
-	Hint    string // what a person does about it; may be empty
+	Hint    string // how a person fixes it
 }
 
 func (e *Error) Error() string { return e.Subject + " " + e.Why }

@@ -17,13 +17,16 @@ import (
 // maxLinks is how many links are followed to one file, as by the kernel.
 const maxLinks = 40
 
+// maxBytes is the most that is read of a file of the configuration or of credentials.
+const maxBytes = 1 << 20
+
 // Path follows a path, link by link, and returns where it leads. It fails with an *Error if others
 // than root can change the file there or put another in its place: the file itself, a folder on the
 // way, or one that a link on the way lies in. Of a folder with the sticky bit, such as /tmp, others
 // cannot take away what is not theirs.
 //
-// As long as root changes nothing, the path that is returned leads to the same file: who has to
-// name a program by its path, to execute it, names that one.
+// As long as root changes nothing, the path that is returned leads to the same file: execute a program
+// by that path.
 func Path(path string) (real string, info fs.FileInfo, err error) {
 	f, real, err := find(path)
 	if err != nil {
@@ -33,8 +36,8 @@ func Path(path string) (real string, info fs.FileInfo, err error) {
 	return real, info, closing(f, err)
 }
 
-// Open opens a regular file that is root's alone to read it. The file that is checked, as by Path,
-// is the one that is opened.
+// Open opens a regular file that only root can change, to read it. The file that is checked, as by
+// Path, is the one that is opened.
 func Open(path string) (*os.File, error) {
 	return open(path, func(info fs.FileInfo) error {
 		if !info.Mode().IsRegular() {
@@ -44,21 +47,28 @@ func Open(path string) (*os.File, error) {
 	})
 }
 
-// ReadFile reads a file that is root's alone, of up to so many bytes. The file that is checked, as by
-// Path, is the one that is read. It waits for who writes a FIFO, and for a mount that hangs.
-func ReadFile(path string, maxBytes int64) ([]byte, error) {
-	f, err := open(path, func(fs.FileInfo) error { return nil })
+// ReadRegularFile reads a file that Open opens, of up to 1 MiB.
+func ReadRegularFile(path string) ([]byte, error) { return readAll(Open(path)) }
+
+// ReadFile is ReadRegularFile of a file of any type. It blocks until a FIFO is written, or a mount
+// that hangs recovers.
+func ReadFile(path string) ([]byte, error) {
+	return readAll(open(path, func(fs.FileInfo) error { return nil }))
+}
+
+// readAll reads an open file and closes it.
+func readAll(f *os.File, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err == nil && int64(len(text)) > maxBytes {
-		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it has more than %d bytes", maxBytes)}
+	if err == nil && len(text) > maxBytes {
+		err = &fs.PathError{Op: "read", Path: f.Name(), Err: fmt.Errorf("it has more than %d bytes", maxBytes)}
 	}
 	return text, closing(f, err)
 }
 
-// open opens a file that is root's alone and that check allows.
+// open opens a file that only root can change and that check allows.
 func open(path string, check func(fs.FileInfo) error) (*os.File, error) {
 	found, _, err := find(path)
 	if err != nil {
@@ -85,7 +95,7 @@ func closing(f *os.File, err error) error {
 	return err
 }
 
-// find opens what a path leads to, only to look at it, and returns the path without links. An error
+// find opens what a path leads to, only to inspect it, and returns the path without links. An error
 // names the path as it was given.
 func find(path string) (found *os.File, real string, err error) {
 	found, real, err = walk(path)
@@ -115,11 +125,12 @@ func walk(path string) (found *os.File, real string, err error) {
 		if info, err = f.Stat(); err != nil {
 			return nil, "", closing(f, err)
 		}
+		why := openness(info, len(rest))
 		switch {
 		case len(rest) > 0 && !info.IsDir():
 			return nil, "", closing(f, &fs.PathError{Op: "open", Path: at, Err: syscall.ENOTDIR})
-		case openness(info, len(rest)) != "":
-			return nil, "", closing(f, &Error{Subject: at, Why: openness(info, len(rest)), Hint: hint(at, path, info)})
+		case why != "":
+			return nil, "", closing(f, &Error{Subject: at, Why: why, Hint: hint(at, path, info)})
 		case len(rest) == 0:
 			return f, at, nil
 		}

@@ -51,7 +51,7 @@ func TestFilesThatOthersCanChangeAreRefused(t *testing.T) {
 		"a file where a folder should be":      {func(t *testing.T, f string) { check(t, os.Rename(f+"/x", f+"/y"), os.Symlink("y/z", f+"/x")) }, "x", syscall.ENOTDIR.Error()},
 		"a FIFO, for which Open does not wait": {func(t *testing.T, f string) { check(t, os.Remove(f+"/x"), syscall.Mkfifo(f+"/x", 0o600)) }, "x", "no regular file"},
 		"a folder":                             {func(t *testing.T, f string) { check(t, os.Remove(f+"/x"), os.Mkdir(f+"/x", 0o755)) }, "x", "no regular file"},
-		"a file that is longer":                {func(t *testing.T, f string) { check(t, os.WriteFile(f+"/x", []byte("eleven long"), 0o600)) }, "x", "more than 10 bytes"},
+		"a file that is longer":                {func(t *testing.T, f string) { check(t, os.WriteFile(f+"/x", make([]byte, maxBytes+1), 0o600)) }, "x", "more than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "above", "folder")
@@ -62,7 +62,7 @@ func TestFilesThatOthersCanChangeAreRefused(t *testing.T) {
 			if strings.Contains(c.says, "regular") {
 				_, err = Open(folder + "/x")
 			} else {
-				got, err = ReadFile(folder+"/x", 10)
+				got, err = ReadFile(folder + "/x")
 			}
 			if c.says == "" {
 				if err != nil || string(got) != "text" {
@@ -104,7 +104,7 @@ func TestLooksLeaveNoDescriptor(t *testing.T) {
 	before := count()
 	for range 100 {
 		for _, name := range []string{"x", "ok", "l", "link", "none", "ok/x", "."} {
-			_, _ = ReadFile(filepath.Join(folder, name), 10)
+			_, _ = ReadFile(filepath.Join(folder, name))
 			_, _, _ = Path(filepath.Join(folder, name))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,14 +30,6 @@ type Process struct {
 
 func (p Process) String() string { return fmt.Sprintf("process %s, pid %d", p.Name, p.PID) }
 
-// Trusted returns an *Error if the process is not trusted.
-func (p Process) Trusted() error {
-	if p.Distrust == "" {
-		return nil
-	}
-	return &Error{Subject: p.String(), Why: p.Distrust}
-}
-
 // Inspect reads what the kernel says of a process below proc, the proc file system of the host. It
 // fails if there is none, or if it becomes another program meanwhile.
 func Inspect(proc string, pid int) (Process, error) {
@@ -53,8 +46,9 @@ func Inspect(proc string, pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	p := Process{PID: pid, Name: strings.TrimSpace(name), Service: serviceIn(cgroup), Contained: isElsewhere(folder, proc, "pid")}
-	p.Distrust = distrust(folder, proc, cgroup)
+	service, below := serviceIn(cgroup)
+	p := Process{PID: pid, Name: strings.TrimSpace(name), Service: service, Contained: isElsewhere(folder, proc, "pid")}
+	p.Distrust = p.distrust(folder, proc, cgroup, below)
 	again, err := text(folder, "comm")
 	if err == nil && again != name {
 		err = fmt.Errorf("process %d is another program than it was", pid)
@@ -73,8 +67,9 @@ func isElsewhere(folder *os.File, proc, kind string) bool {
 	return err == nil && hostErr == nil && theirs != hosts
 }
 
-// distrust says why a process is not trusted.
-func distrust(folder *os.File, proc, cgroup string) string {
+// distrust says why a process is not trusted, of which all else is known. below is the part of its
+// cgroup below its service.
+func (p Process) distrust(folder *os.File, proc, cgroup string, below []string) string {
 	status, err := text(folder, "status")
 	if err != nil {
 		return fmt.Sprintf("cannot be inspected: %v", err)
@@ -82,18 +77,18 @@ func distrust(folder *os.File, proc, cgroup string) string {
 	if user := user(status); user != "0" {
 		return fmt.Sprintf("runs as user %s, and not as root", user)
 	}
-	for _, kind := range []string{"pid", "user"} {
-		if isElsewhere(folder, proc, kind) {
-			return "is in another " + kind + " namespace than the host's, as in a container"
-		}
-	}
+	const elsewhere = "is in another %s namespace than the host's, as in a container"
 	switch {
+	case p.Contained:
+		return fmt.Sprintf(elsewhere, "PID")
+	case isElsewhere(folder, proc, "user"):
+		return fmt.Sprintf(elsewhere, "user")
 	case isUsers(cgroup):
 		return "is in a user's session or service, and not in a system service"
 	// A service may have mounts of its own (systemd.exec(5)); so have containers, below a service or
 	// beside it.
-	case isElsewhere(folder, proc, "mnt") && !isServiceItself(cgroup):
-		return "is in another mnt namespace than the host's, as in a container"
+	case isElsewhere(folder, proc, "mnt") && (p.Service == "" || len(below) > 0):
+		return fmt.Sprintf(elsewhere, "mount")
 	}
 	var program unix.Stat_t
 	if unix.Fstatat(int(folder.Fd()), "exe", &program, 0) == nil && !onlyRoots(program) {
@@ -133,6 +128,15 @@ func RunsAsItsProgram(proc string, pid int) bool {
 	return unix.Fstatat(int(folder.Fd()), "exe", &program, 0) == nil && onlyRoots(program)
 }
 
+// ServiceNamePattern is what systemd takes for the name of a service (systemd.unit(5)), but for a
+// template, which does not run.
+const ServiceNamePattern = `^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\@-]+)?\.service$`
+
+var serviceName = regexp.MustCompile(ServiceNamePattern)
+
+// IsServiceName reports whether a text, such as a container's label, can name a service.
+func IsServiceName(text string) bool { return len(text) <= 255 && serviceName.MatchString(text) }
+
 // Service names the system service that a process belongs to; empty if it is of none, as what runs
 // in a container or a session, or is a service of a user's.
 func Service(proc string, pid int) string {
@@ -140,27 +144,18 @@ func Service(proc string, pid int) string {
 	if err != nil {
 		return ""
 	}
-	return serviceIn(string(cgroup))
+	service, _ := serviceIn(string(cgroup))
+	return service
 }
 
-// serviceIn is Service by the text of /proc/PID/cgroup.
-func serviceIn(text string) string {
-	for _, groups := range cgroups(text) {
-		if service, _ := serviceOf(groups); service != "" {
-			return service
-		}
-	}
-	return ""
-}
-
-// isServiceItself reports whether a process is in the cgroup of a service, and in none below it.
-func isServiceItself(text string) bool {
+// serviceIn is Service by the text of /proc/PID/cgroup, and what is below that in its cgroup.
+func serviceIn(text string) (service string, below []string) {
 	for _, groups := range cgroups(text) {
 		if service, below := serviceOf(groups); service != "" {
-			return len(below) == 0
+			return service, below
 		}
 	}
-	return false
+	return "", nil
 }
 
 // isUsers reports whether a process is in a scope, as sessions and containers are, or below

@@ -22,7 +22,13 @@ const clientBound = time.Minute
 
 // findClients notes which of the containers a service runs by a client.
 func (r *Runtime) findClients(list []container.Summary, known map[string]fact) {
-	if r.units == nil || !slices.ContainsFunc(list, func(c container.Summary) bool { return r.lacksClient(known[c.ID]) }) {
+	var lacking []*container.Summary
+	for i := range list {
+		if r.units != nil && r.lacksClient(known[list[i].ID]) {
+			lacking = append(lacking, &list[i])
+		}
+	}
+	if len(lacking) == 0 {
 		return
 	}
 	now := time.Now()
@@ -31,12 +37,8 @@ func (r *Runtime) findClients(list []container.Summary, known map[string]fact) {
 		r.log.Debug("processes cannot be listed: which containers services run is not known", "error", err)
 		return
 	}
-	for i := range list {
-		c := &list[i]
+	for _, c := range lacking {
 		f := known[c.ID]
-		if !r.lacksClient(f) {
-			continue
-		}
 		f.client, f.soughtAt = unitclient.Client{}, now
 		if i := slices.IndexFunc(clients, func(client unitclient.Client) bool { return client.Runs(name(c), c.ID, c.Labels) }); i >= 0 {
 			f.client = clients[i]

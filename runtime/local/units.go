@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"regexp"
 	"slices"
 	"time"
 
@@ -15,12 +14,6 @@ import (
 // unitsBound is how long systemd may take to answer about units: a list of what runs does not
 // depend on it, and while systemd reads its units anew it answers nobody.
 const unitsBound = 2 * time.Second
-
-// serviceName is what systemd.unit(5) allows as the name of a service.
-var serviceName = regexp.MustCompile(`^[a-zA-Z0-9:_.\\@-]+\.service$`)
-
-// IsServiceName reports whether a text, such as a container's label, can name a service.
-func IsServiceName(text string) bool { return len(text) <= 255 && serviceName.MatchString(text) }
 
 // AskUnits asks about the units of the names, for a list of containers. It takes no more than a
 // quarter of the time that ctx leaves.

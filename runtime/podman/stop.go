@@ -79,8 +79,8 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 // killed is what StopContainer says of a container of a unit that was killed.
 func killed(what string) error { return fmt.Errorf("%s: %w", what, runtime.ErrKilled) }
 
-// kill ends a container by what nothing heeds, and goes on when Podman's service goes away meanwhile
-// and comes back in that time. Podman has no class for the error that one does not run.
+// kill ends a container with SIGKILL. If Podman's service ends meanwhile, it is tried again for as long
+// as timeout. Podman has no class for the error that a container does not run.
 func (r *Runtime) kill(ctx context.Context, what, id string, timeout time.Duration) error {
 	soon, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -123,7 +123,7 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 		}
 		now, asked := r.inspect(ctx, what, id)
 		switch {
-		case errors.Is(asked, engine.ErrNotFound): // removed meanwhile, of which a stop complains in other words
+		case errors.Is(asked, engine.ErrNotFound): // it is removed, which a stop reports in other words
 			return asked
 		case asked == nil && now.State.Status == statePaused: // it hears nothing
 			unresumed := r.resume(ctx, what, id)

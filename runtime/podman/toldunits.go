@@ -18,8 +18,8 @@ type toldUnits struct {
 	monitors  map[string]int // of containers that run, by their IDs
 }
 
-// askUnits asks systemd about the units that containers, or what holds their pods together, name or
-// are in, and about Podman's own if that matters.
+// askUnits asks systemd about the units that containers and infra containers of pods name or are in,
+// and about Podman's own if that matters.
 func (r *Runtime) askUnits(ctx context.Context, own, infra []*container, known map[string]fact) toldUnits {
 	told := toldUnits{answered: true, serviceOf: map[string]string{}, monitors: map[string]int{}}
 	if r.units == nil {
@@ -58,7 +58,7 @@ func (told toldUnits) isMain(c *container, f fact) bool {
 	return service != "" && told.byName[service].Main == f.monitor
 }
 
-// isOf reports whether the monitor of what holds a pod together is of the unit that it names.
+// isOf reports whether the monitor of a pod's infra container is of the unit that the container names.
 func (told toldUnits) isOf(pod podUnit) bool {
 	monitor := told.monitors[pod.infra]
 	return pod.name != "" && monitor != 0 && (told.serviceOf[pod.infra] == pod.name || told.byName[pod.name].Main == monitor)

@@ -15,7 +15,6 @@ import (
 	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
-	"hostler.io/hostler/runtime/local"
 )
 
 // labelUnit names the systemd unit that a container is of: Podman writes it for whoever
@@ -24,18 +23,18 @@ import (
 // any case, and an image may hold it.
 const labelUnit = "PODMAN_SYSTEMD_UNIT"
 
-// unitOf is the service that labels name; empty if what they say is no name of one.
+// unitOf is the service that labels name; empty if they name none.
 func unitOf(labels map[string]string) string {
-	if unit := labels[labelUnit]; local.IsServiceName(unit) {
+	if unit := labels[labelUnit]; trust.IsServiceName(unit) {
 		return unit
 	}
 	return ""
 }
 
-// podUnit is the unit that a pod says it is of, by what holds the pod together.
+// podUnit is the unit that a pod's infra container names.
 type podUnit struct {
-	name  string // empty if it says of none
-	infra string // the ID of what holds it together
+	name  string // empty if it names none
+	infra string // the ID of the infra container
 }
 
 // podUnits are the units of pods of the last list, by the pods' IDs.
@@ -44,7 +43,7 @@ type podUnits struct {
 	byID map[string]podUnit
 }
 
-// set takes in what holds pods together, and returns those of them that say of a unit.
+// set records the infra containers of pods, by the pods' IDs, and returns those that name a unit.
 func (u *podUnits) set(infra map[string]*container) (of []*container) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -71,9 +70,9 @@ func (r *Runtime) unitsOf(c *container) []string {
 }
 
 // stopUnit begins to stop the unit that a container is of, or its pod, if there is one
-// that runs, and names it. What a container or what holds a pod together says, of which its image
-// may be the source, counts only if its monitor is of that unit. One that says nothing is stopped as one of none where that cannot be told soon:
-// its time runs.
+// that runs, and names it. A unit that a container or a pod's infra container names, as their images
+// may, counts only if the container's monitor is of that unit. A container that names none is stopped
+// as one of no unit if Podman does not soon name its monitor: its grace period has begun.
 func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (stops string, err error) {
 	if r.units == nil {
 		return "", nil

@@ -70,7 +70,7 @@ func TestTheWatchAndTheStatusLoopShareNothing(t *testing.T) {
 	})
 }
 
-// Run with -race: people and other loops call the reporter while others change its Node.
+// Run with -race: people and other loops call the reporter while other writers change its Node.
 func TestManyCallTheReporterWhileItsNodeChanges(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.o.Asked = func(string) { time.Sleep(rand.N(100 * time.Millisecond)) }

@@ -84,7 +84,7 @@ var ours = map[string][]string{
 	"controlplane/census":           {"controlplane", "internal/bounded"},
 	"controlplane/dial":             {"controlplane", "internal/trust"},
 	"controlplane/embedded":         {"controlplane", "controlplane/objects", "controlplane/objects/memory", "internal/statefile"},
-	"controlplane/etcd":             {"controlplane", "controlplane/dial", "controlplane/etcd/endpoint", "controlplane/objects"},
+	"controlplane/etcd":             {"controlplane", "controlplane/dial", "controlplane/etcd/endpoint", "controlplane/objects", "internal/trust"},
 	"controlplane/etcd/endpoint":    {},
 	"controlplane/kubernetes":       {"controlplane", "controlplane/dial", "internal/trust"},
 	"controlplane/objects":          {"controlplane"},

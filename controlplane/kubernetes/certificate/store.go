@@ -53,9 +53,6 @@ func Stored(directory, node string) (*tls.Certificate, error) {
 	return certificate, nil
 }
 
-// maxBytes is the most that is read of a file.
-const maxBytes = 1 << 20
-
 // damage is what makes a file of no use.
 type damage struct{ err error }
 
@@ -65,7 +62,7 @@ func (d *damage) Error() string { return d.err.Error() }
 // read is the certificate in a file; nil if there is none, *damage if it makes no
 // sense.
 func read(path, commonName string) (*tls.Certificate, error) {
-	text, err := trust.ReadFile(path, maxBytes)
+	text, err := trust.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -122,7 +119,7 @@ func (s store) replace(certificate []byte, key *ecdsa.PrivateKey) error {
 
 // pending returns the key for the request under way, a new one if there is none.
 func (s store) pending() (*ecdsa.PrivateKey, error) {
-	text, err := trust.ReadFile(s.path(FilePending), maxBytes)
+	text, err := trust.ReadFile(s.path(FilePending))
 	if err == nil {
 		// A damaged one is as good as none: nobody relies on it yet.
 		if key, err := decode(text); err == nil {

@@ -1,4 +1,4 @@
-// Package trusttest makes proc file systems for tests of whose word counts.
+// Package trusttest makes proc file systems for tests of which processes are trusted.
 package trusttest
 
 import (
