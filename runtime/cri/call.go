@@ -18,10 +18,12 @@ func (r *Runtime) call(ctx context.Context, method, what string, timeout time.Du
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	closed := r.closedByRuntime()
 	err := rpc(ctx)
 	took := time.Since(start)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", what, r.classify(ctx, err, start))
+		received := closed == nil || closed != r.last.Load()
+		err = fmt.Errorf("%s: %w", what, r.classify(ctx, err, start, received))
 	}
 	r.observe(method, took, err)
 	return err
@@ -32,8 +34,8 @@ func (r *Runtime) call(ctx context.Context, method, what string, timeout time.Du
 const deadlineSlack = 50 * time.Millisecond
 
 // classify translates a gRPC error. ctx is the one that the call was made with,
-// begun the moment before.
-func (r *Runtime) classify(ctx context.Context, err error, begun time.Time) error {
+// begun the moment before. received is false if the runtime was gone before the call.
+func (r *Runtime) classify(ctx context.Context, err error, begun time.Time, received bool) error {
 	took := time.Since(begun)
 	s := status.Convert(err)
 	code, message := s.Code(), s.Message()
@@ -57,7 +59,7 @@ func (r *Runtime) classify(ctx context.Context, err error, begun time.Time) erro
 			runtime.ErrUnavailable, r.path, took.Round(time.Millisecond), context.DeadlineExceeded)
 	case codes.Unavailable:
 		class := runtime.ErrUnavailable
-		if strings.Contains(message, "error reading from server") { // and not in the beginning, as its preface
+		if received && strings.Contains(message, "error reading from server") { // and not in the beginning, as its preface
 			class = runtime.ErrLost
 		}
 		return fmt.Errorf("%w: %s; is a runtime running at %s?", class, dialMessage(message), r.path)

@@ -14,7 +14,6 @@ package cri
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -56,6 +55,7 @@ type Runtime struct {
 	cri   criapi.RuntimeServiceClient
 	image criapi.ImageServiceClient
 	dials atomic.Uint64 // connections made so far: a new one may be a new runtime
+	last  atomic.Pointer[net.UnixConn]
 
 	aboutMu sync.Mutex
 	about   about
@@ -102,14 +102,6 @@ func New(opts Options) (*Runtime, error) {
 	r.cri = criapi.NewRuntimeServiceClient(r.conn)
 	r.image = criapi.NewImageServiceClient(r.conn)
 	return r, nil
-}
-
-func (r *Runtime) dial(ctx context.Context, _ string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.path)
-	if err == nil {
-		r.dials.Add(1)
-	}
-	return conn, err
 }
 
 // Name is the name that every listed object carries.

@@ -123,7 +123,7 @@ func watch[T any](ctx context.Context, r *Runtime, what string, out chan<- runti
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%s: %w: the runtime ended the stream (%w)", what, runtime.ErrUnavailable, io.EOF)
 	}
-	return fmt.Errorf("%s: %w", what, r.classify(streamCtx, err, start))
+	return fmt.Errorf("%s: %w", what, r.classify(streamCtx, err, start, true))
 }
 
 // criEvent translates one event of CRI, which has none for images.

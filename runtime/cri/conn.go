@@ -1,0 +1,39 @@
+package cri
+
+import (
+	"context"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+func (r *Runtime) dial(ctx context.Context, _ string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.path)
+	if err == nil {
+		r.dials.Add(1)
+		r.last.Store(conn.(*net.UnixConn))
+	}
+	return conn, err
+}
+
+// closedByRuntime returns the current connection if the runtime has closed its end of it, and nil
+// otherwise. gRPC may take a moment longer to notice. A call on such a connection reaches nobody.
+func (r *Runtime) closedByRuntime() *net.UnixConn {
+	conn := r.last.Load()
+	if conn == nil {
+		return nil
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	var closed bool
+	if err := raw.Control(func(fd uintptr) {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		_, err := unix.Poll(poll, 0)
+		closed = err == nil && poll[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
+	}); err != nil || !closed {
+		return nil // if Control fails, gRPC has closed the connection and makes a new one
+	}
+	return conn
+}
