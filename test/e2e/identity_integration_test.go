@@ -60,6 +60,7 @@ func TestAReinstalledHost(t *testing.T) {
 	if s.Drift[0].Mend != "kubectl delete node again" || s.Drift[1].Mend != "hostler uncordon" {
 		t.Errorf("drift = %+v, want the commands that mend it", s.Drift)
 	}
+	a.awaitLease(s) // the last machine's has ended meanwhile
 	mentions(t, "status", a.screen(), "drift:", "theirs.example.com/rack", "`kubectl delete node again`")
 	if n := c.node("again"); n.UID != before.UID || !n.Spec.Unschedulable || n.Labels["theirs.example.com/rack"] != "r1" {
 		t.Errorf("the Node is %+v, want it taken over as far as a node may", n)
