@@ -61,6 +61,9 @@ type Status struct {
 	LeasePace *LeasePace `json:"leasePace,omitempty"`
 	// Network is how the API is served beyond the socket; absent where it is not.
 	Network *Network `json:"network,omitempty"`
+	// NotStarted names the containers that should run by their restart policy, and have not been
+	// started since the boot.
+	NotStarted []string `json:"notStarted,omitempty"`
 	// ScheduledShutdown is one that logind is to begin later, as after `shutdown +30`; absent if
 	// there is none.
 	ScheduledShutdown *ScheduledShutdown `json:"scheduledShutdown,omitempty"`

@@ -142,6 +142,7 @@ func (c *Collections) status(ctx context.Context, s *api.Status) {
 		}
 	}
 	s.ImageGC.OnRequest, s.ContainerGC.OnRequest = c.onRequest(facts, now)
+	s.NotStarted = notStarted(facts.Pods, s.Reboots.BootedAt, s.Shutdown.Restarts)
 	for _, p := range facts.Pods {
 		for _, container := range p.Containers {
 			s.ContainerGC.Containers++

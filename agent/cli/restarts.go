@@ -53,6 +53,14 @@ func restarts(out *output, s api.Status) string {
 	return strings.Join(parts, "; ")
 }
 
+// notStarted names the containers that should run and that nobody started after the boot.
+func notStarted(out *output, s api.Status) string {
+	if len(s.NotStarted) == 0 {
+		return ""
+	}
+	return out.red(count(len(s.NotStarted), "container")) + " since the boot, although the restart policy asks for it: " + strings.Join(s.NotStarted, ", ")
+}
+
 // nameOf is the name of a container, or else the beginning of its ID.
 func nameOf(r journal.Restart) string {
 	if r.Name == "" {

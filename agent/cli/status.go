@@ -71,6 +71,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"last boot", lastBoot(out, s)},
 		{"last shutdown", lastRecord(out, s)},
 		{"started again", restarts(out, s)},
+		{"not started", notStarted(out, s)},
 		{"images", images(out, s)},
 		{"containers", containers(out, s)},
 		{"on request", onRequest(s)},

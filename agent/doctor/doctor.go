@@ -132,6 +132,7 @@ func checks() []struct {
 		{"watchdog", watchdog},
 		{"runtimes", runtimes},
 		{"podman", podman},
+		{"not-started", notStarted},
 		{"pressure", pressure},
 		{"image-filesystem", imageFilesystem},
 		{"collection", collection},

@@ -186,6 +186,9 @@ type Runtimes struct {
 	// and nobody listens there; empty elsewhere.
 	PodmanUnheard string
 	PodmanUsers   []string // IDs of users with containers of their own
+	// NotStarted names the containers that should run by their restart policy, and have not been
+	// started since the boot.
+	NotStarted []string
 }
 
 // DeadSocket is a socket at which no usable runtime answers.

@@ -1,0 +1,24 @@
+package backend
+
+import (
+	"slices"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/restart"
+)
+
+// notStarted names the containers that should run and that nobody started after the boot. Those that
+// a shutdown stopped, and whose start is pending or failed, have their own report.
+func notStarted(pods []runtime.Pod, booted time.Time, reported []journal.Restart) (names []string) {
+	for _, c := range restart.NotStarted(pods, booted, time.Now()) {
+		if !slices.ContainsFunc(reported, func(r journal.Restart) bool {
+			return r.Runtime == c.Runtime && r.ID == c.ID && (r.Outcome == "" || r.Outcome == journal.RestartFailed)
+		}) {
+			names = append(names, c.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
