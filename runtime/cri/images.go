@@ -88,8 +88,12 @@ func (r *Runtime) writeNamesInFull(ctx context.Context, id string) error {
 		if record.GetName() == name || strings.HasPrefix(record.GetName(), "sha256:") {
 			continue
 		}
-		if err := r.containerd().Rename(ctx, record, name); err != nil {
+		renamed, err := r.containerd().Rename(ctx, record, name)
+		if err != nil {
 			return err
+		}
+		if !renamed { // CRI lists the name already, of this image or of another one
+			continue
 		}
 		if err := r.awaitName(ctx, name, id); err != nil {
 			return err

@@ -63,22 +63,24 @@ func (s *Services) records(ctx context.Context, namespace string, filters ...str
 	return resp.GetImages(), err
 }
 
-// Rename gives one of CRI's images another name instead of the one of the record.
-func (s *Services) Rename(ctx context.Context, record *images.Image, name string) error {
+// Rename gives one of CRI's images another name instead of the one of the record. If an image has
+// that name already, Rename only removes the record and reports false.
+func (s *Services) Rename(ctx context.Context, record *images.Image, name string) (renamed bool, err error) {
 	client := images.NewImagesClient(s.Conn)
-	err := s.Call(ctx, "containerd.Images.Create", fmt.Sprintf("name image %q %q", record.GetName(), name), func(ctx context.Context) error {
+	err = s.Call(ctx, "containerd.Images.Create", fmt.Sprintf("name image %q %q", record.GetName(), name), func(ctx context.Context) error {
 		_, err := client.Create(inNamespace(ctx, CRINamespace), &images.CreateImageRequest{
 			Image: &images.Image{Name: name, Target: record.GetTarget(), Labels: record.GetLabels()},
 		})
 		if status.Code(err) == codes.AlreadyExists {
 			return nil
 		}
+		renamed = err == nil
 		return err
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
-	return s.Call(ctx, "containerd.Images.Delete", fmt.Sprintf("remove name %q of an image", record.GetName()), func(ctx context.Context) error {
+	return renamed, s.Call(ctx, "containerd.Images.Delete", fmt.Sprintf("remove name %q of an image", record.GetName()), func(ctx context.Context) error {
 		_, err := client.Delete(inNamespace(ctx, CRINamespace), &images.DeleteImageRequest{Name: record.GetName(), Target: record.GetTarget()})
 		return unlessGone(err)
 	})
