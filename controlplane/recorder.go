@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 const (
@@ -101,7 +102,7 @@ func (r *Recorder) Record(object corev1.ObjectReference, eventType, reason, mess
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now, message := r.now(), truncate(message)
+	now, message := r.now(), truncate(sanitize.Text(message, sanitize.MaxText))
 	rec := r.repeated(object, eventType, reason, message, now)
 	if rec == nil {
 		rec = &record{event: r.newEvent(object, eventType, reason, message, now)}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // Set is the runtimes of one host, used as if they were one. Lists concatenate
@@ -31,7 +33,9 @@ type MemberError struct {
 }
 
 // Error names the runtime and then says what failed.
-func (e MemberError) Error() string { return fmt.Sprintf("runtime %s: %v", e.Runtime, e.Err) }
+func (e MemberError) Error() string {
+	return sanitize.Text(fmt.Sprintf("runtime %s: %v", e.Runtime, e.Err), sanitize.MaxText)
+}
 
 // Unwrap gives the runtime's own error.
 func (e MemberError) Unwrap() error { return e.Err }

@@ -35,7 +35,7 @@ func (a *app) agentCommand() *cobra.Command {
 			if a.Getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)
 			}
-			log, level, end := open.Log(a.Stderr, loaded.Log, a.Getenv("JOURNAL_STREAM"))
+			log, level, end := open.Log(a.raw.Stderr, loaded.Log, a.Getenv("JOURNAL_STREAM"))
 			defer end()
 			daemon, err := agent.New(agent.Options{
 				Config:   loaded,
@@ -63,7 +63,7 @@ func (a *app) agentCommand() *cobra.Command {
 // takeBack is for the service's ExecStopPost=, to which systemd tells how the agent ended,
 // and for who removes the package.
 func (a *app) takeBack(ctx context.Context, service string) error {
-	log, _, end := open.Log(a.Stderr, config.Default().Log, a.Getenv("JOURNAL_STREAM"))
+	log, _, end := open.Log(a.raw.Stderr, config.Default().Log, a.Getenv("JOURNAL_STREAM"))
 	defer end()
 	ended := inspect.Ended{Service: service, Result: a.Getenv("SERVICE_RESULT")}
 	if ended.Result == "exit-code" { // other ends than that have nothing to do with it

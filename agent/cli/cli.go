@@ -43,11 +43,11 @@ const (
 
 // Run runs the command and returns its exit code.
 func Run(p Process) int {
-	a := &app{Process: p}
+	a := newApp(p)
 	root := a.root()
 	root.SetArgs(p.Args)
-	root.SetOut(p.Stdout)
-	root.SetErr(p.Stderr)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
 	cmd, err := root.ExecuteC()
 	if err == nil {
 		return exitDone
@@ -59,10 +59,10 @@ func Run(p Process) int {
 	case errors.As(err, &silent):
 		return exitFailed
 	case !a.entered && !errors.As(err, new(usageError)): // cobra refused the command line
-		fmt.Fprintf(p.Stderr, "hostler: %v\nhint: see `%s --help`\n", err, cmd.CommandPath())
+		fmt.Fprintf(a.Stderr, "hostler: %v\nhint: see `%s --help`\n", err, cmd.CommandPath())
 		return exitUsage
 	}
-	fmt.Fprintf(p.Stderr, "hostler: %v\n", err)
+	fmt.Fprintf(a.Stderr, "hostler: %v\n", err)
 	switch {
 	case errors.As(err, &unreachable):
 		return exitUnreachable
@@ -76,7 +76,7 @@ func Run(p Process) int {
 
 // Command is the command with all that it holds, for who describes it: Run is how
 // to run it.
-func Command(p Process) *cobra.Command { return (&app{Process: p}).root() }
+func Command(p Process) *cobra.Command { return newApp(p).root() }
 
 // usageError is wrong use, with a hint of its own.
 type usageError string
@@ -90,9 +90,16 @@ func (silentError) Error() string { return "failed" }
 
 // app is what the commands share.
 type app struct {
-	Process
-	entered bool   // a command's own code has begun
-	socket  string // of --socket
+	Process         // whose Stdout and Stderr pass on no control characters but hostler's own
+	raw     Process // with Stdout and Stderr as they are
+	entered bool    // a command's own code has begun
+	socket  string  // of --socket
+}
+
+func newApp(p Process) *app {
+	a := &app{Process: p, raw: p}
+	a.Stdout, a.Stderr = printable(p.Stdout), printable(p.Stderr)
+	return a
 }
 
 func (a *app) root() *cobra.Command {

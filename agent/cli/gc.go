@@ -183,7 +183,6 @@ func (a *app) progress(out *output) (show func(api.Step), done func()) {
 	case !a.terminal():
 		return func(s api.Step) { fmt.Fprintln(a.Stdout, describeStep(s)) }, done
 	}
-	const clearLine = "\r\x1b[K"
 	show = func(s api.Step) {
 		if s.Waiting {
 			fmt.Fprint(a.Stdout, clearLine+describeStep(s))

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // output prints an answer in the format that was asked for.
@@ -37,7 +37,7 @@ func (a *app) output(format string) (*output, error) {
 // terminal reports whether a person watches the output on what knows colours, and how to
 // draw in place.
 func (a *app) terminal() bool {
-	f, ok := a.Stdout.(*os.File)
+	f, ok := a.raw.Stdout.(*os.File)
 	return ok && a.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
@@ -81,7 +81,7 @@ func (t *table) line(format string, args ...any) {
 		format = fmt.Sprintf(format, args...)
 	}
 	_ = t.w.Flush() // a failed write shows at the last Flush as well
-	fmt.Fprintln(t.w, harmless(format))
+	fmt.Fprintln(t.w, format)
 	_ = t.w.Flush()
 }
 
@@ -89,29 +89,11 @@ func (t *table) line(format string, args ...any) {
 func (t *table) row(cells ...string) {
 	for i, c := range cells {
 		if c == "" && i < len(cells)-1 {
-			cells[i] = "-"
+			c = "-"
 		}
+		cells[i] = strings.NewReplacer("\t", " ", "\n", " ").Replace(c) // else it would begin a cell or a row
 	}
-	fmt.Fprintln(t.w, harmless(strings.TrimRight(strings.Join(cells, "\t"), "\t")))
-}
-
-// harmless leaves of what a terminal obeys lines, columns and the colours below: names
-// and messages are those of other hosts and of whoever has built an image.
-func harmless(text string) string {
-	clean := text
-	for _, code := range []string{red, green, yellow, plain} {
-		clean = strings.ReplaceAll(clean, code, "")
-	}
-	obeyed := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
-	if !strings.ContainsFunc(clean, obeyed) {
-		return text
-	}
-	return strings.Map(func(r rune) rune { // whoever tries that gets no colours either
-		if obeyed(r) {
-			return '?'
-		}
-		return r
-	}, clean)
+	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 }
 
 // What changes the colour of the text after it.
@@ -121,6 +103,20 @@ const (
 	yellow = "\x1b[33;1m"
 	plain  = "\x1b[0m"
 )
+
+// What moves the cursor of a terminal, or clears a part of it.
+const (
+	home         = "\x1b[H"
+	restOfLine   = "\x1b[K"
+	restOfScreen = "\x1b[J"
+	clearLine    = "\r" + restOfLine
+)
+
+// printable is a writer that passes on no control characters but hostler's own: names and messages
+// are those of other hosts, and of whoever has built an image.
+func printable(w io.Writer) io.Writer {
+	return sanitize.Writer{W: w, Allow: []string{red, green, yellow, plain, home, restOfLine, restOfScreen, clearLine}}
+}
 
 // red, green and yellow colour text where a terminal shows it.
 func (o *output) red(s string) string    { return o.paint(red, s) }

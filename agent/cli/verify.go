@@ -135,7 +135,6 @@ func (a *app) verifying(out *output, total int) (show func(conformance.Result), 
 			fmt.Fprintln(a.Stdout, strings.Join(describeResult(out, r), "\n"))
 		}, done
 	}
-	const clearLine = "\r\x1b[K"
 	tried := 0
 	show = func(r conformance.Result) {
 		tried++

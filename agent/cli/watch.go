@@ -112,7 +112,6 @@ func (w *watch) draw(screen string) {
 // before, and leave nothing below. The terminal is not cleared, which would flicker, and
 // not told anything that it would have to be told to forget. Zero lines are no limit.
 func inPlace(screen string, height, wide int) string {
-	const home, restOfLine, restOfScreen = "\x1b[H", "\x1b[K", "\x1b[J"
 	lines := strings.Split(strings.TrimSuffix(screen, "\n"), "\n")
 	if height > 1 {
 		lines = fittingLines(lines, height-1, wide) // the cursor stands on the last one
@@ -162,7 +161,7 @@ func rowsOf(line string, wide int) int {
 
 // size is how many lines and columns the terminal has; 0 where there is none.
 func (a *app) size() (lines, columns int) {
-	f, ok := a.Stdout.(*os.File)
+	f, ok := a.raw.Stdout.(*os.File)
 	if !ok {
 		return 0, 0
 	}

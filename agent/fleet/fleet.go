@@ -15,6 +15,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/hint"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // memberTime bounds how long a person waits for one host.
@@ -99,7 +100,7 @@ func member(node *corev1.Node, lease *coordinationv1.Lease) Member {
 	if lease != nil {
 		lease.ManagedFields = nil
 	}
-	return Member{Node: node, Lease: lease, ReadAt: time.Now()}
+	return Member{Node: sanitize.Clean(node), Lease: sanitize.Clean(lease), ReadAt: time.Now()}
 }
 
 func (r *Reader) whose() Fleet {
@@ -111,7 +112,7 @@ var errNoList = errors.New("it tells a host of no other")
 
 // explain says what cannot be done, and what to do instead.
 func (r *Reader) explain(what string, err error) error {
-	e := &hint.Error{Message: fmt.Sprintf("%s of control plane %s at %s: %v", what, r.client.Type(), r.client.Endpoint(), err)}
+	e := &hint.Error{Message: fmt.Sprintf("%s of control plane %s at %s: %s", what, r.client.Type(), r.client.Endpoint(), sanitize.Text(err.Error(), sanitize.MaxText))}
 	switch {
 	case errors.Is(err, controlplane.ErrForbidden) && r.client.Type() == "kubernetes":
 		e.Hint = fmt.Sprintf("a node may not see others by itself: `kubectl get nodes` as somebody who may, or give it the right as docs/fleet.md says; `hostler nodes %s` shows this one", r.node)

@@ -9,6 +9,7 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/internal/outbox"
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/systemd/journald"
 )
 
@@ -50,7 +51,7 @@ func Log(w io.Writer, cfg config.Log, stream string) (log *slog.Logger, level *s
 		}
 		sender.Send(r)
 	})
-	return slog.New(handler(box.Put)), level, func() {
+	return slog.New(sanitize.Handler{Handler: handler(box.Put)}), level, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), logEndTimeout)
 		defer cancel()
 		_ = box.Close(ctx) // there is nowhere left to report it

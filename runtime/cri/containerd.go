@@ -6,6 +6,7 @@ import (
 
 	"github.com/containerd/containerd/api/services/images/v1"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri/containerd"
 )
@@ -46,5 +47,6 @@ func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
-	return r.containerd().ImageUsers(ctx)
+	list, err := r.containerd().ImageUsers(ctx)
+	return sanitize.Clean(list), err
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri/containerd"
 	"hostler.io/hostler/runtime/local"
@@ -73,7 +74,7 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	if err := r.recordLabels(ctx, list); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	return list, nil
+	return sanitize.Clean(list), nil
 }
 
 // begin takes in a list: what it lacks is gone, and so is what was known of it.

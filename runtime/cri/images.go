@@ -11,6 +11,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri/containerd"
 	"hostler.io/hostler/runtime/local"
@@ -41,7 +42,7 @@ func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 			Pinned:    img.GetPinned(),
 		}
 	}
-	return images, nil
+	return sanitize.Clean(images), nil
 }
 
 // isNoName recognises the "<none>:<none>" that Docker and its heirs print.

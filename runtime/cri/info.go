@@ -12,6 +12,7 @@ import (
 
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/local"
 )
@@ -47,7 +48,7 @@ func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 		}
 		// The call may have reconnected, to whatever stands there now.
 		if _, ok := r.fresh(); ok {
-			return r.info(a, resp), nil
+			return sanitize.Clean(r.info(a, resp)), nil
 		}
 	}
 	a, err := r.version(ctx)
@@ -68,7 +69,7 @@ func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	r.aboutMu.Lock()
 	r.about = a
 	r.aboutMu.Unlock()
-	return r.info(a, resp), nil
+	return sanitize.Clean(r.info(a, resp)), nil
 }
 
 func (r *Runtime) info(a about, resp *criapi.StatusResponse) runtime.Info {

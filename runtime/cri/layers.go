@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri/containerd"
 	"hostler.io/hostler/runtime/local"
@@ -19,7 +20,8 @@ func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 		if err != nil {
 			return nil, err
 		}
-		return local.StorageLayers(r.name, root, driver)
+		list, err := local.StorageLayers(r.name, root, driver)
+		return sanitize.Clean(list), err
 	}
 	if !r.mayBeContainerd() {
 		return nil, fmt.Errorf("list layers: %w: the runtime is neither containerd nor CRI-O", runtime.ErrUnsupported)
@@ -32,5 +34,6 @@ func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 	for i := range list {
 		ids[i] = list[i].ID
 	}
-	return r.containerd().Layers(ctx, containerd.CRINamespace, r.name, ids)
+	layers, err := r.containerd().Layers(ctx, containerd.CRINamespace, r.name, ids)
+	return sanitize.Clean(layers), err
 }

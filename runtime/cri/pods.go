@@ -9,6 +9,7 @@ import (
 
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 )
 
@@ -62,7 +63,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	slices.SortFunc(pods, func(a, b runtime.Pod) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
-	return pods, nil
+	return sanitize.Clean(pods), nil
 }
 
 func (r *Runtime) listContainers(ctx context.Context) ([]*criapi.Container, error) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/local"
 )
@@ -19,12 +20,14 @@ func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
 		if err != nil {
 			return nil, err
 		}
-		return local.StorageSpace(root, driver)
+		list, err := local.StorageSpace(root, driver)
+		return sanitize.Clean(list), err
 	}
 	if !r.mayBeContainerd() {
 		return nil, fmt.Errorf("list owned space: %w: the runtime is neither containerd nor CRI-O", runtime.ErrUnsupported)
 	}
-	return r.containerd().OwnedSpace(ctx)
+	list, err := r.containerd().OwnedSpace(ctx)
+	return sanitize.Clean(list), err
 }
 
 // storage is where CRI-O keeps its store. It names the folder DRIVER-images there as where

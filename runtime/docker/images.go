@@ -9,6 +9,7 @@ import (
 	"github.com/moby/moby/api/types/image"
 	"github.com/moby/moby/client"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 )
@@ -49,7 +50,7 @@ func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 		seen[img.ID] = true
 		images[i] = r.image(img, a.containerd)
 	}
-	return images, nil
+	return sanitize.Clean(images), nil
 }
 
 // image translates one. With Docker's own image store a digest says that an image was

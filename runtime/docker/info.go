@@ -9,6 +9,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 )
@@ -53,7 +54,7 @@ func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	if err != nil {
 		return runtime.Info{}, err
 	}
-	return runtime.Info{Name: "docker", Version: a.version, Endpoint: r.Endpoint(), Ready: true, NetworkReady: true}, nil
+	return sanitize.Clean(runtime.Info{Name: "docker", Version: a.version, Endpoint: r.Endpoint(), Ready: true, NetworkReady: true}), nil
 }
 
 // describe asks Docker what it is, unless that is known.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri/containerd"
 	"hostler.io/hostler/runtime/local"
@@ -40,7 +41,8 @@ func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 		ids[i] = list[i].ID
 	}
 	if !a.containerd {
-		return storedLayers(r.name, filepath.Join(a.root, "image", a.driver), ids)
+		list, err := storedLayers(r.name, filepath.Join(a.root, "image", a.driver), ids)
+		return sanitize.Clean(list), err
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
@@ -58,7 +60,8 @@ func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 			return nil
 		},
 	}
-	return services.Layers(ctx, mobyNamespace, r.name, ids)
+	layers, err := services.Layers(ctx, mobyNamespace, r.name, ids)
+	return sanitize.Clean(layers), err
 }
 
 // storedLayers reads the layers of images from the folder in which Docker keeps their
@@ -121,7 +124,7 @@ func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
 			owned = append(owned, runtime.Owned{Folder: folder, Container: c.ID, By: "container " + name(c)})
 		}
 	}
-	return owned, nil
+	return sanitize.Clean(owned), nil
 }
 
 // smallFile is the content of a file, empty if it is not there.

@@ -10,6 +10,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/compose"
 	"hostler.io/hostler/runtime/docker/engine"
@@ -37,7 +38,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 		containers[i].StopsBefore = append(slices.Clone(containers[i].Joins), find(list, list[i].ID, f.uses)...)
 		ofUnit(&containers[i], f, units)
 	}
-	return compose.Pods(containers), nil
+	return sanitize.Clean(compose.Pods(containers)), nil
 }
 
 // list lists all containers. One without an ID, or with another one's, is refused:

@@ -7,6 +7,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
@@ -81,5 +82,5 @@ func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, err
 			users = append(users, runtime.ImageUser{Image: image, By: "container " + name(&list[i])})
 		}
 	}
-	return users, nil
+	return sanitize.Clean(users), nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/moby/moby/client"
 	"github.com/moby/moby/client/pkg/versions"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 )
@@ -53,7 +54,7 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	default: // somebody else asks, and what is known will do until then
 	}
 	r.sizes.fill(list)
-	return list, nil
+	return sanitize.Clean(list), nil
 }
 
 // outdated tells whether images have come or gone, so that those that stay share with

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
@@ -39,6 +40,7 @@ type fact struct {
 	// What was true of the run that the list told of then.
 
 	of         run
+	askedAt    time.Time
 	policy     string // by which it is restarted, which a person may change
 	startedAt  time.Time
 	finishedAt time.Time
@@ -105,7 +107,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(factsAtOnce)
 	for i, c := range list {
-		if answers[i], told[i] = f.get(c.ID); told[i] && answers[i].of == c.run() {
+		if answers[i], told[i] = f.get(c.ID); told[i] && answers[i].of == c.run() && time.Since(answers[i].askedAt) < reinspectAfter {
 			continue
 		}
 		group.Go(func() error {
@@ -186,8 +188,8 @@ func (r *Runtime) inspect(ctx context.Context, what, id string) (inspected, erro
 // fact is what an answer says of the run that a list told of.
 func (i inspected) fact(of run) fact {
 	f := fact{
-		needs: i.Dependencies, annotations: i.Config.Annotations, service: i.IsService, removed: i.HostConfig.AutoRemove,
-		of: of, policy: cmp.Or(i.HostConfig.RestartPolicy.Name, policyNone), startedAt: i.State.StartedAt, finishedAt: i.State.FinishedAt,
+		needs: i.Dependencies, annotations: sanitize.Clean(i.Config.Annotations), service: i.IsService, removed: i.HostConfig.AutoRemove,
+		of: of, askedAt: time.Now(), policy: cmp.Or(i.HostConfig.RestartPolicy.Name, policyNone), startedAt: i.State.StartedAt, finishedAt: i.State.FinishedAt,
 		monitor: i.State.ConmonPid,
 	}
 	for _, from := range i.HostConfig.VolumesFrom { // "db:ro,cache", or each for itself

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 )
@@ -35,7 +36,10 @@ func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	if err := r.check(ctx, "list images"); err != nil {
 		return nil, err
 	}
-	images, err := r.answers.images.get(ctx, &r.changes, r.askImages)
+	images, err := r.answers.images.get(ctx, &r.changes, func(ctx context.Context) ([]runtime.Image, error) {
+		images, err := r.askImages(ctx)
+		return sanitize.Clean(images), err
+	})
 	return slices.Clone(images), err
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/local"
 )
@@ -35,7 +36,7 @@ func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	if err != nil {
 		return runtime.Info{}, err
 	}
-	return runtime.Info{Name: "podman", Version: a.version, Endpoint: r.Endpoint(), Ready: true, NetworkReady: true}, nil
+	return sanitize.Clean(runtime.Info{Name: "podman", Version: a.version, Endpoint: r.Endpoint(), Ready: true, NetworkReady: true}), nil
 }
 
 // check is for answers from memory: the caller still wants one, and Podman could be

@@ -3,6 +3,7 @@ package podman
 import (
 	"context"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/local"
 )
@@ -18,7 +19,8 @@ func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return local.StorageLayers(r.name, a.root, a.driver)
+	list, err := local.StorageLayers(r.name, a.root, a.driver)
+	return sanitize.Clean(list), err
 }
 
 var _ runtime.SpaceOwner = (*Runtime)(nil)
@@ -32,5 +34,6 @@ func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
 	if err != nil {
 		return nil, err
 	}
-	return local.StorageSpace(a.root, a.driver)
+	list, err := local.StorageSpace(a.root, a.driver)
+	return sanitize.Clean(list), err
 }

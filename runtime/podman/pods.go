@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/compose"
 )
@@ -17,7 +18,10 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	if err := r.check(ctx, "list pods"); err != nil {
 		return nil, err
 	}
-	pods, err := r.answers.pods.get(ctx, &r.changes, r.askPods)
+	pods, err := r.answers.pods.get(ctx, &r.changes, func(ctx context.Context) ([]runtime.Pod, error) {
+		pods, err := r.askPods(ctx)
+		return sanitize.Clean(pods), err
+	})
 	return clone(pods), err
 }
 

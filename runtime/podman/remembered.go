@@ -10,6 +10,9 @@ const (
 	// believed is how long an answer is believed while nothing happens, for what no folder
 	// tells of: a new name, a pause.
 	believed = 10 * time.Minute
+	// reinspectAfter is how old facts of a container may be: no folder shows `podman update
+	// --restart`. It is less than believed, so that each new list has current facts.
+	reinspectAfter = believed / 2
 	// settling is how long after something has happened no answer is remembered: what is
 	// written into a folder, such as that a container starts, Podman itself may not have
 	// noted yet.

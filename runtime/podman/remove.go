@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
@@ -135,6 +136,6 @@ func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, err
 				users = append(users, runtime.ImageUser{Image: c.ImageID, By: "container " + c.name()})
 			}
 		}
-		return users, nil
+		return sanitize.Clean(users), nil
 	})
 }

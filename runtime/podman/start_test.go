@@ -75,6 +75,35 @@ func TestWhoStartsAContainerOfPodmansAgain(t *testing.T) {
 	}
 }
 
+// Podman shows nowhere that `podman update --restart` has changed a container.
+func TestAPolicyIsAskedAgainAfterAWhile(t *testing.T) {
+	web := func(policy string) object {
+		w := inspected("running", nil)
+		w["HostConfig"] = object{"RestartPolicy": object{"Name": policy}}
+		return w
+	}
+	s := newServer(t, map[string]any{"/libpod/containers/json": []any{listed("web", "running", 1, nil)}, "/libpod/containers/web/json": web("no")})
+	r := s.open(t, nil)
+	policy := func() runtime.Restart {
+		pods, err := r.Pods(t.Context())
+		check(t, err)
+		return pods[0].Containers[0].Restart
+	}
+	if got := policy(); got != runtime.RestartNever {
+		t.Fatalf("Restart = %v, want %v", got, runtime.RestartNever)
+	}
+	s.set("/libpod/containers/web/json", web("unless-stopped"))
+	r.Age(5 * time.Minute)
+	if got := policy(); got != runtime.RestartUnlessStopped {
+		t.Errorf("Restart five minutes later = %v, want %v", got, runtime.RestartUnlessStopped)
+	}
+	s.set("/libpod/containers/web/json", 500)
+	r.Age(5 * time.Minute)
+	if got := policy(); got != runtime.RestartUnlessStopped {
+		t.Errorf("Restart if Podman does not answer = %v, want %v as before", got, runtime.RestartUnlessStopped)
+	}
+}
+
 // A list has seconds. Each run is asked of once.
 func TestRunsOfPodmansContainersAreToldExactly(t *testing.T) {
 	began := time.Date(2026, 11, 22, 10, 0, 0, 700, time.UTC)

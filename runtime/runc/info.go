@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/runc/program"
 )
@@ -57,7 +58,7 @@ func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	if err != nil {
 		return runtime.Info{}, err
 	}
-	return info, nil
+	return sanitize.Clean(info), nil
 }
 
 // program is whose root this is: by its first container, and by its name as long as there

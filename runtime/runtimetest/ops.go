@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 )
 
@@ -46,7 +47,7 @@ func (f *Fake) Pods(ctx context.Context) ([]runtime.Pod, error) {
 			CreatedAt: time.Now().AddDate(100, 0, 0), FinishedAt: time.Unix(-1, 0), ExitCode: math.MinInt32,
 		}}})
 	}
-	return pods, nil
+	return sanitize.Clean(pods), nil
 }
 
 // Images lists images in order of arrival.
@@ -67,7 +68,7 @@ func (f *Fake) Images(ctx context.Context) ([]runtime.Image, error) {
 			images[i].Tags, images[i].Digests = []string{"", ":@"}, nil
 		}
 	}
-	return images, nil
+	return sanitize.Clean(images), nil
 }
 
 // ImageFilesystems lists the one filesystem of the options.

@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,12 +60,17 @@ type Abilities struct {
 	Bare bool
 }
 
-// Labels say how whoever deploys a pod, or makes an image, wants it treated.
+// Labels say how whoever deploys a pod, or makes an image, wants it treated, and one of them tries
+// to fill memory and to write onto a terminal.
 func Labels() map[string]string {
 	return map[string]string{
 		runtime.LabelCritical: "true", runtime.LabelPriority: "7", runtime.LabelGracePeriod: "45s", runtime.LabelKeep: "true",
+		labelHostile: "\x1b]0;title\x07\x1b[31mred\nforged row\tcell\u202e" + strings.Repeat("x", 100<<10),
 	}
 }
+
+// labelHostile is a label that no adapter may pass on as it is.
+const labelHostile = "hostler.io/hostile"
 
 // Program is a container of a pod that a Driver runs. Its containers carry the
 // label "program" with their name.

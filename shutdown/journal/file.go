@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/internal/atomicfile"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 const (
@@ -177,12 +178,34 @@ func (f content) verdict() *Record {
 
 // write replaces the file.
 func write(path string, file content) error {
-	data, err := json.Marshal(file)
+	data, err := encode(file)
 	if err != nil {
-		return fmt.Errorf("encode shutdown journal: %w", err)
+		return err
 	}
 	if err := atomicfile.Replace(path, data); err != nil {
 		return fmt.Errorf("write shutdown journal: %w", err)
 	}
 	return nil
+}
+
+// encode is the file as text. What others have written in it is bounded, so that decode accepts it:
+// if it has too many bytes, it is without the drain that was cancelled, then without the shutdown
+// before the last.
+func encode(file content) ([]byte, error) {
+	file = sanitize.Clean(file)
+	for _, lessen := range []func(){
+		func() {},
+		func() { file.CalledOff = nil },
+		func() { file.Last = nil },
+	} {
+		lessen()
+		data, err := json.Marshal(file)
+		if err != nil {
+			return nil, fmt.Errorf("encode shutdown journal: %w", err)
+		}
+		if len(data) <= maxBytes {
+			return data, nil
+		}
+	}
+	return nil, fmt.Errorf("encode shutdown journal: more than %d bytes", maxBytes)
 }

@@ -1,0 +1,51 @@
+package sanitize
+
+import (
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Writer passes text on to a terminal or a file. Of what a terminal obeys it lets through ends of
+// lines, tabs and the sequences that the program itself uses.
+type Writer struct {
+	W     io.Writer
+	Allow []string // sequences of the program's own, such as a colour
+}
+
+// Write writes p as a whole, clean: a caller hands over whole characters and sequences.
+func (w Writer) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.W, w.clean(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (w Writer) clean(text string) string {
+	if !strings.ContainsFunc(text, func(r rune) bool { return !w.passes(r) }) {
+		return text
+	}
+	var clean strings.Builder
+next:
+	for text != "" {
+		for _, own := range w.Allow {
+			if strings.HasPrefix(text, own) {
+				clean.WriteString(own)
+				text = text[len(own):]
+				continue next
+			}
+		}
+		r, size := utf8.DecodeRuneInString(text)
+		if w.passes(r) {
+			clean.WriteString(text[:size])
+		} else {
+			clean.WriteByte('?')
+		}
+		text = text[size:]
+	}
+	return clean.String()
+}
+
+func (w Writer) passes(r rune) bool {
+	return r == '\n' || r == '\t' || r != utf8.RuneError && isPrintable(r)
+}
