@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/internal/trust"
 )
 
 // peerKey is that of who is at the other end: a *unix.Ucred over the socket, certified
@@ -32,20 +33,11 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 }
 
 // credentials are those that the kernel has of the other end; nil where it has none.
-func credentials(c net.Conn) (cred *unix.Ucred) {
-	uc, ok := c.(*net.UnixConn)
-	if !ok {
-		return nil
-	}
-	raw, err := uc.SyscallConn()
+func credentials(c net.Conn) *unix.Ucred {
+	cred, err := trust.Peer(c)
 	if err != nil {
 		return nil
 	}
-	_ = raw.Control(func(fd uintptr) {
-		if got, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			cred = got
-		}
-	})
 	return cred
 }
 
@@ -54,7 +46,7 @@ func credentials(c net.Conn) (cred *unix.Ucred) {
 func refuses(ctx context.Context) *Error {
 	switch peer := ctx.Value(peerKey{}).(type) {
 	case *unix.Ucred:
-		if own(peer.Uid) {
+		if trust.IsOwn(peer.Uid) {
 			return nil
 		}
 	case certified:
@@ -65,9 +57,6 @@ func refuses(ctx context.Context) *Error {
 	}
 	return &Error{Message: "only root may do this", Hint: "run the command with sudo"}
 }
-
-// own reports whether a user is root, or the agent's own.
-func own(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
 // callerName names the person behind a request. Over the socket it is who logged in, also
 // where sudo stands in between (the audit system's loginuid, see pam_loginuid(8)), else
@@ -111,7 +100,7 @@ func Bounded(l net.Listener, log *slog.Logger) net.Listener {
 		if cred == nil {
 			return "unknown", false
 		}
-		return "uid " + strconv.FormatUint(uint64(cred.Uid), 10), own(cred.Uid)
+		return "uid " + strconv.FormatUint(uint64(cred.Uid), 10), trust.IsOwn(cred.Uid)
 	}, Refuse: func(c net.Conn) {
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // it fits into the socket's buffer
 		_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(crowded), crowded)

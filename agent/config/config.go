@@ -99,9 +99,16 @@ type EtcdTLS struct {
 	Key         string `yaml:"key" doc:"Its key." shape:"optionalPath"`
 }
 
+// Users that an exec plugin runs as.
+const (
+	UserNobody = "nobody"
+	UserRoot   = "root"
+)
+
 // Kubernetes says which cluster, and as whom.
 type Kubernetes struct {
 	Kubeconfig           string `yaml:"kubeconfig" doc:"A kubeconfig with the credentials of system:node:NAME: a client certificate, a token or an exec plugin." shape:"optionalPath"`
+	ExecPluginUser       string `yaml:"execPluginUser" words:"nobody|root" doc:"Who runs an exec plugin of the kubeconfig: nobody, or root if the plugin needs files that only root can read."`
 	BootstrapKubeconfig  string `yaml:"bootstrapKubeconfig" doc:"A kubeconfig by which this host asks the cluster for a certificate of its own (TLS bootstrap), which then stands in for the credentials in kubeconfig." shape:"optionalPath"`
 	CertificateDirectory string `yaml:"certificateDirectory" doc:"Where that certificate is kept with its key, and renewed in time." shape:"path"`
 }

@@ -12,7 +12,7 @@ func Default() Config {
 		Node: Node{Enabled: Auto, Register: true, MaxPods: 110, CloudProvider: "none"},
 		ControlPlane: ControlPlane{
 			Type:       "embedded",
-			Kubernetes: Kubernetes{CertificateDirectory: "/var/lib/hostler/pki"},
+			Kubernetes: Kubernetes{ExecPluginUser: UserNobody, CertificateDirectory: "/var/lib/hostler/pki"},
 			Etcd:       Etcd{Prefix: "/hostler"},
 		},
 		Runtimes: Runtimes{Auto: true},

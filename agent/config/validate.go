@@ -118,6 +118,7 @@ func (k *checker) controlPlane(c ControlPlane) {
 	if kubernetes {
 		k.require(c.Kubernetes.Kubeconfig != "" || c.Kubernetes.BootstrapKubeconfig != "", "controlPlane.type", "kubernetes needs to know the cluster: name a file as %s.kubeconfig, or as %[1]s.bootstrapKubeconfig", field)
 	}
+	k.require(slices.Contains([]string{UserNobody, UserRoot}, c.Kubernetes.ExecPluginUser), field+".execPluginUser", "%q is neither nobody nor root", c.Kubernetes.ExecPluginUser)
 	k.require(filepath.IsAbs(c.Kubernetes.CertificateDirectory), field+".certificateDirectory", "%q is not an absolute path", c.Kubernetes.CertificateDirectory)
 	k.etcd(c)
 	k.plugin(c)

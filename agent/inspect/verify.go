@@ -135,6 +135,7 @@ func (v Verifier) openKubernetes(log *slog.Logger) (*kubernetes.Client, error) {
 	klog.SetSlogLogger(log) // client-go's only way to speak
 	k := v.Config.ControlPlane.Kubernetes
 	o := kubernetes.Options{Kubeconfig: cmp.Or(v.Kubeconfig, k.Kubeconfig, k.BootstrapKubeconfig), Version: v.Version, Log: log}
+	o.PluginAsRoot = v.Kubeconfig != "" || k.ExecPluginUser == config.UserRoot // --kubeconfig is of whoever runs the command
 	if v.Kubeconfig == "" && k.BootstrapKubeconfig != "" {
 		name, err := open.NodeName(v.Config)
 		if err != nil {

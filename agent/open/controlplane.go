@@ -64,7 +64,7 @@ func NewControlPlane(cfg config.ControlPlane, o ControlPlaneOptions) (*ControlPl
 // to bootstrap by, with a certificate that a Keeper gets and renews.
 func newKubernetes(c config.Kubernetes, o ControlPlaneOptions) (*ControlPlane, error) {
 	klog.SetSlogLogger(o.Log) // client-go logs nowhere else
-	plain := kubernetes.Options{Kubeconfig: cmp.Or(c.Kubeconfig, c.BootstrapKubeconfig), Version: o.Version, Log: o.Log}
+	plain := kubernetes.Options{Kubeconfig: cmp.Or(c.Kubeconfig, c.BootstrapKubeconfig), Version: o.Version, PluginAsRoot: c.ExecPluginUser == config.UserRoot, Log: o.Log}
 	if c.BootstrapKubeconfig == "" {
 		client, err := kubernetes.New(plain)
 		return kubernetesAt(c, client, nil), err

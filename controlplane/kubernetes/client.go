@@ -45,6 +45,9 @@ type Options struct {
 	// Certificate gives the client certificate for each new connection, in place
 	// of all credentials in the kubeconfig; nil to use those.
 	Certificate func() (*tls.Certificate, error)
+	// PluginAsRoot has an exec plugin of the kubeconfig run as root where hostler does. It runs as
+	// nobody otherwise.
+	PluginAsRoot bool
 	// Refused is called after a request whose credentials the server does not
 	// accept, from any goroutine; it must not block. It may be nil.
 	Refused func()

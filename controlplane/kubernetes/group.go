@@ -188,7 +188,13 @@ func codecs() (runtime.NegotiatedSerializer, error) {
 
 // roundTripper is what carries requests to the server with its credentials.
 func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.RoundTripper, error) {
+	plugin := ""
 	if config.ExecProvider != nil {
+		plugin = config.ExecProvider.Command
+		config = rest.CopyConfig(config)
+		if !o.PluginAsRoot {
+			config.ExecProvider = asNobody(config.ExecProvider)
+		}
 		config.Wrap(func(carrier http.RoundTripper) http.RoundTripper { return departure{carrier} })
 	}
 	t, err := config.TransportConfig()
@@ -205,5 +211,5 @@ func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.Rou
 	if err != nil || config.ExecProvider == nil {
 		return carrier, err
 	}
-	return &punctual{carrier: carrier, turns: turns, plugin: config.ExecProvider.Command}, nil
+	return &punctual{carrier: carrier, turns: turns, plugin: plugin, asRoot: o.PluginAsRoot}, nil
 }

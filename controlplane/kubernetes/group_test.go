@@ -267,11 +267,11 @@ func TestAKubeconfigMayComeLaterAndChange(t *testing.T) {
 
 func TestAPluginThatHangsHoldsUpNobodyForGood(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "go")
-	gate := write(t, "plugin", fmt.Sprintf("#!/bin/sh\nwhile ! [ -e %s ]; do sleep 0.02; done\n"+
-		`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"late"}}'`+"\n", fifo))
-	if err := os.Chmod(gate, 0o700); err != nil {
+	if err := os.Chmod(filepath.Dir(filepath.Dir(fifo)), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	gate := writeProgram(t, fmt.Sprintf("#!/bin/sh\nwhile ! [ -e %s ]; do sleep 0.02; done\n"+
+		`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"late"}}'`+"\n", fifo))
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer late" {
 			refuse(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
@@ -295,7 +295,7 @@ func TestAPluginThatHangsHoldsUpNobodyForGood(t *testing.T) {
 			t.Fatalf("Lease() with a plugin that hangs = %v, want it to name the plugin", err)
 		}
 	}
-	if err := os.WriteFile(fifo, nil, 0o600); err != nil {
+	if err := os.WriteFile(fifo, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -305,13 +305,53 @@ func TestAPluginThatHangsHoldsUpNobodyForGood(t *testing.T) {
 	}
 }
 
+func TestAPluginRunsAsNobodyUnlessConfigured(t *testing.T) {
+	plugin := writeProgram(t, "#!/bin/sh\n"+`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"'"$(id -u)-$(id -G)"'"}}'`+"\n")
+	for asRoot, want := range map[bool]string{false: "65534-65534", true: "0-"} {
+		if os.Geteuid() != 0 {
+			want = fmt.Sprintf("%d-", os.Geteuid())
+		}
+		got := make(chan string, 9)
+		server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			got <- strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+			say(w, leaseText)
+		})
+		client, err := kubernetes.New(kubernetes.Options{
+			Kubeconfig: write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
+				"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", interactiveMode: IfAvailable}")),
+			PluginAsRoot: asRoot, Log: quiet(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.Lease(t.Context(), "n")
+		_ = client.Close()
+		if err != nil {
+			t.Fatalf("Lease() = %v", err)
+		}
+		if user := <-got; !strings.HasPrefix(user, want) {
+			t.Errorf("a plugin runs as %s with PluginAsRoot %t, want %s", user, asRoot, want)
+		}
+	}
+}
+
+func TestAPluginThatNobodyCanRunSaysWhatToDo(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run a program as nobody")
+	}
+	plugin := write(t, "plugin", "#!/bin/sh\n")
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, leaseText) })
+	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
+		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", interactiveMode: IfAvailable}")))
+	if _, err := client.Lease(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), "execPluginUser: root") {
+		t.Errorf("Lease() with a plugin that nobody can run = %v, want the setting that helps", err)
+	}
+}
+
 // A server that does not answer is no fault of the plugin's.
 func TestAPluginIsNotBlamedForTheServer(t *testing.T) {
-	plugin := write(t, "plugin", "#!/bin/sh\n"+
+	plugin := writeProgram(t, "#!/bin/sh\n"+
 		`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'`+"\n")
-	if err := os.Chmod(plugin, 0o700); err != nil {
-		t.Fatal(err)
-	}
 	asked := make(chan struct{}, 1)
 	server := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		asked <- struct{}{}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"sync/atomic"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // pluginError tells that an exec plugin gave no credentials as long as a request
@@ -22,12 +25,26 @@ func (e *pluginError) Error() string {
 // Unwrap returns why the request ended.
 func (e *pluginError) Unwrap() error { return e.cause }
 
+// asNobody returns a plugin that setpriv(1) runs as nobody, where hostler runs as root. It keeps none
+// of root's groups and cannot gain rights.
+func asNobody(plugin *clientcmdapi.ExecConfig) *clientcmdapi.ExecConfig {
+	if os.Geteuid() != 0 {
+		return plugin
+	}
+	const nobody = "65534"
+	plugin = plugin.DeepCopy()
+	plugin.Args = append([]string{"--reuid=" + nobody, "--regid=" + nobody, "--clear-groups", "--no-new-privs", "--", plugin.Command}, plugin.Args...)
+	plugin.Command = "/usr/bin/setpriv"
+	return plugin
+}
+
 // punctual ends a request with its context. client-go runs exec plugins without
 // one, so that a plugin that hangs would hold up its caller for good.
 type punctual struct {
 	carrier http.RoundTripper
 	turns   chan struct{}
 	plugin  string
+	asRoot  bool // the plugin runs as root
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -64,6 +81,9 @@ func (p *punctual) RoundTrip(request *http.Request) (*http.Response, error) {
 	}()
 	select {
 	case a := <-answers:
+		if a.err != nil && !under.Load() && !p.asRoot {
+			return nil, fmt.Errorf("%w: the exec plugin %s runs as nobody; if it needs files that only root can read, set controlPlane.kubernetes.execPluginUser: root", a.err, p.plugin)
+		}
 		return a.response, a.err
 	case <-ctx.Done():
 		return nil, late()

@@ -2,6 +2,7 @@ package kubernetes_test
 
 import (
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -45,6 +46,16 @@ func write(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// writeProgram makes a program that nobody can run, too.
+func writeProgram(t *testing.T, text string) string {
+	t.Helper()
+	path := write(t, "program", text)
+	if err := errors.Join(os.Chmod(path, 0o755), os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -3,13 +3,9 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/trust"
@@ -49,9 +45,6 @@ func trusted(path string) error {
 	return nil
 }
 
-// own tells root and hostler's own user from others.
-func own(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
-
 // dial connects to the plugin, and keeps why it could not.
 func (s *Store) dial(ctx context.Context) (net.Conn, error) {
 	conn, err := connect(ctx, s.o.Socket)
@@ -87,18 +80,9 @@ func connect(ctx context.Context, path string) (net.Conn, error) {
 // served refuses whoever is at the other end, if it is somebody else than the owner of a
 // trusted socket: the file may have been exchanged since it was looked at.
 func served(conn net.Conn, path string) error {
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return err
+	err := trust.ServedByRoot(conn, path)
+	if untrusted, refused := errors.AsType[*trust.Error](err); refused {
+		return &strangerError{untrusted.Subject, untrusted.Why, "run the plugin as root, or as the user whom hostler runs as"}
 	}
-	var peer *unix.Ucred
-	var asked error
-	err = raw.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(err, asked); err != nil {
-		return fmt.Errorf("ask who serves %s: %w", path, err)
-	}
-	if !own(peer.Uid) {
-		return &strangerError{path, fmt.Sprintf("is served by user %d (process %d), and a plugin by root, or the user whom hostler runs as", peer.Uid, peer.Pid), "run the plugin as that user"}
-	}
-	return nil
+	return err
 }

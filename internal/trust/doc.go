@@ -21,8 +21,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Subject + " " + e.Why }
 
-// isOwn tells root, and hostler's own user where that is another, from others.
-func isOwn(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+// IsOwn reports whether a user is root, or the one whom hostler runs as.
+func IsOwn(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
 // foreign says that a file belongs to somebody else; empty if it does not.
 func foreign(info fs.FileInfo) string {
@@ -30,7 +30,7 @@ func foreign(info fs.FileInfo) string {
 	if !known {
 		return "has an owner that is not known"
 	}
-	if !isOwn(owner.Uid) {
+	if !IsOwn(owner.Uid) {
 		return fmt.Sprintf("belongs to user %d, and not to root", owner.Uid)
 	}
 	return ""

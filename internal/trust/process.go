@@ -113,19 +113,11 @@ func user(status string) string {
 	return "unknown"
 }
 
-// RunsAsItsProgram reports whether nobody but root decides what a process does: it runs as root, or
-// its program is a file of root's that nobody else can change. Such a process may run as anybody.
-func RunsAsItsProgram(proc string, pid int) bool {
-	folder, err := os.Open(filepath.Join(proc, strconv.Itoa(pid)))
-	if err != nil {
-		return false
-	}
-	defer func() { _ = folder.Close() }() // only read
-	var process, program unix.Stat_t
-	if unix.Fstat(int(folder.Fd()), &process) == nil && process.Uid == 0 {
-		return true
-	}
-	return unix.Fstatat(int(folder.Fd()), "exe", &program, 0) == nil && onlyRoots(program)
+// RunsAsRoot reports whether a process runs as root. The owner of its folder in proc does not show
+// that: any process can make root the owner, by prctl(PR_SET_DUMPABLE).
+func RunsAsRoot(proc string, pid int) bool {
+	status, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "status"))
+	return err == nil && user(string(status)) == "0"
 }
 
 // ServiceNamePattern is what systemd takes for the name of a service (systemd.unit(5)), but for a

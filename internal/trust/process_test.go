@@ -83,10 +83,13 @@ func TestAProcessDoesAsItsProgramSays(t *testing.T) {
 			t.Errorf("a program of user %d and mode %o is root's alone: %t, want %t", test.owner, test.mode, got, test.want)
 		}
 	}
-	if !RunsAsItsProgram(trusttest.Proc(t, trusttest.Process{PID: 9, Name: "web"}), 9) {
-		t.Errorf("RunsAsItsProgram() of a program of root's = false, want true")
-	}
-	if RunsAsItsProgram(trusttest.Proc(t), 9) {
-		t.Errorf("RunsAsItsProgram() of no process = true, want false")
+}
+
+func TestRunsAsRoot(t *testing.T) {
+	proc := trusttest.Proc(t, trusttest.Process{PID: 9, Name: "web"}, trusttest.Process{PID: 10, Name: "web", UID: 1000})
+	for pid, want := range map[int]bool{9: true, 10: false, 11: false} {
+		if got := RunsAsRoot(proc, pid); got != want {
+			t.Errorf("RunsAsRoot() of process %d = %t, want %t", pid, got, want)
+		}
 	}
 }

@@ -5,15 +5,18 @@ import (
 	"net"
 
 	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/runtime/local"
 )
 
 func (r *Runtime) dial(ctx context.Context, _ string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.path)
-	if err == nil {
-		r.dials.Add(1)
-		r.last.Store(conn.(*net.UnixConn))
+	conn, err := local.Dial(ctx, r.path)
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	r.dials.Add(1)
+	r.last.Store(conn)
+	return conn, nil
 }
 
 // closedByRuntime returns the current connection if the runtime has closed its end of it, and nil

@@ -113,7 +113,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 	if len(ask) > 0 {
 		f.ask(ctx, r, ask, changes, known)
 	}
-	r.findClients(list, known)
+	r.findClients(ctx, list, known)
 	// Containers that the list lacks are gone, and so is what was known of them.
 	f.mu.Lock()
 	f.byID = known

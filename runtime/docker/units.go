@@ -21,7 +21,7 @@ import (
 const clientBound = time.Minute
 
 // findClients notes which of the containers a service runs by a client.
-func (r *Runtime) findClients(list []container.Summary, known map[string]fact) {
+func (r *Runtime) findClients(ctx context.Context, list []container.Summary, known map[string]fact) {
 	var lacking []*container.Summary
 	for i := range list {
 		if r.units != nil && r.lacksClient(known[list[i].ID]) {
@@ -32,7 +32,7 @@ func (r *Runtime) findClients(list []container.Summary, known map[string]fact) {
 		return
 	}
 	now := time.Now()
-	clients, err := unitclient.Find(r.procRoot)
+	clients, err := unitclient.Find(r.procRoot, local.MainOf(ctx, r.units))
 	if err != nil {
 		r.log.Debug("processes cannot be listed: which containers services run is not known", "error", err)
 		return

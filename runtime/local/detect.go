@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -190,7 +189,7 @@ func (l *Detector) question(ctx context.Context, of Detected, ask Ask) *question
 
 func (d *Detected) ask(ctx context.Context, ask Ask) {
 	// Nobody at all is told at once, and by this alone.
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Path)
+	conn, err := Dial(ctx, d.Path)
 	if d.Listens = !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT); err == nil {
 		_ = conn.Close() // nothing was sent
 	}

@@ -2,9 +2,9 @@ package local
 
 // For tests.
 var (
-	Listener = listener
-	Holds    = holds
-	DetectIn = (&Detector{}).detect
+	Listeners = listeners
+	Holds     = holds
+	DetectIn  = (&Detector{}).detect
 )
 
 // Answered is closed once the question that is open has been answered.

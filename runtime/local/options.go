@@ -53,6 +53,18 @@ type Units interface {
 	Stopping(ctx context.Context) (bool, error)
 }
 
+// MainOf returns Units.MainOf for callers that treat a service manager which does not answer as one
+// that knows no service.
+func MainOf(ctx context.Context, units Units) func(pid int) string {
+	return func(pid int) string {
+		name, err := units.MainOf(ctx, pid)
+		if err != nil {
+			return ""
+		}
+		return name
+	}
+}
+
 // Unit is what an adapter is told of one.
 type Unit struct {
 	Instance bool // of a template: with that there is one of any name

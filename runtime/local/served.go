@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -28,10 +29,13 @@ type Activation struct {
 // runtime.ErrUnavailable if it would.
 func (a *Activation) Check() error {
 	root := cmp.Or(a.ProcRoot, "/proc")
-	inode := listener(root, a.Path)
-	if inode == "" || !holds(root, 1, inode) {
+	// A process with mounts of its own may have bound a socket to the same path: init's counts.
+	inodes := listeners(root, a.Path)
+	i := slices.IndexFunc(inodes, func(inode string) bool { return holds(root, 1, inode) })
+	if i < 0 {
 		return nil
 	}
+	inode := inodes[i]
 	if last := a.server.Load(); last != 0 && holds(root, last, inode) {
 		return nil
 	}
@@ -51,34 +55,33 @@ func (a *Activation) Check() error {
 // Served tells whether somebody listens at the socket who is not init, without asking it.
 func (a *Activation) Served() bool {
 	root := cmp.Or(a.ProcRoot, "/proc")
-	return listener(root, a.Path) != "" && a.Check() == nil
+	return len(listeners(root, a.Path)) > 0 && a.Check() == nil
 }
 
 // Listener tells who listens at the socket, init included, without asking: empty if nobody
 // does, and another text each time that it is bound anew, as by an upgrade.
 func (a *Activation) Listener() string {
-	return listener(cmp.Or(a.ProcRoot, "/proc"), a.Path)
+	return strings.Join(listeners(cmp.Or(a.ProcRoot, "/proc"), a.Path), " ")
 }
 
-// listener returns the inode of the socket that listens at a path, as
-// proc_pid_net(5) lists them, or nothing.
-func listener(root, path string) string {
+// listeners returns the inodes of the sockets that listen at a path, as proc_pid_net(5) lists them.
+func listeners(root, path string) (inodes []string) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
 	f, err := os.Open(filepath.Join(root, "net", "unix"))
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer f.Close()
 	const listening = "00010000" // __SO_ACCEPTCON
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		// Num RefCount Protocol Flags Type St Inode Path
 		if fields := strings.Fields(lines.Text()); len(fields) == 8 && fields[3] == listening && sameSocket(fields[7], path) {
-			return fields[6]
+			inodes = append(inodes, fields[6])
 		}
 	}
-	return ""
+	return inodes
 }
 
 // sameSocket compares the path that a socket was bound to, which may have been written

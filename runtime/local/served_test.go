@@ -11,21 +11,26 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// proc makes a proc filesystem in which processes hold the listening socket at path.
+// proc makes a proc filesystem in which processes hold the listening socket at path. Process 8, which
+// has mounts of its own, listens at a path of the same name.
 func proc(t *testing.T, path string, pids ...int) string {
 	t.Helper()
 	root := t.TempDir()
 	table := "Num       RefCount Protocol Flags    Type St Inode Path\n" +
 		"0000000000000000: 00000003 00000000 00000000 0001 03 4710 " + path + "\n" +
+		"0000000000000000: 00000002 00000000 00010000 0001 01 4709 " + path + "\n" +
 		"0000000000000000: 00000002 00000000 00010000 0001 01 4711 " + path + "\n"
 	if err := errors.Join(os.Mkdir(filepath.Join(root, "net"), 0o755), os.WriteFile(filepath.Join(root, "net", "unix"), []byte(table), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	for _, pid := range append(pids, 7) {
+	for _, pid := range append(pids, 7, 8) {
 		dir := filepath.Join(root, fmt.Sprint(pid), "fd")
 		inode := 4711
-		if pid == 7 { // a client of it
+		switch pid {
+		case 7: // a client of it
 			inode = 4710
+		case 8:
+			inode = 4709
 		}
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Symlink(fmt.Sprintf("socket:[%d]", inode), filepath.Join(dir, "3"))); err != nil {
 			t.Fatal(err)
@@ -76,7 +81,7 @@ func TestNobodyIsStartedByBeingAsked(t *testing.T) {
 // The kernel writes its tables as this expects it.
 func TestARealListenerIsFound(t *testing.T) {
 	path := listened(t)
-	if got := local.Listener("/proc", path); got == "" || !local.Holds("/proc", int64(os.Getpid()), got) {
-		t.Errorf("the listener at %s has inode %q, which this process has not open, want it found", path, got)
+	if got := local.Listeners("/proc", path); len(got) != 1 || !local.Holds("/proc", int64(os.Getpid()), got[0]) {
+		t.Errorf("the listeners at %s have inodes %q, want one that this process has open", path, got)
 	}
 }

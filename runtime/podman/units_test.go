@@ -361,6 +361,7 @@ func withMonitor(t *testing.T, command, cgroup string) (proc string) {
 	check(t, os.Mkdir(filepath.Join(proc, "4712"), 0o755))
 	for name, text := range map[string]string{
 		"4711/cmdline": strings.ReplaceAll(command, " ", "\x00") + "\x00", "4711/cgroup": cgroup,
+		"4711/status": "Uid:\t0\t0\t0\t0\n", "4712/status": "Uid:\t0\t0\t0\t0\n",
 		"4712/cmdline": "conmon\x00-c\x00i\x00", "4712/cgroup": "0::/system.slice/pod.service\n",
 	} {
 		check(t, os.WriteFile(filepath.Join(proc, name), []byte(text), 0o644))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/unitclient"
 )
@@ -16,7 +17,7 @@ import (
 // others.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	var pods []runtime.Pod
-	clients := sync.OnceValue(r.clients) // which takes a look at all processes
+	clients := sync.OnceValue(func() []unitclient.Client { return r.clients(ctx) }) // which takes a look at all processes
 	err := r.call(ctx, "List", "list containers", func() error {
 		return r.store.each(func(c container) bool {
 			pods = append(pods, r.pod(c, clients))
@@ -32,7 +33,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	slices.SortFunc(pods, func(a, b runtime.Pod) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
-	return pods, nil
+	return sanitize.Clean(pods), nil
 }
 
 // pod translates a container. What OCI calls annotations are the labels of those who know

@@ -130,7 +130,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c runtime.Container, grace 
 	return r.running(ctx, local.Named("stop container", c.Name, c.ID), c, func(t *target) error {
 		unit := ""
 		if c.Unit != "" { // else its list has shown no client, and each look for one takes all processes
-			unit = unitOf(t.id, t.parents, r.clients())
+			unit = unitOf(t.id, t.parents, r.clients(ctx))
 		}
 		if unit == "" {
 			_, err := r.end(ctx, t, grace, ask)

@@ -9,11 +9,11 @@ import (
 )
 
 // clients are the commands in services that run containers; none where nobody could stop them.
-func (r *Runtime) clients() []unitclient.Client {
+func (r *Runtime) clients(ctx context.Context) []unitclient.Client {
 	if r.units == nil {
 		return nil
 	}
-	clients, err := unitclient.Find(r.procRoot)
+	clients, err := unitclient.Find(r.procRoot, local.MainOf(ctx, r.units))
 	if err != nil {
 		r.log.Debug("processes cannot be listed: which containers services run is not known", "error", err)
 	}

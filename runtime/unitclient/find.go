@@ -15,9 +15,10 @@ import (
 const maxText = 64 << 10
 
 // Find returns the clients among the processes below procRoot, which is the proc file system. A
-// process counts if nobody but root decides what it is: it runs as root, or its program is a file
-// of root's that nobody else can write.
-func Find(procRoot string) ([]Client, error) {
+// process of a service counts if nobody but root decides what it is: it runs as root, or it is the
+// main process of the service, which mainOf returns. Another process of a service may be anybody's,
+// such as a job of cron.service.
+func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, error) {
 	entries, err := os.ReadDir(procRoot)
 	if err != nil {
 		return nil, err
@@ -35,7 +36,7 @@ func Find(procRoot string) ([]Client, error) {
 			continue
 		}
 		service := trust.Service(procRoot, pid)
-		if service == "" || !trust.RunsAsItsProgram(procRoot, pid) {
+		if service == "" || !trust.RunsAsRoot(procRoot, pid) && mainOf(pid) != service {
 			continue
 		}
 		dir, _ := os.Readlink(filepath.Join(folder, "cwd"))

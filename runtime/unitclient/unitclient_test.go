@@ -96,7 +96,7 @@ func TestWhichClientsPassSignalsOn(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	root := t.TempDir()
-	add := func(pid, command, service string) {
+	add := func(pid, uid, command, service string) {
 		folder := filepath.Join(root, pid)
 		if err := os.Mkdir(folder, 0o755); err != nil {
 			t.Fatal(err)
@@ -104,6 +104,7 @@ func TestFind(t *testing.T) {
 		for file, text := range map[string]string{
 			"cmdline": strings.ReplaceAll(command, " ", "\x00") + "\x00",
 			"cgroup":  "0::/system.slice/" + service + "\n",
+			"status":  "Uid:\t" + strings.Repeat(uid+"\t", 4) + "\n",
 			"environ": "A=1\x00COMPOSE_PROJECT_NAME=shop\x00",
 		} {
 			if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
@@ -116,11 +117,14 @@ func TestFind(t *testing.T) {
 			}
 		}
 	}
-	add("7", "docker run --name web nginx", "web.service")
-	add("8", "docker compose up", "shop.service")
-	add("9", "docker run --name db postgres", "session-1.scope")
-	add("10", "sleep 9", "sleep.service")
-	clients, err := Find(root)
+	add("7", "0", "docker run --name web nginx", "web.service")
+	add("8", "1000", "docker compose up", "shop.service")
+	add("9", "0", "docker run --name db postgres", "session-1.scope")
+	add("10", "0", "sleep 9", "sleep.service")
+	add("11", "1000", "docker run --name db postgres", "cron.service") // a job of a user's
+	clients, err := Find(root, func(pid int) string {
+		return map[int]string{8: "shop.service", 12: "cron.service"}[pid]
+	})
 	if err != nil || len(clients) != 2 {
 		t.Fatalf("Find() = %+v, %v, want two", clients, err)
 	}

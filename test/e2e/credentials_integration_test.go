@@ -89,7 +89,12 @@ func TestAnExecPluginIsAskedAgain(t *testing.T) {
 echo asked >>%s
 if [ -e %s ]; then echo $$ >%s; exec sleep 86400; fi
 echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"secret","expirationTimestamp":"'"$(date -u -d @$(($(date +%%s) + 2)) +%%Y-%%m-%%dT%%H:%%M:%%SZ)"'"}}'
-`, asked, hang, pid), 0o700))
+`, asked, hang, pid), 0o755))
+	check(t, os.Chmod(filepath.Dir(folder), 0o755)) // the plugin runs as nobody
+	for _, file := range []string{asked, pid} {
+		check(t, os.WriteFile(file, nil, 0o666))
+		check(t, os.Chmod(file, 0o666))
+	}
 	times := func() int {
 		text, err := os.ReadFile(asked)
 		check(t, err)

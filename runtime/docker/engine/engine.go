@@ -96,7 +96,7 @@ func (c *Conn) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	var conn net.Conn
 	if err == nil {
-		conn, err = (&net.Dialer{}).DialContext(ctx, "unix", c.path)
+		conn, err = local.Dial(ctx, c.path)
 	}
 	if err != nil {
 		if ctx.Err() == nil {

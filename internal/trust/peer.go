@@ -1,0 +1,42 @@
+package trust
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// Peer returns who is at the other end of a unix connection: who connected or, of a connection made
+// from here, who began to listen. It fails for other connections.
+func Peer(conn net.Conn) (*unix.Ucred, error) {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("the connection has no process at its other end that is known (%T)", conn)
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var peer *unix.Ucred
+	var asked error
+	err = raw.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return peer, errors.Join(err, asked)
+}
+
+// ServedByRoot fails with an *Error if users other than root, or than hostler's own, listen at the
+// other end of a connection to the socket at a path.
+func ServedByRoot(conn net.Conn, path string) error {
+	peer, err := Peer(conn)
+	if err != nil {
+		return fmt.Errorf("find who serves %s: %w", path, err)
+	}
+	if IsOwn(peer.Uid) {
+		return nil
+	}
+	return &Error{
+		Subject: path, Why: fmt.Sprintf("is served by user %d (process %d), and not by root", peer.Uid, peer.Pid),
+		Hint: "run the server as root, or remove the socket from the configuration",
+	}
+}

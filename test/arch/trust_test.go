@@ -1,0 +1,126 @@
+package arch_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// readers are the functions that read or run a file without a look at who may change it, and the
+// files of packages that may call them although what they read decides something.
+var readers = map[string][]string{
+	"os.ReadFile": {
+		"agent/config/load.go", // drafts that a person has checked, and other faults of a file that is refused
+		"agent/owner/kubelet.go",
+	},
+	"os.Open":             {"status/conditions/run.go"}, // the header of a check: trust.Open opens what is run
+	"os.OpenFile":         {},
+	"exec.Command":        {},
+	"exec.CommandContext": {"runtime/runc/program/program.go"}, // by the descriptor that trust.Open opened
+}
+
+// What an administrator configures is read by package trust: another user could change it otherwise.
+func TestConfiguredFilesAreReadByTrust(t *testing.T) {
+	for _, folder := range []string{"agent/config", "agent/owner", "agent/inspect", "controlplane", "internal/listen", "runtime/runc/program", "status/conditions"} {
+		eachFile(t, folder, func(name string, file *ast.File) {
+			ast.Inspect(file, func(n ast.Node) bool {
+				if selector, ok := n.(*ast.SelectorExpr); ok {
+					if x, ok := selector.X.(*ast.Ident); ok {
+						except, reads := readers[x.Name+"."+selector.Sel.Name]
+						if reads && !slices.Contains(except, name) {
+							t.Errorf("%s calls %s.%s: package trust reads what is configured, and refuses what others may change", name, x.Name, selector.Sel.Name)
+						}
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+// What a runtime returns holds names and labels that authors of images and pods have chosen.
+func TestAdaptersReturnCleanTexts(t *testing.T) {
+	listed := []string{"[]runtime.Pod", "[]runtime.Image", "[]runtime.ImageUser", "[]runtime.Owned", "[]runtime.Layer", "runtime.Info"}
+	found := 0
+	for _, folder := range []string{"runtime/cri", "runtime/docker", "runtime/podman", "runtime/runc"} {
+		eachFile(t, folder, func(name string, file *ast.File) {
+			if filepath.Dir(name) != folder {
+				return
+			}
+			for _, decl := range file.Decls {
+				f, ok := decl.(*ast.FuncDecl)
+				if !ok || f.Recv == nil || !f.Name.IsExported() || f.Type.Results == nil || !slices.Contains(listed, typeName(f.Type.Results.List[0].Type)) {
+					continue
+				}
+				found++
+				if !cleans(f.Body) {
+					t.Errorf("%s: %s returns what a runtime says without sanitize.Clean", name, f.Name.Name)
+				}
+			}
+		})
+	}
+	if found < 20 {
+		t.Errorf("found %d methods that list something, want all of four runtimes", found)
+	}
+}
+
+// cleans reports whether each return statement of a method that returns something cleans it, or the
+// method hands it to a function that does.
+func cleans(body *ast.BlockStmt) bool {
+	clean, something := false, false
+	ast.Inspect(body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if selector, ok := n.Fun.(*ast.SelectorExpr); ok {
+				if x, ok := selector.X.(*ast.Ident); ok && x.Name == "sanitize" && selector.Sel.Name == "Clean" {
+					clean = true
+				}
+			}
+		case *ast.ReturnStmt:
+			if id, ok := n.Results[0].(*ast.Ident); !ok || id.Name != "nil" {
+				something = true
+			}
+		}
+		return true
+	})
+	return clean || !something
+}
+
+// typeName is a type as it is written: a name of another package, or a slice of such.
+func typeName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.ArrayType:
+		return "[]" + typeName(e.Elt)
+	case *ast.SelectorExpr:
+		return typeName(e.X) + "." + e.Sel.Name
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
+
+// eachFile calls f for each file below a folder that is no test.
+func eachFile(t *testing.T, folder string, f func(name string, file *ast.File)) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		f(name, file)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
