@@ -185,12 +185,12 @@ func (a *app) progress(out *output) (show func(api.Step), done func()) {
 	}
 	show = func(s api.Step) {
 		if s.Waiting {
-			fmt.Fprint(a.Stdout, clearLine+describeStep(s))
+			a.showLine(describeStep(s))
 			return
 		}
-		fmt.Fprintf(a.Stdout, clearLine+"%d of %d  %.60s", s.Done, s.Total, describeStep(s))
+		a.showLine(fmt.Sprintf("%d of %d  %.60s", s.Done, s.Total, describeStep(s)))
 	}
-	return show, func() { fmt.Fprint(a.Stdout, clearLine) }
+	return show, func() { a.showLine("") }
 }
 
 // describeStep is what became of one object, in one line.

@@ -104,6 +104,12 @@ const (
 	plain  = "\x1b[0m"
 )
 
+// showLine replaces the last line of a terminal, which has no end.
+func (a *app) showLine(text string) {
+	fmt.Fprint(a.raw.Stdout, clearLine)
+	fmt.Fprint(a.Stdout, text)
+}
+
 // What moves the cursor of a terminal, or clears a part of it.
 const (
 	home         = "\x1b[H"
@@ -112,10 +118,10 @@ const (
 	clearLine    = "\r" + restOfLine
 )
 
-// printable is a writer that passes on no control characters but hostler's own: names and messages
-// are those of other hosts, and of whoever has built an image.
+// printable is a writer that passes on no control characters but ends of lines, tabs and colours:
+// names and messages are those of other hosts, and of whoever has built an image.
 func printable(w io.Writer) io.Writer {
-	return sanitize.Writer{W: w, Allow: []string{red, green, yellow, plain, home, restOfLine, restOfScreen, clearLine}}
+	return sanitize.Writer{W: w, Allow: []string{red, green, yellow, plain}}
 }
 
 // red, green and yellow colour text where a terminal shows it.

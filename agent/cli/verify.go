@@ -138,9 +138,9 @@ func (a *app) verifying(out *output, total int) (show func(conformance.Result), 
 	tried := 0
 	show = func(r conformance.Result) {
 		tried++
-		fmt.Fprintf(a.Stdout, clearLine+"%d of %d  %.60s", tried, total, r.Check)
+		a.showLine(fmt.Sprintf("%d of %d  %.60s", tried, total, r.Check))
 	}
-	return show, func() { fmt.Fprint(a.Stdout, clearLine) }
+	return show, func() { a.showLine("") }
 }
 
 // describeResult is what became of one check, in lines that fit the screen.

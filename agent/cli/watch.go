@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // watchShare is how much longer the pauses of a watch are, at the least, than it takes to
@@ -35,7 +36,7 @@ type watch struct {
 func (a *app) redraw(ctx context.Context, out *output, draw func(context.Context) error) error {
 	w := &watch{app: a, out: out}
 	if a.terminal() {
-		out.w = &w.screen
+		out.w = printable(&w.screen)
 	}
 	for {
 		started := time.Now()
@@ -88,7 +89,7 @@ func (w *watch) show() {
 func (w *watch) wait(why *api.UnreachableError) {
 	first := !w.lost
 	w.lost = true
-	notice := fmt.Sprintf("no agent answers at %s (%v): it is asked again", why.Socket, why.Cause)
+	notice := sanitize.Text(fmt.Sprintf("no agent answers at %s (%v): it is asked again", why.Socket, why.Cause), sanitize.MaxText)
 	w.screen.Reset()
 	switch {
 	case w.app.terminal():
@@ -105,7 +106,7 @@ func (w *watch) draw(screen string) {
 	if w.out.format != "table" && !w.out.wide() {
 		lines = 0
 	}
-	fmt.Fprint(w.app.Stdout, inPlace(screen, lines, columns))
+	fmt.Fprint(w.app.raw.Stdout, inPlace(screen, lines, columns))
 }
 
 // inPlace has a screen begin at the terminal's upper left, end each line that was longer

@@ -3,6 +3,7 @@ package journal_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,7 +13,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/shutdown/journal"
 )
 
@@ -382,4 +385,54 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("Recode(%s) = %s, %v, want the same", once, twice, err)
 		}
 	})
+}
+
+// Whatever others have named their pods, and whatever runtimes have answered, the next process reads
+// what this one has written.
+func FuzzReread(f *testing.F) {
+	f.Add("web", "stop container: it hangs", 1)
+	f.Add("\x1b[31m\n\u202e\xff", strings.Repeat("x", 9<<20), 3)
+	f.Fuzz(func(t *testing.T, name, reason string, n int) {
+		path := filepath.Join(t.TempDir(), "shutdown.json")
+		j := journal.Open(path, "one", slog.New(slog.DiscardHandler))
+		stop := keep(t, j)
+		r := &journal.Record{BootID: "one", StartedAt: time.Unix(5, 0), FinishedAt: time.Unix(6, 0), Error: reason}
+		for i := range min(max(n, 1), 10) {
+			r.Pods = append(r.Pods, journal.PodRecord{
+				Runtime: "docker", ID: fmt.Sprint(i), Name: name, Namespace: name, Outcome: journal.Left, Error: reason,
+				Stuck: []string{name}, ExitCodes: map[string]int32{name: 1},
+			})
+		}
+		j.Put(r)
+		stop()
+		last := journal.Open(path, "two", slog.New(slog.DiscardHandler)).Last()
+		if last == nil || len(last.Pods) != len(r.Pods) {
+			t.Fatalf("the next boot reads %+v, want %d pods", last, len(r.Pods))
+		}
+		for _, p := range last.Pods {
+			if len(p.Name) > sanitize.MaxName || len(p.Error) > sanitize.MaxText || strings.ContainsFunc(p.Name+p.Error, func(r rune) bool { return !unicode.IsPrint(r) }) {
+				t.Errorf("the next boot reads a pod named %.100q, whose error has %d bytes, want both bounded and printable", p.Name, len(p.Error))
+			}
+		}
+	})
+}
+
+// A journal that would be too large leaves out what is oldest.
+func TestAJournalIsNeverTooLargeToRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shutdown.json")
+	for boot := range 3 {
+		j := journal.Open(path, fmt.Sprint(boot), slog.New(slog.DiscardHandler))
+		if boot > 0 {
+			if last := j.Last(); last == nil || last.BootID != fmt.Sprint(boot-1) || len(last.Pods) != 2500 {
+				t.Fatalf("boot %d reads no record of the one before", boot)
+			}
+		}
+		stop := keep(t, j)
+		r := &journal.Record{BootID: fmt.Sprint(boot), StartedAt: time.Unix(5, 0), FinishedAt: time.Unix(6, 0)}
+		for i := range 2500 {
+			r.Pods = append(r.Pods, journal.PodRecord{Runtime: "docker", ID: fmt.Sprint(i), Outcome: journal.Left, Error: strings.Repeat("x", 4000)})
+		}
+		j.Put(r)
+		stop()
+	}
 }
