@@ -40,6 +40,15 @@ func (u Units) Units(ctx context.Context, names ...string) (map[string]local.Uni
 	return list, err
 }
 
+// HoldStop queues the stop of a unit.
+func (u Units) HoldStop(ctx context.Context, name string, atMost time.Duration, before func(ctx context.Context, names []string)) (local.Hold, error) {
+	hold, err := u.Manager.HoldStop(ctx, name, atMost, before)
+	if hold == nil {
+		return nil, err
+	}
+	return hold, err
+}
+
 // Files returns the TLS files of what is served over the network; nil where nothing is.
 func Files(cfg config.API, log *slog.Logger) *listen.Files {
 	if cfg.TLS.Certificate == "" {

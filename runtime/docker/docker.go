@@ -37,8 +37,9 @@ type Runtime struct {
 	aboutMu sync.Mutex
 	about   about
 
-	facts facts
-	sizes sizes
+	facts     facts
+	sizes     sizes
+	unitStops unitStops
 }
 
 var (

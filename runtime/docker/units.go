@@ -106,8 +106,9 @@ func (r *Runtime) unitOf(id string) (unit string, client unitclient.Client) {
 
 // stopOfUnit stops a container that a service runs by a client, and the service. A client that
 // passes SIGTERM on, where that is the container's stop signal, is stopped with its service, and
-// ends the container. Any other container is asked to end first, and the service is stopped as soon
-// as its last one has ended: Compose, to which systemd sends two signals, would kill them. What a
+// ends the container. Any other container is asked to end first: Compose, to which systemd sends two
+// signals, would kill them. Before the last ones are asked, the stop of the service is queued, and it
+// begins as soon as they have ended. What a
 // service leaves running is stopped as any other container, with what is left of the grace.
 func (r *Runtime) stopOfUnit(ctx context.Context, what string, c runtime.Container, grace time.Duration, client unitclient.Client) error {
 	signal, err := r.stopSignal(ctx, c)
@@ -128,14 +129,33 @@ func (r *Runtime) stopOfUnit(ctx context.Context, what string, c runtime.Contain
 		}
 	}
 	runtime.ReportUnitStops(ctx, []string{client.Service}) // which may end with its container
+	if r.unitStops.begin(client.Service, c.ID, r.runningOf(client.Service)) {
+		r.unitStops.hold(client.Service, r.stopOf(client.Service).Hold(ctx, grace))
+	}
 	killed, err := r.stop(ctx, what, c, grace)
-	if err == nil {
+	switch held, end := r.unitStops.finish(client.Service, err == nil); {
+	case end != nil:
+		end()
+	case err == nil && !held:
 		err = r.stopUnit(ctx, what, client.Service)
 	}
 	if err == nil && killed {
 		err = fmt.Errorf("%s: %w", what, runtime.ErrKilled)
 	}
 	return err
+}
+
+// runningOf are the containers of a service that run by the last list, by ID, with their starts.
+func (r *Runtime) runningOf(unit string) map[string]time.Time {
+	r.facts.mu.Lock()
+	defer r.facts.mu.Unlock()
+	running := map[string]time.Time{}
+	for id, f := range r.facts.byID {
+		if f.running && f.client.Service == unit {
+			running[id] = f.startedAt
+		}
+	}
+	return running
 }
 
 // stopUnit begins to stop the service that has run a container which has ended, unless it runs

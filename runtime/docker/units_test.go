@@ -46,6 +46,10 @@ func (m *manager) StopUnit(ctx context.Context, name string, pid int, before fun
 	return true, nil
 }
 
+func (m *manager) HoldStop(context.Context, string, time.Duration, func(context.Context, []string)) (local.Hold, error) {
+	return nil, nil
+}
+
 func (m *manager) UnitStops(context.Context, string) (bool, error) { return true, nil }
 
 func (m *manager) Units(context.Context, ...string) (map[string]local.Unit, error) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/local"
@@ -17,6 +18,9 @@ type downing bool
 
 func (d downing) StopUnit(context.Context, string, int, func(context.Context, []string)) (bool, error) {
 	return false, nil
+}
+func (d downing) HoldStop(context.Context, string, time.Duration, func(context.Context, []string)) (local.Hold, error) {
+	return nil, nil
 }
 func (d downing) MainOf(context.Context, int) (string, error)     { return "", nil }
 func (d downing) UnitStops(context.Context, string) (bool, error) { return true, nil }

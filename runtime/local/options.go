@@ -42,6 +42,10 @@ type Units interface {
 	// stops changes nothing. Where there is something to stop it calls before right before it
 	// asks systemd, with the names of that unit and of those that systemd stops with it.
 	StopUnit(ctx context.Context, name string, pid int, before func(ctx context.Context, names []string)) (stopping bool, err error)
+	// HoldStop queues the stop of a unit, and has systemd begin it after Release, or once atMost
+	// has passed. Until then systemd sends it no signal, and does not start it again if it ends. It
+	// returns nil if there is nothing to stop. It calls before as StopUnit does.
+	HoldStop(ctx context.Context, name string, atMost time.Duration, before func(ctx context.Context, names []string)) (Hold, error)
 	// MainOf names the service whose main process that is; empty if it is that of none.
 	MainOf(ctx context.Context, pid int) (name string, err error)
 	// UnitStops tells whether the stop of a unit has begun or is over: false while it
@@ -51,6 +55,12 @@ type Units interface {
 	Units(ctx context.Context, names ...string) (map[string]Unit, error)
 	// Stopping tells whether the whole host is going down.
 	Stopping(ctx context.Context) (bool, error)
+}
+
+// Hold is the stop of a unit that systemd has queued and has not begun.
+type Hold interface {
+	Release(ctx context.Context) error // begins the stop
+	Cancel(ctx context.Context) error  // withdraws it
 }
 
 // MainOf returns Units.MainOf for callers that treat a service manager which does not answer as one

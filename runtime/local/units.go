@@ -52,6 +52,36 @@ func (s UnitStop) Begin(ctx context.Context, what string, pid int) (stopping boo
 	return stopping, nil
 }
 
+// holdMargin is how much longer than its grace a container may take to end while the stop of its unit
+// is held.
+const holdMargin = 30 * time.Second
+
+// Hold queues the stop of the unit before its last containers are requested to end, so that systemd
+// does not start them again in the moment in which they have ended. The function that it returns
+// begins the stop, or withdraws it. It is nil if systemd does not hold the stop.
+func (s UnitStop) Hold(ctx context.Context, grace time.Duration) (end func(begin bool)) {
+	asking, cancel := context.WithTimeout(ctx, s.Query)
+	defer cancel()
+	hold, err := s.Units.HoldStop(asking, s.Name, grace+holdMargin, runtime.ReportUnitStops)
+	if err != nil {
+		s.Log.Warn("cannot hold the stop of a service while its containers end; systemd may start them once more", "unit", s.Name, "error", err)
+	}
+	if hold == nil {
+		return nil
+	}
+	return func(begin bool) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Query)
+		defer cancel()
+		finish := hold.Cancel
+		if begin {
+			finish = hold.Release
+		}
+		if err := finish(ctx); err != nil {
+			s.Log.Warn("cannot end the hold of a service's stop; it ends by itself", "unit", s.Name, "begin", begin, "error", err)
+		}
+	}
+}
+
 // AwaitTurn waits until the stop begins, which was asked for at a moment: systemd stops others
 // first that are ordered after the unit, and a container of it has not been asked to end before
 // that. It returns the last moment at which the stop had not begun, and fails if ctx ends first:

@@ -256,6 +256,7 @@ func TestPodmansImagesGoWithTheirDigests(t *testing.T) {
 
 // slowUnit is of a container whose unit's own stop takes longer than anybody has.
 type slowUnit struct {
+	holdsNothing
 	*lab.Podman
 	stopped chan string
 }
@@ -281,7 +282,7 @@ func TestAUnitsStopIsCutAtTheGrace(t *testing.T) {
 	d.AddImage(t, built)
 	_, err := d.Run(t.Context(), lab.PodmanContainer{Name: "web", Image: built, Command: lab.IgnoreTerm(), Ready: "ready", Labels: map[string]string{"PODMAN_SYSTEMD_UNIT": "web.service"}, Restart: "always"})
 	check(t, err)
-	u := slowUnit{d.Podman, make(chan string, 1)}
+	u := slowUnit{Podman: d.Podman, stopped: make(chan string, 1)}
 	r := newAdapter(t, d.Podman, u)
 	if err := r.StopContainer(t.Context(), containers(t, r)["web"], 3*time.Second); !errors.Is(err, runtime.ErrKilled) {
 		t.Fatalf("StopContainer() = %v, want %v", err, runtime.ErrKilled)

@@ -25,6 +25,7 @@ const patience = time.Minute
 
 // manager is a service manager with some units.
 type manager struct {
+	holdsNothing
 	units  map[string]int // and a process that is of each; 0 if there is none
 	main   string         // the one of which a container's monitor is the main process, if any
 	boots  []string       // which of them it starts at boots
@@ -40,6 +41,13 @@ type manager struct {
 	stop    func()
 	waits   int    // how often a unit is to be asked for before it is its turn to stop; never if negative
 	turn    func() // when it is
+}
+
+// holdsNothing is a service manager that Podman asks for no hold: it stops containers by their units.
+type holdsNothing struct{}
+
+func (holdsNothing) HoldStop(context.Context, string, time.Duration, func(context.Context, []string)) (local.Hold, error) {
+	return nil, nil
 }
 
 func (m *manager) MainOf(_ context.Context, pid int) (string, error) {

@@ -137,9 +137,13 @@ func (r *Runtime) stopContainer(ctx context.Context, c runtime.Container, grace 
 			return err
 		}
 		runtime.ReportUnitStops(ctx, []string{unit}) // which may end with its container
+		endHold := r.stopOf(unit).Hold(ctx, grace)
 		killed, err := r.end(ctx, t, grace, ask)
-		if err == nil {
-			err = r.stopUnit(ctx, t.what, unit)
+		switch {
+		case endHold != nil:
+			endHold(err == nil)
+		case err == nil:
+			_, err = r.stopOf(unit).Begin(ctx, t.what, 0)
 		}
 		if err == nil && killed {
 			err = fmt.Errorf("%s: %w", t.what, runtime.ErrKilled)

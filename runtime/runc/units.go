@@ -30,9 +30,6 @@ func unitOf(id string, parents []int, clients []unitclient.Client) string {
 	return clients[i].Service
 }
 
-// stopUnit begins to stop the service that has run a container which has ended: systemd may start
-// both again.
-func (r *Runtime) stopUnit(ctx context.Context, what, unit string) error {
-	_, err := local.UnitStop{Units: r.units, Name: unit, Query: r.timeouts.Query, Log: r.log}.Begin(ctx, what, 0)
-	return err
+func (r *Runtime) stopOf(unit string) local.UnitStop {
+	return local.UnitStop{Units: r.units, Name: unit, Query: r.timeouts.Query, Log: r.log}
 }

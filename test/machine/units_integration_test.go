@@ -20,10 +20,6 @@ import (
 // client writes and starts a service that runs a container by a command which stays, and that
 // systemd starts again whenever it ends.
 func client(m *machine.Machine, name, command string) {
-	pause := "0" // the container cannot start in between
-	if strings.Contains(command, "compose") {
-		pause = "100ms" // as by default: it may, if systemd is quicker than hostler
-	}
 	m.Write("/etc/systemd/system/"+name+".service", `[Unit]
 After=docker.service
 Requires=docker.service
@@ -31,7 +27,7 @@ Requires=docker.service
 ExecStart=`+command+`
 WorkingDirectory=-/root/`+name+`
 Restart=always
-RestartSec=`+pause+`
+RestartSec=0
 [Install]
 WantedBy=multi-user.target
 `)

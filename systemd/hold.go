@@ -1,0 +1,141 @@
+package systemd
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"hostler.io/hostler/systemd/bus"
+)
+
+// holdPoll is how often systemd is asked whether a hold has started.
+const holdPoll = 5 * time.Millisecond
+
+// Hold is the stop of a unit that systemd has queued and has not begun.
+type Hold struct {
+	manager *Manager
+	unit    string
+	holder  string // the unit whose own stop takes as long as the hold
+}
+
+// HoldStop queues the stop of a unit, and has systemd begin it after Release, or once atMost has
+// passed. Until then systemd sends the unit's processes no signal, and does not start the unit again
+// if they end, whatever its Restart= says. It returns nil if the unit does not run or is being stopped,
+// and where there is no systemd. Right before the stop is queued it calls before, as StopUnit does.
+//
+// A unit of hostler's own that is ordered after the unit stops first, by a command that takes time.
+func (m *Manager) HoldStop(ctx context.Context, name string, atMost time.Duration, before func(ctx context.Context, names []string)) (*Hold, error) {
+	h := &Hold{manager: m, unit: name, holder: "hostler-hold-" + name}
+	return orAbsent[*Hold](nil)(ask(ctx, m, "have systemd hold the stop of "+name, func(ctx context.Context, conn *dbus.Conn) (*Hold, error) {
+		switch _, active, err := unitState(ctx, conn, name); {
+		case err != nil || over(active) || active == "deactivating":
+			return nil, err
+		}
+		if err := h.start(ctx, conn, atMost); err != nil {
+			return nil, err
+		}
+		var job dbus.ObjectPath
+		err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, h.holder, "replace")
+		if err == nil {
+			before(ctx, append([]string{name}, along(ctx, conn, name)...))
+			err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, name, "replace")
+		}
+		if err != nil {
+			_ = h.kill(context.WithoutCancel(ctx), conn) // it ends by itself otherwise
+			return nil, err
+		}
+		return h, nil
+	}))
+}
+
+// start starts the unit whose stop takes time, and waits until it has started.
+func (h *Hold) start(ctx context.Context, conn *dbus.Conn, atMost time.Duration) error {
+	type command struct {
+		Path    string
+		Args    []string
+		Ignored bool
+	}
+	type property struct {
+		Name  string
+		Value dbus.Variant
+	}
+	seconds := strconv.Itoa(int(math.Ceil(atMost.Seconds())))
+	properties := []property{
+		{"Description", dbus.MakeVariant("Hold the stop of " + h.unit + " until its containers have ended")},
+		{"DefaultDependencies", dbus.MakeVariant(false)},
+		{"After", dbus.MakeVariant([]string{h.unit})},
+		{"CollectMode", dbus.MakeVariant("inactive-or-failed")},
+		{"Type", dbus.MakeVariant("oneshot")},
+		{"RemainAfterExit", dbus.MakeVariant(true)},
+		{"ExecStart", dbus.MakeVariant([]command{{"/bin/true", []string{"true"}, false}})},
+		{"ExecStop", dbus.MakeVariant([]command{{"/bin/sleep", []string{"sleep", seconds}, false}})},
+		{"TimeoutStopUSec", dbus.MakeVariant(uint64(math.MaxUint64))},
+	}
+	var job dbus.ObjectPath
+	err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StartTransientUnit", &job, h.holder, "fail", properties, []struct {
+		Name       string
+		Properties []property
+	}{})
+	if bus.ErrorName(err) == "org.freedesktop.systemd1.UnitExists" {
+		return nil // an earlier process has started it
+	}
+	for err == nil {
+		var active string
+		switch _, active, err = unitState(ctx, conn, h.holder); {
+		case err != nil:
+		case active == "active":
+			return nil
+		case active == "failed" || active == "":
+			return fmt.Errorf("%s does not start", h.holder)
+		}
+		select {
+		case <-time.After(holdPoll):
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	return err
+}
+
+// Release has systemd begin the stop.
+func (h *Hold) Release(ctx context.Context) error {
+	_, err := ask(ctx, h.manager, "have systemd begin the stop of "+h.unit, func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
+		return struct{}{}, h.kill(ctx, conn)
+	})
+	return err
+}
+
+// Cancel withdraws the stop.
+func (h *Hold) Cancel(ctx context.Context) error {
+	_, err := ask(ctx, h.manager, "have systemd cancel the stop of "+h.unit, func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
+		unit, _, err := unitState(ctx, conn, h.unit)
+		if err != nil || unit == "" {
+			return struct{}{}, err
+		}
+		var queued job
+		if err := bus.Property(ctx, conn, bus.Systemd, unit, systemdUnit, "Job", &queued); err != nil {
+			return struct{}{}, err
+		}
+		if queued.ID != 0 {
+			if err := bus.Call(ctx, conn, bus.Systemd, queued.Path, bus.Systemd+".Job.Cancel", nil); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, h.kill(ctx, conn)
+	})
+	return err
+}
+
+// kill ends the command that the stop waits for.
+func (h *Hold) kill(ctx context.Context, conn *dbus.Conn) error {
+	err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".KillUnit", nil, h.holder, "all", int32(syscall.SIGTERM))
+	if name := bus.ErrorName(err); name == "org.freedesktop.systemd1.NoSuchUnit" || name == "org.freedesktop.systemd1.NoSuchProcess" {
+		return nil // it has ended
+	}
+	return err
+}
