@@ -19,6 +19,7 @@ type downing bool
 func (d downing) StopUnit(context.Context, string, int, func(context.Context, []string)) (bool, error) {
 	return false, nil
 }
+
 func (d downing) HoldStop(context.Context, string, time.Duration, func(context.Context, []string)) (local.Hold, error) {
 	return nil, nil
 }
