@@ -39,7 +39,7 @@ func (d labDriver) AddPinnedImage(t testing.TB, _ string) {
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {
 	t.Helper()
-	if _, err := d.Load(t.Context(), lab.ImageSpec{Names: tags, Labels: runtimetest.Labels()}); err != nil {
+	if _, err := d.Load(t.Context(), lab.ImageSpec{Names: tags, Labels: runtimetest.LargeLabels()}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -47,7 +47,7 @@ func (d labDriver) AddImage(t testing.TB, tags ...string) {
 func (d labDriver) RunPod(t testing.TB, _, name string, programs ...runtimetest.Program) {
 	t.Helper()
 	for _, p := range programs {
-		c := lab.DockerContainer{Project: name, Name: p.Name, Image: p.Image, Ready: "ready", Labels: runtimetest.Labels()}
+		c := lab.DockerContainer{Project: name, Name: p.Name, Image: p.Image, Ready: "ready", Labels: runtimetest.LargeLabels()}
 		c.Labels["program"] = p.Name
 		switch p.Does {
 		case runtimetest.EndsOnTERM:

@@ -31,7 +31,7 @@ func (d labDriver) Abilities() runtimetest.Abilities {
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {
 	t.Helper()
-	_, err := d.Load(t.Context(), lab.ImageSpec{Names: tags, Labels: runtimetest.Labels()})
+	_, err := d.Load(t.Context(), lab.ImageSpec{Names: tags, Labels: runtimetest.LargeLabels()})
 	check(t, err)
 }
 
@@ -45,13 +45,13 @@ func (d labDriver) AddPinnedImage(t testing.TB, tag string) {
 func (d labDriver) RunPod(t testing.TB, _, name string, programs ...runtimetest.Program) {
 	t.Helper()
 	if !d.projects {
-		_, err := d.MakePod(t.Context(), name, runtimetest.Labels())
+		_, err := d.MakePod(t.Context(), name, runtimetest.LargeLabels())
 		check(t, err)
 	}
 	for _, p := range programs {
 		c := lab.PodmanContainer{Name: p.Name, Image: p.Image, Ready: "ready", Labels: map[string]string{"program": p.Name}}
 		if d.projects {
-			maps.Copy(c.Labels, runtimetest.Labels())
+			maps.Copy(c.Labels, runtimetest.LargeLabels())
 			c.Labels["com.docker.compose.project"] = name
 		} else {
 			c.Pod = name

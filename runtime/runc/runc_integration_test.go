@@ -50,7 +50,7 @@ func (d labDriver) AddPinnedImage(t testing.TB, tag string) {
 func (d labDriver) RunPod(t testing.TB, _, _ string, programs ...runtimetest.Program) {
 	t.Helper()
 	for _, p := range programs {
-		c := lab.RuncContainer{ID: p.Name, Annotations: runtimetest.Labels(), Ready: "ready"}
+		c := lab.RuncContainer{ID: p.Name, Annotations: runtimetest.LargeLabels(), Ready: "ready"}
 		c.Annotations["program"] = p.Name
 		switch p.Does {
 		case runtimetest.EndsOnTERM:

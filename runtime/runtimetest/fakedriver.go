@@ -17,17 +17,17 @@ func (d FakeDriver) Abilities() Abilities {
 
 // AddImage is Driver's.
 func (d FakeDriver) AddImage(_ testing.TB, tags ...string) {
-	d.Fake.AddImage(ImageSpec{Tags: tags, Labels: Labels()})
+	d.Fake.AddImage(ImageSpec{Tags: tags, Labels: LargeLabels()})
 }
 
 // AddPinnedImage is Driver's.
 func (d FakeDriver) AddPinnedImage(_ testing.TB, tag string) {
-	d.Fake.AddImage(ImageSpec{Tags: []string{tag}, Labels: Labels(), Pinned: true})
+	d.Fake.AddImage(ImageSpec{Tags: []string{tag}, Labels: LargeLabels(), Pinned: true})
 }
 
 // RunPod is Driver's.
 func (d FakeDriver) RunPod(_ testing.TB, namespace, name string, programs ...Program) {
-	p := d.Fake.RunPod(PodSpec{Namespace: namespace, Name: name, Labels: Labels()})
+	p := d.Fake.RunPod(PodSpec{Namespace: namespace, Name: name, Labels: LargeLabels()})
 	for _, prog := range programs {
 		spec := ContainerSpec{Name: prog.Name, Image: prog.Image, Labels: map[string]string{"program": prog.Name}}
 		if d.opts.NoSandboxes {

@@ -61,16 +61,26 @@ type Abilities struct {
 }
 
 // Labels say how whoever deploys a pod, or makes an image, wants it treated, and one of them tries
-// to fill memory and to write onto a terminal.
+// to write onto a terminal.
 func Labels() map[string]string {
 	return map[string]string{
 		runtime.LabelCritical: "true", runtime.LabelPriority: "7", runtime.LabelGracePeriod: "45s", runtime.LabelKeep: "true",
-		labelHostile: "\x1b]0;title\x07\x1b[31mred\nforged row\tcell\u202e" + strings.Repeat("x", 100<<10),
+		labelHostile: "\x1b]0;title\x07\x1b[31mred\nforged row\tcell\u202e",
 	}
 }
 
-// labelHostile is a label that no adapter may pass on as it is.
-const labelHostile = "hostler.io/hostile"
+// LargeLabels are Labels and one that tries to fill memory. containerd refuses such labels.
+func LargeLabels() map[string]string {
+	labels := Labels()
+	labels[labelLarge] = strings.Repeat("x", 100<<10)
+	return labels
+}
+
+// Labels that no adapter may pass on as they are.
+const (
+	labelHostile = "hostler.io/hostile"
+	labelLarge   = "hostler.io/large"
+)
 
 // Program is a container of a pod that a Driver runs. Its containers carry the
 // label "program" with their name.
