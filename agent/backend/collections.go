@@ -108,8 +108,8 @@ func collectOptions(req api.CollectRequest) gc.Options {
 	return gc.Options{Images: req.Images, Containers: req.Containers, AllUnused: req.AllUnused, TargetPercent: req.TargetPercent}
 }
 
-// status fills in what lists of images and containers show.
-func (c *Collections) status(ctx context.Context, s *api.Status) {
+// status fills in what lists of images and containers show, of a boot that began then.
+func (c *Collections) status(ctx context.Context, began time.Time, s *api.Status) {
 	cfg := c.Settings.Config().ImageGC
 	s.ImageGC = api.ImageGC{
 		Filesystems:          []gc.FilesystemStatus{},
@@ -142,7 +142,7 @@ func (c *Collections) status(ctx context.Context, s *api.Status) {
 		}
 	}
 	s.ImageGC.OnRequest, s.ContainerGC.OnRequest = c.onRequest(facts, now)
-	s.NotStarted = notStarted(facts.Pods, s.Reboots.BootedAt, s.Shutdown.Restarts)
+	s.NotStarted = notStarted(facts.Pods, began, s.Shutdown.Restarts)
 	for _, p := range facts.Pods {
 		for _, container := range p.Containers {
 			s.ContainerGC.Containers++

@@ -103,7 +103,7 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 		s.State.Message += "an unusable state file was set aside as " + health.SetAside
 	}
 	s.ScheduledShutdown = h.scheduled(ctx)
-	h.Collects.status(ctx, &s)
+	h.Collects.status(ctx, h.RebootsSeen.Began(h.Uptime()), &s)
 	return s, nil
 }
 

@@ -257,6 +257,15 @@ func (l *Ledger) Status(uptime time.Duration) Status {
 	return s
 }
 
+// Began is when this boot began to start services, for a kernel that has run for uptime. In a
+// container, and after a soft-reboot, the kernel has run for longer.
+func (l *Ledger) Began(uptime time.Duration) time.Time {
+	if at, known := managerStart(l.o.Boot); known {
+		return at
+	}
+	return l.o.Now().Add(-uptime)
+}
+
 // kernel is the kernel's boot ID in the name of a boot.
 func kernel(boot string) string {
 	id, _, _ := strings.Cut(boot, "@")
