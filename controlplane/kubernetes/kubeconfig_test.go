@@ -1,12 +1,17 @@
 package kubernetes_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"k8s.io/klog/v2"
 
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/internal/trust"
@@ -59,8 +64,10 @@ func TestKubeconfigsThatAreRefused(t *testing.T) {
 func TestNoErrorRepeatsASecretOfAKubeconfig(t *testing.T) {
 	const here, secret = "https://127.0.0.1:1", "hunter2"
 	plugin := write(t, "plugin", "#!/bin/sh\nprintf '%s\\n' \"$TOKEN\"\n")
-	if err := os.Chmod(plugin, 0o755); err != nil {
-		t.Fatal(err)
+	for _, path := range []string{plugin, filepath.Dir(plugin), filepath.Dir(filepath.Dir(plugin))} {
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	exec := "exec: {apiVersion: client.authentication.k8s.io/v1, command: " + plugin + ", args: [--token, hunter2], env: [{name: TOKEN, value: %q}], interactiveMode: Never}"
 	for name, text := range map[string]string{
@@ -95,6 +102,30 @@ func TestNoErrorRepeatsASecretOfAKubeconfig(t *testing.T) {
 				t.Errorf("Node(), Server() and Endpoint() = %s, want them not to repeat %s", said, secret)
 			}
 		})
+	}
+}
+
+// client-go logs by itself what a plugin printed that it asked again.
+func TestNoLineOfTheLogRepeatsASecretOfAPlugin(t *testing.T) {
+	asked := filepath.Join(t.TempDir(), "asked")
+	plugin := write(t, "plugin", "#!/bin/sh\n[ -e "+asked+" ] && echo '*hunter2' && exit\n>"+asked+"\n"+
+		`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"hunter2"}}'`+"\n")
+	for path, mode := range map[string]os.FileMode{plugin: 0o755, filepath.Dir(plugin): 0o755, filepath.Dir(filepath.Dir(plugin)): 0o755, filepath.Dir(asked): 0o777} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+	})
+	var log bytes.Buffer
+	kubernetes.LogTo(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(klog.ClearLogger)
+	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
+		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", interactiveMode: Never}")))
+	_, err := client.Node(t.Context(), "n")
+	if said := log.String(); err == nil || strings.Contains(said, "hunter2") || !strings.Contains(said, "decoding stdout") {
+		t.Errorf("Node() = %v with the log\n%swant it without what the plugin printed", err, said)
 	}
 }
 
