@@ -20,7 +20,7 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo machine transcript check test test-machine test-long test-all generate fuzz bench bench-fleet package fmt lint prerequisites clean
+.PHONY: help build demo machine transcript check test test-machine test-long test-all generate fuzz bench bench-fleet package fmt lint vulncheck prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +133,16 @@ lint: ## formatting, vet, static analysis, import rules
 	$(GO) tool staticcheck -tags integration ./...
 	@# go list, which it runs, is not seen by the cache of test results
 	$(GO) test -count=1 ./test/arch
+
+# The database is on the network. Without bounds govulncheck would wait for it, and with -version it
+# names the database's date only if it reached it.
+vulncheck: ## known vulnerabilities of code that hostler calls; skipped if their database is out of reach
+	@if ! timeout 300 $(GO) build -modfile=test/tools/go.mod -o dist/govulncheck golang.org/x/vuln/cmd/govulncheck; then \
+		echo "vulncheck: skipped, govulncheck cannot be built"; exit; fi; \
+	case "$$(timeout 30 dist/govulncheck -version)" in \
+	*"DB updated:"*) timeout 600 dist/govulncheck -tags $(TAGS) . ;; \
+	*) echo "vulncheck: skipped, the vulnerability database is out of reach" ;; \
+	esac
 
 prerequisites: # the race detector wants a C compiler, what makes Debian roots is a Perl program
 	@if ! command -v gcc >/dev/null || ! command -v perl >/dev/null; then apt-get update -q && apt-get install -qy --no-install-recommends gcc libc6-dev perl; fi

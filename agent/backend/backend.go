@@ -48,7 +48,7 @@ type Configuration struct{ Settings *settings.Settings }
 
 // Config returns the effective configuration, and how the files differ from it.
 func (c Configuration) Config(context.Context) (api.Config, error) {
-	text, err := c.Settings.Config().YAML()
+	text, err := c.Settings.Config().Shown()
 	return api.Config{YAML: string(text), Configuration: c.Settings.Compare()}, err
 }
 

@@ -30,6 +30,16 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// Every user of a host reads command lines (proc_pid_cmdline(5)).
+func TestNoFlagTakesASecret(t *testing.T) {
+	sounds := regexp.MustCompile(`--\S*(pass|token|secret|key|credential)\S*`)
+	for _, c := range commands {
+		if flag := sounds.FindString(hostler("/nowhere", append(strings.Fields(c), "--help")...).stdout); flag != "" {
+			t.Errorf("hostler %s has the flag %s: have it name a file", c, flag)
+		}
+	}
+}
+
 // The list of commands in this file is checked against the help itself, so that a
 // new command gets its golden file.
 func TestHelpListsTheCommands(t *testing.T) {

@@ -19,7 +19,7 @@ type API struct {
 // APITLS says by which certificates the agent and its callers prove who they are.
 type APITLS struct {
 	Certificate  string       `yaml:"certificate" doc:"The agent's certificate, with those between it and its authority, as PEM." shape:"optionalPath"`
-	Key          string       `yaml:"key" doc:"Its key." shape:"optionalPath"`
+	Key          string       `yaml:"key" doc:"Its key." shape:"optionalPath" secret:"file"`
 	ClientCA     string       `yaml:"clientCA" doc:"The authorities of the callers' certificates, as PEM." shape:"optionalPath"`
 	AllowedNames AllowedNames `yaml:"allowedNames" doc:"Who is served, by a name in the certificate: its common name, a DNS name, or a URI with ://, letter by letter." reload:"live"`
 }

@@ -14,6 +14,8 @@ package config
 //	least   the smallest number that it may be, and most the largest
 //	shape   how its text is written, where its type does not say it; see shapes
 //	needed  "true" where an entry of a list is nothing without it
+//	secret  "file" if it names a file that holds a secret, or "no" if it only sounds like one: the
+//	        configuration itself holds none, for group hostler and the network may read it
 type Config struct {
 	Node         Node         `yaml:"node" doc:"The Node: what this host is called and what it offers."`
 	ControlPlane ControlPlane `yaml:"controlPlane" doc:"Where Node, Lease and Events are kept."`
@@ -35,8 +37,8 @@ type Config struct {
 type Node struct {
 	Enabled       Switch            `yaml:"enabled" doc:"auto stands back where a kubelet registers this host, or did in a cluster."`
 	Name          string            `yaml:"name" doc:"A DNS subdomain; empty takes the host name, trimmed and lower-cased."`
-	Labels        map[string]string `yaml:"labels" doc:"Labels to keep on the Node."`
-	Annotations   map[string]string `yaml:"annotations" doc:"Annotations to keep on the Node."`
+	Labels        map[string]string `yaml:"labels" doc:"Labels to keep on the Node. Whoever can read the Node reads them."`
+	Annotations   map[string]string `yaml:"annotations" doc:"Annotations to keep on the Node. Whoever can read the Node reads them."`
 	Taints        []Taint           `yaml:"taints" doc:"Taints to give the Node: a list of {key, value, effect}. On Kubernetes only when it is created, for a node may not change its own later."`
 	Register      bool              `yaml:"register" doc:"false waits until someone else has created the Node, and then fills in its status."`
 	Unschedulable bool              `yaml:"unschedulable" doc:"Create the Node cordoned. From then on hostler cordon and uncordon decide, also for a Node that is created again."`
@@ -56,7 +58,7 @@ type Address struct {
 
 // Taint is one taint, as Kubernetes has it.
 type Taint struct {
-	Key    string `yaml:"key" needed:"true" doc:"The key, such as example.com/gpu."`
+	Key    string `yaml:"key" needed:"true" secret:"no" doc:"The key, such as example.com/gpu."`
 	Value  string `yaml:"value,omitempty" doc:"The value; it may be left out."`
 	Effect string `yaml:"effect" needed:"true" words:"NoSchedule|PreferNoSchedule|NoExecute" doc:"What it does to pods that do not tolerate it."`
 }
@@ -88,7 +90,7 @@ type Etcd struct {
 	Prefix       string   `yaml:"prefix" doc:"What all keys begin with: PREFIX/nodes/NAME, PREFIX/leases/NAME, PREFIX/events/NODE/NAME." shape:"path"`
 	TLS          EtcdTLS  `yaml:"tls" doc:"Files for https. They are read anew for each connection."`
 	Username     string   `yaml:"username" doc:"A user of etcd's own, where its auth is on and the client certificate does not name one."`
-	PasswordFile string   `yaml:"passwordFile" doc:"A file that holds the user's password." shape:"optionalPath"`
+	PasswordFile string   `yaml:"passwordFile" doc:"A file that holds the user's password." shape:"optionalPath" secret:"file"`
 	Insecure     bool     `yaml:"insecure" doc:"true allows plain http to other hosts: everyone on the way can read and change what is told."`
 }
 
@@ -96,7 +98,7 @@ type Etcd struct {
 type EtcdTLS struct {
 	CA          string `yaml:"ca" doc:"The authorities of the members' certificates; empty for those that this host trusts anyway." shape:"optionalPath"`
 	Certificate string `yaml:"certificate" doc:"This host's client certificate." shape:"optionalPath"`
-	Key         string `yaml:"key" doc:"Its key." shape:"optionalPath"`
+	Key         string `yaml:"key" doc:"Its key." shape:"optionalPath" secret:"file"`
 }
 
 // Users that an exec plugin runs as.
@@ -107,9 +109,9 @@ const (
 
 // Kubernetes says which cluster, and as whom.
 type Kubernetes struct {
-	Kubeconfig           string `yaml:"kubeconfig" doc:"A kubeconfig with the credentials of system:node:NAME: a client certificate, a token or an exec plugin." shape:"optionalPath"`
+	Kubeconfig           string `yaml:"kubeconfig" doc:"A kubeconfig with the credentials of system:node:NAME: a client certificate, a token or an exec plugin." shape:"optionalPath" secret:"file"`
 	ExecPluginUser       string `yaml:"execPluginUser" words:"nobody|root" doc:"Who runs an exec plugin of the kubeconfig: nobody, or root if the plugin needs files that only root can read."`
-	BootstrapKubeconfig  string `yaml:"bootstrapKubeconfig" doc:"A kubeconfig by which this host asks the cluster for a certificate of its own (TLS bootstrap), which then stands in for the credentials in kubeconfig." shape:"optionalPath"`
+	BootstrapKubeconfig  string `yaml:"bootstrapKubeconfig" doc:"A kubeconfig by which this host asks the cluster for a certificate of its own (TLS bootstrap), which then stands in for the credentials in kubeconfig." shape:"optionalPath" secret:"file"`
 	CertificateDirectory string `yaml:"certificateDirectory" doc:"Where that certificate is kept with its key, and renewed in time." shape:"path"`
 }
 

@@ -56,12 +56,14 @@ func (d *decoder) file(name string, data []byte) {
 
 // finish judges the whole, once every file is in.
 func (d *decoder) finish() {
-	if len(d.faults) > 0 {
-		return
+	if len(d.faults) == 0 {
+		k := checker{origin: d.origin}
+		d.faults = k.check(d.config)
+		d.config.Shutdown = d.config.Shutdown.settled(k.given)
 	}
-	k := checker{origin: d.origin}
-	d.faults = k.check(d.config)
-	d.config.Shutdown = d.config.Shutdown.settled(k.given)
+	for i, f := range d.faults {
+		d.faults[i].Problem = conceal(f.Field, f.Problem)
+	}
 }
 
 func (d *decoder) fault(n *yaml.Node, path, format string, args ...any) {
@@ -158,8 +160,9 @@ func (d *decoder) pairs(n *yaml.Node, path string, f func(key, val *yaml.Node)) 
 func (d *decoder) kind(n *yaml.Node, want yaml.Kind, path, what string) bool {
 	if n.Kind != want {
 		hint := ""
-		if key, value, found := strings.Cut(n.Value, ":"); found && want == yaml.MappingNode && n.Kind == yaml.ScalarNode {
-			hint = fmt.Sprintf("; write %q, with a blank behind the colon", key+": "+value)
+		// Without the value, which may be a password of a key that is unknown here.
+		if key, _, found := strings.Cut(n.Value, ":"); found && want == yaml.MappingNode && n.Kind == yaml.ScalarNode {
+			hint = fmt.Sprintf("; write a blank behind the colon of %q", key+":")
 		}
 		d.fault(n, path, "must be %s%s", what, hint)
 		return false

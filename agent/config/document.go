@@ -10,11 +10,13 @@ import (
 )
 
 // YAML writes the configuration as a file that Load reads back as the same.
-func (c Config) YAML() ([]byte, error) {
+func (c Config) YAML() ([]byte, error) { return write(c) }
+
+func write(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
-	if err := enc.Encode(c); err != nil {
+	if err := enc.Encode(v); err != nil {
 		return nil, fmt.Errorf("write configuration: %w", err)
 	}
 	return b.Bytes(), nil
@@ -27,13 +29,7 @@ func Documented() ([]byte, error) {
 		return nil, fmt.Errorf("write defaults: %w", err)
 	}
 	comment(&root, reflect.TypeFor[Config](), true)
-	var b bytes.Buffer
-	enc := yaml.NewEncoder(&b)
-	enc.SetIndent(2)
-	if err := enc.Encode(&root); err != nil {
-		return nil, fmt.Errorf("write defaults: %w", err)
-	}
-	return b.Bytes(), nil
+	return write(&root)
 }
 
 // comment puts the doc tags of t's fields above their keys in n.

@@ -76,6 +76,8 @@ func plainly(said, line string) string {
 	value = strings.TrimLeft(strings.TrimPrefix(value, "- "), " ")
 	const place = "this line does not fit to those above it: indent it as far as the keys beside it"
 	switch {
+	case strings.HasPrefix(said, "unknown anchor"): // which it repeats
+		return `a value that begins with * must stand in quotes, such as "*/pause"`
 	case strings.Contains(indent, "\t"):
 		return "the line begins with a tab; indent with blanks"
 	case value != "" && strings.ContainsRune("*&@%`!", rune(value[0])):

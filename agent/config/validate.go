@@ -160,7 +160,7 @@ func (k *checker) etcd(c ControlPlane) {
 	k.require(len(e.Endpoints) > 0 || !chosen, "controlPlane.type", "etcd needs to know the cluster: name its members in %s.endpoints", field)
 	for i, text := range e.Endpoints {
 		k.accept(endpoint.Check(text, e.Insecure), fmt.Sprintf("%s.endpoints[%d]", field, i))
-		k.require(!slices.Contains(e.Endpoints[:i], text), fmt.Sprintf("%s.endpoints[%d]", field, i), "%q is named twice", text)
+		k.require(!slices.Contains(e.Endpoints[:i], text), fmt.Sprintf("%s.endpoints[%d]", field, i), "is named twice")
 	}
 	k.accept(endpoint.CheckPrefix(e.Prefix), field+".prefix")
 	k.require((e.TLS.Certificate == "") == (e.TLS.Key == ""), field+".tls", "a certificate needs its key, and a key its certificate")

@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"slices"
 
-	"k8s.io/klog/v2"
-
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/controlplane"
@@ -132,7 +130,7 @@ func (v Verifier) open(memory *statefile.Folder) (controlplane.Client, error) {
 // openKubernetes opens the cluster with the credentials that were named, or those of
 // this host: where it joined by bootstrap, with the certificate that the agent keeps.
 func (v Verifier) openKubernetes(log *slog.Logger) (*kubernetes.Client, error) {
-	klog.SetSlogLogger(log) // client-go's only way to speak
+	kubernetes.LogTo(log)
 	k := v.Config.ControlPlane.Kubernetes
 	o := kubernetes.Options{Kubeconfig: cmp.Or(v.Kubeconfig, k.Kubeconfig, k.BootstrapKubeconfig), Version: v.Version, Log: log}
 	o.PluginAsRoot = v.Kubeconfig != "" || k.ExecPluginUser == config.UserRoot // --kubeconfig is of whoever runs the command

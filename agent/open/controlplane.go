@@ -6,8 +6,6 @@ import (
 	"crypto/tls"
 	"log/slog"
 
-	"k8s.io/klog/v2"
-
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/embedded"
@@ -63,7 +61,7 @@ func NewControlPlane(cfg config.ControlPlane, o ControlPlaneOptions) (*ControlPl
 // newKubernetes opens a cluster: with the credentials of a kubeconfig, or where there is one
 // to bootstrap by, with a certificate that a Keeper gets and renews.
 func newKubernetes(c config.Kubernetes, o ControlPlaneOptions) (*ControlPlane, error) {
-	klog.SetSlogLogger(o.Log) // client-go logs nowhere else
+	kubernetes.LogTo(o.Log)
 	plain := kubernetes.Options{Kubeconfig: cmp.Or(c.Kubeconfig, c.BootstrapKubeconfig), Version: o.Version, PluginAsRoot: c.ExecPluginUser == config.UserRoot, Log: o.Log}
 	if c.BootstrapKubeconfig == "" {
 		client, err := kubernetes.New(plain)

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	bed "hostler.io/hostler/test/etcd"
 )
@@ -118,20 +119,20 @@ func lie(method string, answer []byte) ([]byte, error) {
 	switch method {
 	case "/etcdserverpb.KV/Range":
 		var found etcdserverpb.RangeResponse
-		if err := found.Unmarshal(answer); err != nil {
+		if err := proto.Unmarshal(answer, &found); err != nil {
 			return nil, err
 		}
 		exchange(found.Kvs)
-		return found.Marshal()
+		return proto.Marshal(&found)
 	case "/etcdserverpb.KV/Txn":
 		var found etcdserverpb.TxnResponse
-		if err := found.Unmarshal(answer); err != nil {
+		if err := proto.Unmarshal(answer, &found); err != nil {
 			return nil, err
 		}
 		for _, part := range found.Responses {
 			exchange(part.GetResponseRange().GetKvs())
 		}
-		return found.Marshal()
+		return proto.Marshal(&found)
 	}
 	return answer, nil
 }

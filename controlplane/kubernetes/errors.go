@@ -41,7 +41,7 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 	if unproven, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return fmt.Errorf("%s: %w: %w: %v: check certificate-authority and server in %s, and this host's clock", operation, controlplane.ErrUnavailable, controlplane.ErrUntrusted, unproven.Err, c.o.Kubeconfig)
 	}
-	return fmt.Errorf("%s: %w: %v", operation, controlplane.ErrUnavailable, err)
+	return fmt.Errorf("%s: %w: %v", operation, controlplane.ErrUnavailable, conceal(err)) // such as of a proxy that is invalid
 }
 
 // unauthorized is the error of a server that does not accept this host's

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/connrotation"
 
 	"hostler.io/hostler/controlplane/dial"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 const (
@@ -120,14 +121,14 @@ func (g *apiGroup) read() (*rest.Config, error) {
 	return g.config, nil
 }
 
-// server is the URL of the server; "" as long as it is not known.
+// server is the URL of the server as it may be shown; "" as long as it is not known.
 func (g *apiGroup) server() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.config == nil {
 		return ""
 	}
-	return g.config.Host
+	return sanitize.Userinfo(g.config.Host)
 }
 
 // dial returns a client, which connects with its first request. It reads the kubeconfig and the
@@ -139,7 +140,7 @@ func (g *apiGroup) dial() (*conn, error) {
 	}
 	c, err := g.client(config)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w: %s", g.o.Kubeconfig, err, dial.FileHint(err))
+		return nil, fmt.Errorf("kubeconfig %s: %w: %s", g.o.Kubeconfig, conceal(err), dial.FileHint(err))
 	}
 	return c, nil
 }

@@ -18,6 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"hostler.io/hostler/controlplane/dial"
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/internal/trust"
 )
 
@@ -41,7 +42,7 @@ func Server(path string) (string, error) {
 	}
 	to, err := url.Parse(config.Host)
 	if err != nil {
-		return "", fmt.Errorf("kubeconfig %s: server %w", path, err)
+		return "", fmt.Errorf("kubeconfig %s: server %w", path, conceal(err))
 	}
 	proxy := config.Proxy
 	if proxy == nil {
@@ -49,7 +50,7 @@ func Server(path string) (string, error) {
 	}
 	between, err := proxy(&http.Request{URL: to})
 	if err != nil {
-		return "", fmt.Errorf("kubeconfig %s: proxy of %s: %w", path, to.Host, err)
+		return "", fmt.Errorf("kubeconfig %s: proxy of %s: %w", path, to.Host, conceal(err))
 	}
 	if between != nil {
 		to = between
@@ -86,10 +87,13 @@ func resolve(path string, text []byte) (*clientcmdapi.Config, error) {
 	}
 	file, err := clientcmd.Load(text)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s cannot be read: %w: see it with `kubectl config view --kubeconfig %s`", path, err, path)
+		return nil, fmt.Errorf("kubeconfig %s cannot be read: %s: see it with `kubectl config view --kubeconfig %s`", path, repeated.ReplaceAllString(err.Error(), "…"), path)
 	}
-	for _, cluster := range file.Clusters {
+	for name, cluster := range file.Clusters {
 		cluster.LocationOfOrigin = path
+		if _, err := url.Parse(cluster.ProxyURL); err != nil { // clientcmd would repeat it
+			return nil, fmt.Errorf("kubeconfig %s: proxy-url of cluster %q is not a URL: write it as http://HOST:PORT", path, name)
+		}
 	}
 	for _, user := range file.AuthInfos {
 		user.LocationOfOrigin = path
@@ -111,7 +115,7 @@ func parse(path string, text []byte) (*rest.Config, error) {
 	}
 	config, err := clientcmd.NewNonInteractiveClientConfig(*file, "", &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w: %s", path, err, dial.FileHint(err))
+		return nil, fmt.Errorf("kubeconfig %s: %w: %s", path, conceal(err), dial.FileHint(err))
 	}
 	if err := errors.Join(verified(config), checkFiles(config)); err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
@@ -179,7 +183,7 @@ func verified(config *rest.Config) error {
 	server, err := url.Parse(config.Host)
 	switch {
 	case err != nil || server.Scheme != "https" || server.Host == "":
-		return fmt.Errorf("server %q is not reached by TLS: write it as https://HOST:PORT", config.Host)
+		return errors.New(sanitize.Userinfo(fmt.Sprintf("server %q is not reached by TLS: write it as https://HOST:PORT", config.Host)))
 	case config.Insecure:
 		return errors.New("insecure-skip-tls-verify is refused: give the cluster's certificate-authority instead (of kubeadm: /etc/kubernetes/pki/ca.crt)")
 	}

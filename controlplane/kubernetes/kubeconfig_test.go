@@ -1,11 +1,17 @@
 package kubernetes_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"k8s.io/klog/v2"
 
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/internal/trust"
@@ -51,6 +57,75 @@ func TestKubeconfigsThatAreRefused(t *testing.T) {
 	_, err := kubernetes.Load(filepath.Join(t.TempDir(), "kubeconfig"))
 	if err == nil || !strings.Contains(err.Error(), "put the file there") {
 		t.Errorf("Load() of a file that is not there = %v, want a hint", err)
+	}
+}
+
+// Whoever may read status, log and conditions may not read the kubeconfig.
+func TestNoErrorRepeatsASecretOfAKubeconfig(t *testing.T) {
+	const here, secret = "https://127.0.0.1:1", "hunter2"
+	plugin := write(t, "plugin", "#!/bin/sh\nprintf '%s\\n' \"$TOKEN\"\n")
+	for _, path := range []string{plugin, filepath.Dir(plugin), filepath.Dir(filepath.Dir(plugin))} {
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec := "exec: {apiVersion: client.authentication.k8s.io/v1, command: " + plugin + ", args: [--token, hunter2], env: [{name: TOKEN, value: %q}], interactiveMode: Never}"
+	for name, text := range map[string]string{
+		"a user in the server's URL":               config("https://user:hunter2@127.0.0.1:1", "", "token: t"),
+		"a user in a URL that is none":             config("https://user:hunter2@127.0.0.1:port", "", "token: t"),
+		"a blank in a user in a URL":               config("https://user:a hunter2@127.0.0.1:1", "", "token: t"),
+		"a user in a URL without TLS":              config("http://user:hunter2@127.0.0.1:1", "", "token: t"),
+		"a user in the proxy's URL":                config(here, "proxy-url: 'http://user:hunter2@127.0.0.1:1'", "token: t"),
+		"a user in a proxy's URL that is none":     config(here, "proxy-url: 'http://user:a hunter2@127.0.0.1:1'", "token: t"),
+		"a user in a proxy's URL of other schemes": config(here, "proxy-url: 'ftp://user:hunter2@127.0.0.1:1'", "token: t"),
+		"a password that YAML takes for an alias":  config(here, "", "username: u, password: *hunter2"),
+		"a password that is a list":                config(here, "", "username: u, password: [hunter2]"),
+		"a token in two lines":                     config(here, "", `token: "hunter2\nhunter2"`),
+		"a key that is none":                       config(here, "", "client-certificate-data: aHVudGVyMg==, client-key-data: aHVudGVyMg=="),
+		"a key that is no base64":                  config(here, "", "client-certificate-data: 'hunter2!', client-key-data: 'hunter2!'"),
+		"an authentication provider":               config(here, "", "auth-provider: {name: gcp, config: {access-token: hunter2}}"),
+		"a plugin that prints a token":             config(here, "", fmt.Sprintf(exec, secret)),
+		"a plugin that prints YAML":                config(here, "", fmt.Sprintf(exec, "token: hunter2")),
+		"a plugin that prints an alias":            config(here, "", fmt.Sprintf(exec, "*hunter2")),
+		"a plugin that prints a token of a kind":   config(here, "", fmt.Sprintf(exec, `{"kind":"Other","apiVersion":"v1","status":{"token":"hunter2"}}`)),
+		"a plugin whose command is not there":      config(here, "", "exec: {apiVersion: client.authentication.k8s.io/v1, command: /nowhere, env: [{name: T, value: hunter2}], interactiveMode: Never}"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := write(t, "kubeconfig", text)
+			client := open(t, path)
+			_, err := client.Node(t.Context(), "n")
+			if err == nil {
+				t.Fatal("Node() = no error, want one: nobody listens there")
+			}
+			_, where := kubernetes.Server(path)
+			if said := fmt.Sprint(err, where, client.Endpoint()); strings.Contains(said, secret) || strings.Contains(said, "aHVudGVyMg") {
+				t.Errorf("Node(), Server() and Endpoint() = %s, want them not to repeat %s", said, secret)
+			}
+		})
+	}
+}
+
+// client-go logs by itself what a plugin printed that it asked again.
+func TestNoLineOfTheLogRepeatsASecretOfAPlugin(t *testing.T) {
+	asked := filepath.Join(t.TempDir(), "asked")
+	plugin := write(t, "plugin", "#!/bin/sh\n[ -e "+asked+" ] && echo '*hunter2' && exit\n>"+asked+"\n"+
+		`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"hunter2"}}'`+"\n")
+	for path, mode := range map[string]os.FileMode{plugin: 0o755, filepath.Dir(plugin): 0o755, filepath.Dir(filepath.Dir(plugin)): 0o755, filepath.Dir(asked): 0o777} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+	})
+	var log bytes.Buffer
+	kubernetes.LogTo(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(klog.ClearLogger)
+	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
+		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", interactiveMode: Never}")))
+	_, err := client.Node(t.Context(), "n")
+	if said := log.String(); err == nil || strings.Contains(said, "hunter2") || !strings.Contains(said, "decoding stdout") {
+		t.Errorf("Node() = %v with the log\n%swant it without what the plugin printed", err, said)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math/big"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -237,6 +238,7 @@ func TestTheDocumentedWayToJoin(t *testing.T) {
 	c, folder := newCluster(t, kube.Options{ControllerManager: true}), t.TempDir()
 	file := filepath.Join(folder, "bootstrap.kubeconfig")
 	var before, after [][]string // commands of the cluster's person, as far as the config and from there on
+	var token []string           // those that write the token's files
 	settings := ""
 	for i, block := range strings.Split(document(t), "```") {
 		switch {
@@ -245,11 +247,16 @@ func TestTheDocumentedWayToJoin(t *testing.T) {
 			_, settings, _ = strings.Cut(strings.ReplaceAll(block, "/etc/hostler/bootstrap.kubeconfig", file), "\n") // the language stands before
 		default:
 			for line := range strings.Lines(block) {
-				arguments, found := strings.CutPrefix(strings.TrimSpace(line), "kubectl ")
+				line = strings.TrimSpace(line)
+				arguments, found := strings.CutPrefix(line, "kubectl ")
 				if !found {
+					if strings.HasPrefix(line, "umask ") || strings.Contains(line, ">") {
+						token = append(token, line)
+					}
 					continue
 				}
-				arguments = strings.NewReplacer("bootstrap.kubeconfig", file, "https://SERVER:6443", c.Server, "=ca.crt", "="+c.CAFile, "NAME", "newcomer").Replace(arguments)
+				arguments = strings.NewReplacer("bootstrap.kubeconfig", file, "https://SERVER:6443", c.Server, "=ca.crt", "="+c.CAFile, "NAME", "newcomer",
+					"=token-secret=", "=token-secret="+folder+"/", "tokenFile ", "tokenFile "+folder+"/").Replace(arguments)
 				if settings == "" {
 					before = append(before, strings.Fields(arguments))
 				} else {
@@ -258,8 +265,13 @@ func TestTheDocumentedWayToJoin(t *testing.T) {
 			}
 		}
 	}
-	if len(before) != 8 || len(after) != 8 || settings == "" {
-		t.Fatalf("docs/kubernetes.md has the commands %q and %q around %q, want 8 to join and 8 afterwards", before, after, settings)
+	if len(before) != 8 || len(after) != 8 || len(token) != 3 || settings == "" {
+		t.Fatalf("docs/kubernetes.md has the commands %q and %q around %q, and %q for the token, want 8 to join, 8 afterwards and 3", before, after, settings, token)
+	}
+	shell := exec.Command("bash", "-euo", "pipefail", "-c", strings.Join(token, "\n"))
+	shell.Dir = folder
+	if said, err := shell.CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v\n%s", token, err, said)
 	}
 	for _, command := range before {
 		c.kubectl(command...)

@@ -20,23 +20,27 @@ func Check(endpoint string, insecure bool) error {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil || u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("%q is no endpoint: write it as https://HOST:%s", withoutUser(endpoint), DefaultPort)
+		return fmt.Errorf("%q is no endpoint: write it as https://HOST:%s", shown(endpoint), DefaultPort)
 	case u.Hostname() == "":
-		return fmt.Errorf("%q names no host: write it as %s://HOST:%s", withoutUser(endpoint), u.Scheme, DefaultPort)
+		return fmt.Errorf("%q names no host: write it as %s://HOST:%s", shown(endpoint), u.Scheme, DefaultPort)
 	case u.User != nil:
 		return fmt.Errorf("the endpoint at %s holds a user: set controlPlane.etcd.username and passwordFile instead", u.Host)
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("%q has more than a host and a port: write it as %s://%s", endpoint, u.Scheme, u.Host)
+		return fmt.Errorf("%q has more than a host and a port: write it as %s://%s", shown(endpoint), u.Scheme, u.Host)
 	case u.Scheme == "http" && !insecure && !loopback(u.Hostname()):
-		return fmt.Errorf("%q sends everything, passwords too, where others can read and change it: use https, or set controlPlane.etcd.insecure: true", endpoint)
+		return fmt.Errorf("%q sends everything, passwords too, where others can read and change it: use https, or set controlPlane.etcd.insecure: true", shown(endpoint))
 	}
 	return nil
 }
 
-// withoutUser is what may be printed of an endpoint that could not be read.
-func withoutUser(endpoint string) string {
+// shown is what may be printed of an endpoint: no user, no password and no query, also if they stand
+// where a URL has none.
+func shown(endpoint string) string {
 	if at := strings.LastIndex(endpoint, "@"); at >= 0 {
-		return "…" + endpoint[at:]
+		endpoint = "…" + endpoint[at:]
+	}
+	if end := strings.IndexAny(endpoint, "?#"); end >= 0 {
+		endpoint = endpoint[:end] + "…"
 	}
 	return endpoint
 }
@@ -68,7 +72,7 @@ func CheckPrefix(prefix string) error {
 func Address(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Hostname() == "" {
-		return "", fmt.Errorf("%q is no endpoint: write it as https://HOST:%s", endpoint, DefaultPort)
+		return "", fmt.Errorf("%q is no endpoint: write it as https://HOST:%s", shown(endpoint), DefaultPort)
 	}
 	port := u.Port()
 	if port == "" {

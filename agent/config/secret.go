@@ -1,0 +1,72 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"hostler.io/hostler/internal/sanitize"
+)
+
+// Shown is YAML for those who may not read the files, such as group hostler and callers over the
+// network. The configuration holds no secret but a password in a URL: keys name files instead.
+func (c Config) Shown() ([]byte, error) {
+	var root yaml.Node
+	if err := root.Encode(c); err != nil {
+		return nil, fmt.Errorf("write configuration: %w", err)
+	}
+	concealValues(&root)
+	return write(&root)
+}
+
+// concealValues removes users and passwords from URLs in the values of n.
+func concealValues(n *yaml.Node) {
+	for _, held := range n.Content {
+		concealValues(held)
+	}
+	if strings.Contains(n.Value, "@") {
+		// In quotes a URL may have blanks.
+		n.Value, _ = strconv.Unquote(sanitize.Userinfo(strconv.Quote(n.Value))) // of what was quoted
+	}
+}
+
+// repeated is a value that a fault repeats.
+var repeated = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// conceal returns the problem of a field as status, API and log may show it to those who may not
+// read the files. Somebody may have written a secret where the name of its file belongs, so that of
+// such a field only a path is repeated.
+func conceal(field, problem string) string {
+	problem = sanitize.Userinfo(problem)
+	if f, found := lookUp(field); !found || f.Tag.Get("secret") != "file" {
+		return problem
+	}
+	return repeated.ReplaceAllStringFunc(problem, func(value string) string {
+		if strings.HasPrefix(value, `"/`) {
+			return value
+		}
+		return "the value"
+	})
+}
+
+// lookUp finds the field that a path such as runtimes[0].type leads to.
+func lookUp(path string) (f reflect.StructField, found bool) {
+	t := reflect.TypeFor[Config]()
+	for name := range strings.SplitSeq(path, ".") {
+		name, _, _ = strings.Cut(name, "[")
+		if t.Kind() != reflect.Struct {
+			return f, false
+		}
+		if f, found = fieldOf(t, name); !found {
+			return f, false
+		}
+		if t = f.Type; t.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+	}
+	return f, found
+}

@@ -1,0 +1,73 @@
+package page_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	testNamed = regexp.MustCompile("`(Test\\w+)`")
+	testFunc  = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+)
+
+// TestTheThreatModelNamesTests reads docs/threat-model.md: whatever an attacker cannot do is shown by
+// a test of the tree, or is said not to be.
+func TestTheThreatModelNamesTests(t *testing.T) {
+	text, err := os.ReadFile("../../docs/threat-model.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := testsOf(t, "../..")
+	for _, m := range testNamed.FindAllStringSubmatch(string(text), -1) {
+		if !tests[m[1]] {
+			t.Errorf("docs/threat-model.md names %s, and there is no such test", m[1])
+		}
+	}
+	attackers, rows := 0, 0
+	for section := range strings.SplitSeq(string(text), "\n## ") {
+		_, table, found := strings.Cut(section, "| asset | it cannot | shown by |\n|---|---|---|\n")
+		if !found {
+			continue
+		}
+		attackers++
+		for row := range strings.Lines(table) {
+			if !strings.HasPrefix(row, "| ") {
+				break
+			}
+			rows++
+			if !testNamed.MatchString(row) && !strings.Contains(row, "*not tested*") {
+				t.Errorf("docs/threat-model.md has a row without a test that does not say so: %s", row)
+			}
+		}
+	}
+	if attackers != 9 || rows < 40 {
+		t.Errorf("docs/threat-model.md has %d attackers and %d rows, want 9 and 40 at least", attackers, rows)
+	}
+	if words := len(strings.Fields(string(text))); words > 1500 {
+		t.Errorf("docs/threat-model.md has %d words, want at most 1500", words)
+	}
+}
+
+// testsOf are the names of all tests below root.
+func testsOf(t *testing.T, root string) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, f := range testFunc.FindAllStringSubmatch(string(text), -1) {
+			names[f[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("look for tests: %v", err)
+	}
+	return names
+}
