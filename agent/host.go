@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/internal/statefile"
+	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/shutdown/journal"
@@ -71,7 +74,13 @@ type kept struct {
 	drained *maintenance.Drained
 }
 
+// newKept opens what is kept. It fails if others than root can write there: they could have containers
+// started.
 func newKept(cfg config.Config, h host, log *slog.Logger) (k kept, err error) {
+	_, _, err = trust.Path(cfg.State.Directory)
+	if untrusted, ok := errors.AsType[*trust.Error](err); ok {
+		return k, fmt.Errorf("state.directory: %w: %s", untrusted, untrusted.Hint)
+	}
 	if k.folder, err = statefile.Open(cfg.State.Directory, log); err != nil {
 		return k, err
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	testNamed = regexp.MustCompile("`(Test\\w+)`")
-	testFunc  = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	testNamed = regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
+	testFunc  = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 )
 
 // TestTheThreatModelNamesTests reads docs/threat-model.md: whatever an attacker cannot do is shown by
