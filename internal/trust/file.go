@@ -164,7 +164,7 @@ func walk(path string) (found *os.File, real string, err error) {
 
 // hint is what a person does about a file or a folder at a place on the way to a path.
 func hint(at, path string, info fs.FileInfo) string {
-	if info.IsDir() {
+	if info.IsDir() && at != filepath.Clean(path) {
 		return fmt.Sprintf("move %s to a folder that only root can change, or let only root change %s, once you know who wrote what is there", path, at)
 	}
 	return fmt.Sprintf("chown root %s && chmod go-w %[1]s, once you know who wrote what is there", at)

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime"
 )
 
@@ -155,32 +156,15 @@ func (c container) phase(procRoot string) (runtime.ContainerState, error) {
 
 // open opens the root. It is fs.ErrNotExist while nobody has made a container there.
 func (s *store) open() (*os.Root, error) {
+	_, _, err := trust.Path(s.path) // others could write there what to kill
+	if untrusted, ok := errors.AsType[*trust.Error](err); ok {
+		return nil, fmt.Errorf("open state root %s: %w: %s", s.path, untrusted, untrusted.Hint)
+	}
 	root, err := os.OpenRoot(s.path)
 	if err != nil {
 		return nil, fmt.Errorf("open state root: %w", err)
 	}
-	info, err := root.Stat(".")
-	if err == nil {
-		err = trusted(info)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open state root %s: %w", s.path, err), root.Close())
-	}
 	return root, nil
-}
-
-// trusted refuses a folder in which others could write what to kill.
-func trusted(info fs.FileInfo) error {
-	sys, known := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.IsDir():
-		return fmt.Errorf("it is no folder")
-	case known && int(sys.Uid) != os.Geteuid():
-		return fmt.Errorf("it belongs to user %d, who could have hostler kill what is not theirs; make it root's", sys.Uid)
-	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("others than its owner may write into it (mode %v), and could have hostler kill what is not theirs; chmod go-w", info.Mode().Perm())
-	}
-	return nil
 }
 
 // ids lists the containers that there may be, in order.

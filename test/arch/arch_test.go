@@ -24,7 +24,7 @@ var ours = map[string][]string{
 	"runtime/docker/engine":  {"runtime", "runtime/local"},
 	"runtime/podman":         {"internal/sanitize", "internal/trust", "runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local"},
 	"runtime/local":          {"internal/trust", "runtime"},
-	"runtime/runc":           {"internal/sanitize", "runtime", "runtime/local", "runtime/runc/program", "runtime/runc/root", "runtime/unitclient"},
+	"runtime/runc":           {"internal/sanitize", "internal/trust", "runtime", "runtime/local", "runtime/runc/program", "runtime/runc/root", "runtime/unitclient"},
 	"runtime/runc/program":   {"internal/trust"},
 	"runtime/runc/root":      {},
 	"runtime/unitclient":     {"internal/trust"},
