@@ -144,7 +144,7 @@ func targets(root, path string) (found []string) {
 }
 
 // picture is what is seen of paths: their mounts, and which of them exist. It is another one once a
-// volume or a device has come.
+// volume or a device has come. It is empty if that cannot be seen, as of a file server that hangs.
 func (h *host) picture(ctx context.Context, paths []string) string {
 	var mounts strings.Builder
 	for _, m := range h.mounts() {
@@ -159,7 +159,7 @@ func (h *host) picture(ctx context.Context, paths []string) string {
 			fmt.Fprintln(files, path, err == nil)
 		}
 	}) {
-		return mounts.String()
+		return ""
 	}
 	return mounts.String() + files.String()
 }

@@ -37,6 +37,8 @@ func (w watched) queued() bool {
 // lookAtHost adds to the facts what is known of the host that the containers need which are due,
 // or are tried again, also if they wait for other containers.
 func (r *Restarter) lookAtHost(ctx context.Context, f *Facts) {
+	asking, cancel := context.WithTimeout(ctx, listBound) // for all: a runtime may hang
+	defer cancel()
 	needs, asked := map[owed]need{}, map[owed]bool{}
 	var now watched
 	for _, d := range f.judgeAll(time.Now()) {
@@ -47,7 +49,7 @@ func (r *Restarter) lookAtHost(ctx context.Context, f *Facts) {
 		n, known := r.needs[id]
 		if !known {
 			var err error
-			if n, err = r.askNeeds(ctx, d.Container); err != nil {
+			if n, err = r.askNeeds(asking, d.Container); err != nil {
 				r.log.Debug("runtime does not return what a container needs", "container", d.Restart.Name, "id", d.Restart.ID, "error", err)
 				continue
 			}
@@ -70,14 +72,12 @@ func (r *Restarter) lookAtHost(ctx context.Context, f *Facts) {
 	}}
 	f.Changed = func(o journal.Restart) bool {
 		n := needs[owedBy(o)]
-		return n.seen != "" && n.seen != r.host.picture(ctx, n.Paths)
+		return n.seen != "" && differs(n.seen, r.host.picture(ctx, n.Paths))
 	}
 }
 
 // askNeeds asks the runtime of a container what that needs.
 func (r *Restarter) askNeeds(ctx context.Context, c runtime.Container) (need, error) {
-	ctx, cancel := context.WithTimeout(ctx, listBound)
-	defer cancel()
 	needs, err := r.o.Set.StartNeeds(ctx, c)
 	if err == nil {
 		needs.Paths = r.host.resolve(ctx, needs.Paths)
@@ -98,7 +98,7 @@ func (r *Restarter) coming(ctx context.Context, units []string) ([]Coming, error
 // hostChanged reports whether what containers wait for has changed since the last pass.
 func (r *Restarter) hostChanged(ctx context.Context) bool {
 	w := r.watched
-	if len(w.paths) > 0 && r.host.picture(ctx, w.paths) != w.picture {
+	if len(w.paths) > 0 && differs(w.picture, r.host.picture(ctx, w.paths)) {
 		return true
 	}
 	if !w.queued() {
@@ -107,6 +107,9 @@ func (r *Restarter) hostChanged(ctx context.Context) bool {
 	coming, err := r.coming(ctx, w.units)
 	return err == nil && !slices.Equal(coming, w.coming)
 }
+
+// differs reports whether a picture is another one than before. An empty one could not be taken.
+func differs(before, now string) bool { return now != "" && now != before }
 
 // noteTry keeps what is seen of what a container needs before it is tried.
 func (r *Restarter) noteTry(ctx context.Context, d Decision) {
