@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"hostler.io/hostler/internal/tree"
 )
 
 // TestTheKernelKillsACgroupWhereItCan tells by how a process ends whether it was signalled by
@@ -32,7 +34,7 @@ func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			root, err := os.OpenRoot(folder)
+			root, err := tree.Open(folder)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"hostler.io/hostler/internal/tree"
 	"hostler.io/hostler/internal/trust"
 )
 
@@ -18,17 +19,16 @@ const maxText = 64 << 10
 // process counts if nobody but root decides what it is: it runs as root, or its program is a file
 // of root's that nobody else can write.
 func Find(procRoot string) ([]Client, error) {
-	entries, err := os.ReadDir(procRoot)
-	if err != nil {
-		return nil, err
-	}
 	var clients []Client
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
+	for name, err := range tree.Names(procRoot) {
+		if err != nil {
+			return nil, err
+		}
+		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		folder := filepath.Join(procRoot, entry.Name())
+		folder := filepath.Join(procRoot, name)
 		command := read(filepath.Join(folder, "cmdline"))
 		args := fields(command)
 		if read, _ := split(args); read == nil {
