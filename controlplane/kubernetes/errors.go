@@ -35,6 +35,9 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: no answer from %s: %w", operation, c.Endpoint(), context.Cause(ctx))
 	}
+	if large, ok := errors.AsType[*sizeError](err); ok {
+		return fmt.Errorf("%s: %w: %w", operation, controlplane.ErrUnavailable, large)
+	}
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err // without the address, which the operation tells better
 	}
