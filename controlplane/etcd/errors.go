@@ -58,8 +58,11 @@ func mustRedial(err error) bool {
 	if answer, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		return tokenRefused(err) || slices.Contains([]codes.Code{codes.Unavailable, codes.DataLoss, codes.Internal}, answer.Code())
 	}
-	return status.Code(err) != codes.ResourceExhausted // too large to be sent
+	return !tooLarge(err)
 }
+
+// tooLarge reports whether a message is too large to be sent or received: gRPC has no other code for it.
+func tooLarge(err error) bool { return status.Code(err) == codes.ResourceExhausted }
 
 // fault says what a failed call means: a class of controlplane's, with the operation,
 // such as `put leases/n`, before it.
@@ -79,7 +82,10 @@ func (s *Store) fault(ctx context.Context, c call, endpoint string, err error) e
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: no answer from %s: %w", operation, endpoint, context.Cause(ctx))
 	}
-	if status.Code(err) == codes.ResourceExhausted {
+	if tooLarge(err) && c.right == "read" {
+		return fmt.Errorf("%s: %w: %s: %s: see whether something else than hostler has written %s", operation, controlplane.ErrUnavailable, endpoint, plain(err), c.path)
+	}
+	if tooLarge(err) {
 		return fmt.Errorf("%s: %w: %v", operation, controlplane.ErrInvalid, err)
 	}
 	return fmt.Errorf("%s: %w: %s: %s", operation, controlplane.ErrUnavailable, endpoint, plain(err))
