@@ -43,10 +43,11 @@ func Message(w http.ResponseWriter, claimed int) int {
 	return Write(w, string(binary.BigEndian.AppendUint32([]byte{0}, uint32(claimed))), "\x00")
 }
 
-// Serve serves calls of gRPC, without TLS, until the test ends.
+// Serve serves HTTP and calls of gRPC, without TLS, until the test ends.
 func Serve(t testing.TB, l net.Listener, handler http.Handler) {
 	t.Helper()
 	server := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	ended := make(chan struct{})
 	go func() {
