@@ -63,27 +63,25 @@ func (b *answerBody) tooLarge() bool { return b != nil && b.N == 0 }
 // WrappedRoundTripper lets client-go find the connections below.
 func (b boundedAnswers) WrappedRoundTripper() http.RoundTripper { return b.carrier }
 
-// sizeError says that an answer has more bytes than are read.
-type sizeError struct {
-	server string
-	bytes  int64
-}
+// sizeError says that an answer has more of something than is taken.
+type sizeError struct{ server, most string }
 
 // Error says what to do about it.
 func (e *sizeError) Error() string {
-	return fmt.Sprintf("%s answers with more than %d MiB: %s", e.server, e.bytes>>20, sizeHint)
+	return fmt.Sprintf("%s answers with more than %s: %s", e.server, e.most, sizeHint)
 }
 
-// boundedCodecs bounds each event of a watch.
+// boundedCodecs bounds what is decoded, and each event of a watch.
 type boundedCodecs struct{ runtime.NegotiatedSerializer }
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
 func (c boundedCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
 	types := slices.Clone(c.NegotiatedSerializer.SupportedMediaTypes())
 	for i := range types {
+		types[i].Serializer = boundedDecoder{types[i].Serializer}
 		if types[i].StreamSerializer != nil {
 			stream := *types[i].StreamSerializer
-			stream.Framer = boundedEvents{stream.Framer}
+			stream.Serializer, stream.Framer = boundedDecoder{stream.Serializer}, boundedEvents{stream.Framer}
 			types[i].StreamSerializer = &stream
 		}
 	}

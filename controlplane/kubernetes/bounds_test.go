@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
@@ -220,5 +221,54 @@ func TestTheNodesOfAMachineAreNotTakenWithoutEnd(t *testing.T) {
 	found, err := client.NodesOf(ctx, "m")
 	if err != nil || len(found) != controlplane.MostNodesOf {
 		t.Errorf("NodesOf() gave %d, %v, want %d", len(found), err, controlplane.MostNodesOf)
+	}
+}
+
+// field is a field of a message that holds bytes, as protobuf has it.
+func field(number protowire.Number, content string) string {
+	return string(protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), content))
+}
+
+// An answer of a few MiB may be of values that take many times as much once they are decoded.
+func TestAnswersOfManySmallValuesAreNotDecoded(t *testing.T) {
+	const node, list = `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","resourceVersion":"1"`, `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[`
+	many := strings.Repeat("{},", 1_300_000) + "{}"
+	envelope := func(kind, content string) string {
+		return "k8s\x00" + field(1, field(1, "v1")+field(2, kind)) + field(2, content)
+	}
+	get := func(ctx context.Context, c controlplane.Client) error { _, err := c.Node(ctx, "n"); return err }
+	fleet := func(ctx context.Context, c controlplane.Client) error {
+		return c.(controlplane.FleetLister).Fleet(ctx, func(*corev1.Node, *coordinationv1.Lease) error { return nil })
+	}
+	watch := func(ctx context.Context, c controlplane.Client) error {
+		return c.(controlplane.NodeWatcher).WatchNode(ctx, "n", make(chan *corev1.Node, 1))
+	}
+	const json, protobuf = "application/json", "application/vnd.kubernetes.protobuf"
+	for name, tt := range map[string]struct {
+		call       func(context.Context, controlplane.Client) error
+		kind, text string
+	}{
+		"conditions":             {get, json, node + `},"status":{"conditions":[` + many + `]}}`},
+		"managed fields":         {get, json, node + `,"managedFields":[` + many + `]}}`},
+		"a list":                 {fleet, json, list + many + `]}`},
+		"a list of null":         {fleet, json, list + strings.Repeat("null,", 800_000) + `null]}`},
+		"an event":               {watch, json, `{"type":"MODIFIED","object":` + node + `},"status":{"conditions":[` + many + `]}}}`},
+		"conditions in protobuf": {get, protobuf, envelope("Node", field(1, field(1, "n"))+field(3, strings.Repeat(field(4, ""), 1_900_000)))},
+		"those cut off":          {get, protobuf, envelope("Node", field(1, field(1, "n"))+field(3, strings.Repeat(field(4, ""), 1_900_000)+"\x07"))},
+		"a list in protobuf":     {fleet, protobuf, envelope("NodeList", field(1, field(2, "7"))+strings.Repeat(field(2, ""), 1_900_000))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := flooded(t, func(w http.ResponseWriter, r *http.Request) {
+				if name == "an event" && !r.URL.Query().Has("watch") {
+					say(w, nodeText)
+					return
+				}
+				w.Header().Set("Content-Type", tt.kind)
+				_, _ = w.Write([]byte(tt.text)) // the client may have gone
+			}, tt.call)
+			if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "see whether an API server") {
+				t.Errorf("the call = %v, want it unavailable, with what to do", err)
+			}
+		})
 	}
 }

@@ -83,7 +83,7 @@ func (g *apiGroup) do(ctx context.Context, request func(rest.Interface) *rest.Re
 	result := request(c).MaxRetries(0).Do(context.WithValue(ctx, lastBody{}, &body))
 	err = result.Error()
 	if b := body.Load(); err == nil && b.tooLarge() { // of an error its code is enough
-		return rest.Result{}, &sizeError{g.server(), b.most}
+		return rest.Result{}, &sizeError{g.server(), fmt.Sprintf("%d MiB", b.most>>20)}
 	}
 	if err != nil && mustRedial(err) {
 		g.Drop(c)
