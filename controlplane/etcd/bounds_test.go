@@ -13,6 +13,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/etcd"
@@ -134,5 +136,16 @@ func TestAListOfLargeObjectsIsRead(t *testing.T) {
 			}
 			t.Logf("%d requests for %d Nodes", member.asked.Load(), found)
 		})
+	}
+}
+
+// What a member says is shown to a person, in a log, on a terminal and in Events.
+func TestWhatAMemberSaysIsCutAndHarmless(t *testing.T) {
+	long := "\x1b[2J" + strings.Repeat("very long ", 100_000)
+	for _, code := range []codes.Code{codes.Unavailable, codes.Internal, codes.ResourceExhausted, codes.Unknown} {
+		err := open(t).Fault(status.Error(code, long))
+		if !strings.Contains(err.Error(), "very long") || len(err.Error()) > 2<<10 || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("a call refused with %v = %.100q of %d bytes, want what was said, cut and without an escape sequence", code, err, len(err.Error()))
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // call is one that may fail.
@@ -86,7 +87,7 @@ func (s *Store) fault(ctx context.Context, c call, endpoint string, err error) e
 		return fmt.Errorf("%s: %w: %s: %s: see whether something else than hostler has written %s", operation, controlplane.ErrUnavailable, endpoint, plain(err), c.path)
 	}
 	if tooLarge(err) {
-		return fmt.Errorf("%s: %w: %v", operation, controlplane.ErrInvalid, err)
+		return fmt.Errorf("%s: %w: %s", operation, controlplane.ErrInvalid, plain(err))
 	}
 	return fmt.Errorf("%s: %w: %s: %s", operation, controlplane.ErrUnavailable, endpoint, plain(err))
 }
@@ -157,10 +158,14 @@ func connectFault(o Options, endpoint string, err error) error {
 	return fmt.Errorf("%w: connect to %s: %s", controlplane.ErrUnavailable, endpoint, text)
 }
 
+// maxMessage is how many bytes are shown of what a member says.
+const maxMessage = 1 << 10
+
 // plain is an error without what gRPC puts around it.
 func plain(err error) string {
+	text := err.Error()
 	if answer, ok := status.FromError(err); ok && answer.Code() != codes.OK {
-		return answer.Message()
+		text = answer.Message()
 	}
-	return err.Error()
+	return sanitize.Line(text, maxMessage)
 }

@@ -272,3 +272,24 @@ func TestAnswersOfManySmallValuesAreNotDecoded(t *testing.T) {
 		})
 	}
 }
+
+// What a server says is shown to a person, in a log, on a terminal and in Events.
+func TestWhatAServerSaysIsCutAndHarmless(t *testing.T) {
+	long := "\\u001b[2J" + strings.Repeat("very long ", 100_000)
+	for code, reason := range map[int]string{http.StatusConflict: "Conflict", http.StatusUnauthorized: "Unauthorized", http.StatusForbidden: "Forbidden", http.StatusServiceUnavailable: "ServiceUnavailable"} {
+		client := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":"%s"}`, code, reason, long)
+		}))
+		if _, err := client.Node(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), "very long") || len(err.Error()) > 4<<10 || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("Node() refused with %d = %.100q of %d bytes, want what was said, cut and without an escape sequence", code, err, len(err.Error()))
+		}
+	}
+	client := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		say(w, strings.Replace(nodeText, `"name":"n"`, `"name":"`+long+`"`, 1))
+	}))
+	if _, err := client.Node(t.Context(), "n"); err == nil || len(err.Error()) > 4<<10 || strings.Contains(err.Error(), "\x1b") {
+		t.Errorf("Node() answered with another = %.100q of %d bytes, want its name cut", err, len(err.Error()))
+	}
+}
