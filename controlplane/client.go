@@ -134,11 +134,16 @@ type TaintReconciler interface {
 
 // MachineFinder is a Client of a fleet that may be looked through.
 type MachineFinder interface {
-	// NodesOf lists the Nodes of the machines that have that machine ID, with no more
-	// of each than its name and its NodeInfo. It takes as many requests as the fleet
-	// is large, and is for rare use. ErrForbidden where this host may not.
+	// NodesOf lists the Nodes of the machines that have that machine ID, MostNodesOf of
+	// them at most, with no more of each than its name and its NodeInfo. It takes as many
+	// requests as the fleet is large, and is for rare use. ErrForbidden where this host may
+	// not.
 	NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error)
 }
+
+// MostNodesOf bounds how many Nodes of one machine ID are held: one that is that common is a fault,
+// which any of them shows.
+const MostNodesOf = 100
 
 // NodeWatcher is a Client of a control plane where others write Nodes as well, and
 // that tells of it as it happens.

@@ -60,8 +60,13 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// answerTime bounds a question; collections take their own time.
-const answerTime = 30 * time.Second
+const (
+	// answerTime bounds a question; collections take their own time.
+	answerTime = 30 * time.Second
+	// answerBytes bounds an answer, or a line of one that comes in lines: that of 1,000 containers with
+	// all of their labels takes some 10 MiB.
+	answerBytes = 64 << 20
+)
 
 // Status asks how the host and the agent are.
 func (c *Client) Status(ctx context.Context) (Status, error) {
@@ -115,10 +120,10 @@ func (c *Client) Collect(ctx context.Context, req CollectRequest, progress func(
 		return runs.Report{}, err
 	}
 	defer resp.Body.Close()
-	dec := json.NewDecoder(resp.Body)
+	read := lines(resp.Body)
 	for {
 		var line CollectLine
-		if err := dec.Decode(&line); err != nil {
+		if err := read(&line); err != nil {
 			return runs.Report{}, &UnreachableError{c.socket, fmt.Errorf("the collection's answer broke off: %w", err)}
 		}
 		switch {
@@ -141,10 +146,24 @@ func ask[T any](ctx context.Context, c *Client, method, path string, body any) (
 		return answer, err
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+	if err := lines(resp.Body)(&answer); err != nil {
 		return answer, &UnreachableError{c.socket, fmt.Errorf("read the answer: %w", err)}
 	}
 	return answer, nil
+}
+
+// lines returns what reads one line of an answer after the other.
+func lines(body io.Reader) func(line any) error {
+	from := &io.LimitedReader{R: body}
+	dec := json.NewDecoder(from)
+	return func(line any) error {
+		from.N = answerBytes
+		err := dec.Decode(line)
+		if err != nil && from.N == 0 {
+			err = fmt.Errorf("it has more than %d MiB", answerBytes>>20)
+		}
+		return err
+	}
 }
 
 // do sends a request and returns the answer, whose body the caller closes, if it

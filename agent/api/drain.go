@@ -108,10 +108,10 @@ func (c *Client) Drain(ctx context.Context, req maintenance.DrainRequest, progre
 		return maintenance.DrainReport{}, err
 	}
 	defer resp.Body.Close()
-	dec := json.NewDecoder(resp.Body)
+	read := lines(resp.Body)
 	for {
 		var line DrainLine
-		if err := dec.Decode(&line); err != nil {
+		if err := read(&line); err != nil {
 			return maintenance.DrainReport{}, &UnreachableError{c.socket, fmt.Errorf("the drain broke off, and the node may be left cordoned: %w", err)}
 		}
 		if line.Step != nil {

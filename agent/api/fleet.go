@@ -72,10 +72,10 @@ func (c *Client) Fleet(ctx context.Context, each func(fleet.Member) error) (flee
 		return fleet.Fleet{}, err
 	}
 	defer resp.Body.Close()
-	dec := json.NewDecoder(resp.Body)
+	read := lines(resp.Body)
 	for {
 		var line FleetLine
-		if err := dec.Decode(&line); err != nil {
+		if err := read(&line); err != nil {
 			return fleet.Fleet{}, &UnreachableError{c.socket, fmt.Errorf("the list of nodes broke off: %w", err)}
 		}
 		switch {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"hostler.io/hostler/internal/tree"
 	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/systemd"
 )
@@ -25,17 +26,16 @@ type Kubelets struct {
 
 // FindKubelets looks for them below proc, the proc file system of the host.
 func FindKubelets(proc string) (k Kubelets) {
-	entries, err := os.ReadDir(proc)
-	if err != nil {
-		return k
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
+	for name, err := range tree.Names(proc) {
+		if err != nil {
+			return k
+		}
+		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		comm, err := os.ReadFile(filepath.Join(proc, e.Name(), "comm"))
-		if err != nil || !slices.Contains(kubelets, string(bytes.TrimSpace(comm))) || ended(proc, e.Name()) {
+		comm, err := os.ReadFile(filepath.Join(proc, name, "comm"))
+		if err != nil || !slices.Contains(kubelets, string(bytes.TrimSpace(comm))) || ended(proc, name) {
 			continue
 		}
 		switch p, err := trust.Inspect(proc, pid); {

@@ -37,11 +37,14 @@ const (
 	// pingAfter and pingTimeout have a connection end on which nothing comes while
 	// something is waited for. etcd takes pings that come sooner than 5 s for an attack.
 	pingAfter, pingTimeout = 10 * time.Second, 5 * time.Second
-	// mostRead bounds an answer: a page of Nodes, each as large as etcd takes them.
-	mostRead = pageSize * mostWritten
-	// mostWritten is more than a server takes by default, which is 1.5 MiB: so that it
-	// is the one to say so.
-	mostWritten = 2 << 20
+	// maxMessageBytes bounds what is sent and received at once. A server takes requests of
+	// 1.5 MiB by default, so that it is the one to refuse a larger one, and an answer about
+	// one object is smaller than the request that has stored it. Of a list it is 20 kB for
+	// each of pageSize Nodes; larger ones are read in smaller pages. Part of a watch is at most
+	// as large as a request (WatchCreateRequest.Fragment).
+	maxMessageBytes = 4 << 20
+	// maxHeaderBytes bounds the headers of an answer, which hold a sentence at most.
+	maxHeaderBytes = 64 << 10
 	// mostKnown bounds how many versions are remembered to be of this connection.
 	mostKnown = 256
 )
@@ -112,7 +115,8 @@ func (c *conn) open(o Options) error {
 		grpc.WithPerRPCCredentials(&c.token),
 		grpc.WithContextDialer(c.dial),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostRead), grpc.MaxCallSendMsgSize(2*mostWritten)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes)),
+		grpc.WithMaxHeaderListSize(maxHeaderBytes),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithUserAgent("hostler/"+o.Version),
 	)

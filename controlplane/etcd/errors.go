@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // call is one that may fail.
@@ -58,8 +59,11 @@ func mustRedial(err error) bool {
 	if answer, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		return tokenRefused(err) || slices.Contains([]codes.Code{codes.Unavailable, codes.DataLoss, codes.Internal}, answer.Code())
 	}
-	return status.Code(err) != codes.ResourceExhausted // too large to be sent
+	return !tooLarge(err)
 }
+
+// tooLarge reports whether a message is too large to be sent or received: gRPC has no other code for it.
+func tooLarge(err error) bool { return status.Code(err) == codes.ResourceExhausted }
 
 // fault says what a failed call means: a class of controlplane's, with the operation,
 // such as `put leases/n`, before it.
@@ -79,8 +83,11 @@ func (s *Store) fault(ctx context.Context, c call, endpoint string, err error) e
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: no answer from %s: %w", operation, endpoint, context.Cause(ctx))
 	}
-	if status.Code(err) == codes.ResourceExhausted {
-		return fmt.Errorf("%s: %w: %v", operation, controlplane.ErrInvalid, err)
+	if tooLarge(err) && c.right == "read" {
+		return fmt.Errorf("%s: %w: %s: %s: see whether something else than hostler has written %s", operation, controlplane.ErrUnavailable, endpoint, plain(err), c.path)
+	}
+	if tooLarge(err) {
+		return fmt.Errorf("%s: %w: %s", operation, controlplane.ErrInvalid, plain(err))
 	}
 	return fmt.Errorf("%s: %w: %s: %s", operation, controlplane.ErrUnavailable, endpoint, plain(err))
 }
@@ -151,10 +158,14 @@ func connectFault(o Options, endpoint string, err error) error {
 	return fmt.Errorf("%w: connect to %s: %s", controlplane.ErrUnavailable, endpoint, text)
 }
 
+// maxMessage is how many bytes are shown of what a member says.
+const maxMessage = 1 << 10
+
 // plain is an error without what gRPC puts around it.
 func plain(err error) string {
+	text := err.Error()
 	if answer, ok := status.FromError(err); ok && answer.Code() != codes.OK {
-		return answer.Message()
+		text = answer.Message()
 	}
-	return err.Error()
+	return sanitize.Line(text, maxMessage)
 }

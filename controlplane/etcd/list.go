@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// pageSize is how many objects are read at once: Nodes take some 10 kB each, and a server
-// holds an answer in memory as a whole.
+// pageSize is how many objects are read at once, if they fit in maxMessageBytes: Nodes take some
+// 10 kB each, and a server holds an answer in memory as a whole.
 const pageSize = 200
 
 // List reads a page of objects. Pages are read one after the other, each as it is then.
@@ -30,7 +30,14 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	var found []objects.Object
 	next := ""
 	err := s.do(ctx, operation, func(ctx context.Context, c *conn) error {
-		answer, err := c.kv.Get(ctx, begin, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)), clientv3.WithLimit(pageSize))
+		var answer *clientv3.GetResponse
+		var err error
+		for most := int64(pageSize); most > 0; most /= 10 {
+			answer, err = c.kv.Get(ctx, begin, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)), clientv3.WithLimit(most))
+			if !tooLarge(err) {
+				break
+			}
+		}
 		if err != nil {
 			return err
 		}

@@ -78,7 +78,7 @@ func (s *Store) follow(ctx context.Context, c *conn, key objects.Key, seen chan<
 	}
 	// What has gone wrong with what is sent is said to who receives.
 	_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: &etcdserverpb.WatchCreateRequest{
-		Key: []byte(s.path(key)), StartRevision: revision + 1, ProgressNotify: true,
+		Key: []byte(s.path(key)), StartRevision: revision + 1, ProgressNotify: true, Fragment: true,
 	}}})
 	answers, failed := make(chan *etcdserverpb.WatchResponse), make(chan error, 1)
 	go func() {

@@ -144,7 +144,7 @@ func (c *Client) answered(operation string, a asked, o metav1.Object) error {
 	if o.GetName() == a.name && (a.uid == "" || o.GetUID() == a.uid) {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: %s answers with another object, named %q, of UID %q: is there a proxy between?", operation, controlplane.ErrUnavailable, c.Endpoint(), o.GetName(), o.GetUID())
+	return fmt.Errorf("%s: %w: %s answers with another object, named %.253q, of UID %.253q: is there a proxy between?", operation, controlplane.ErrUnavailable, c.Endpoint(), o.GetName(), o.GetUID())
 }
 
 // userAgent is by what name the server's logs know this client.

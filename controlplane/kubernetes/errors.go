@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // fault says what a failed request means: a class of controlplane's, with the
@@ -24,7 +25,7 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 		return nil
 	}
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
-		return fmt.Errorf("%s: %w", operation, c.refusal(status.Status(), err))
+		return fmt.Errorf("%s: %w", operation, c.refusal(status.Status(), sanitize.Line(err.Error(), maxMessage)))
 	}
 	if plugin, ok := errors.AsType[*pluginError](err); ok {
 		return fmt.Errorf("%s: %w", operation, plugin)
@@ -35,19 +36,25 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: no answer from %s: %w", operation, c.Endpoint(), context.Cause(ctx))
 	}
+	if large, ok := errors.AsType[*sizeError](err); ok {
+		return fmt.Errorf("%s: %w: %w", operation, controlplane.ErrUnavailable, large)
+	}
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err // without the address, which the operation tells better
 	}
 	if unproven, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return fmt.Errorf("%s: %w: %w: %v: check certificate-authority and server in %s, and this host's clock", operation, controlplane.ErrUnavailable, controlplane.ErrUntrusted, unproven.Err, c.o.Kubeconfig)
 	}
-	return fmt.Errorf("%s: %w: %v", operation, controlplane.ErrUnavailable, conceal(err)) // such as of a proxy that is invalid
+	return fmt.Errorf("%s: %w: %s", operation, controlplane.ErrUnavailable, sanitize.Line(conceal(err).Error(), maxMessage)) // such as of a proxy that is invalid
 }
+
+// maxMessage is how many bytes are shown of what a server says: a refusal of an object lists its faults.
+const maxMessage = 2 << 10
 
 // unauthorized is the error of a server that does not accept this host's
 // credentials. It is not ErrForbidden: new ones mend it, and what waits is then
 // wanted.
-func (c *Client) unauthorized(err error) error {
+func (c *Client) unauthorized(said string) error {
 	if c.o.Refused != nil {
 		c.o.Refused()
 	}
@@ -55,7 +62,7 @@ func (c *Client) unauthorized(err error) error {
 	if c.o.Certificate != nil {
 		whose, check = "this node's certificate", "see `hostler doctor`"
 	}
-	return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, whose, err, check)
+	return fmt.Errorf("%w: %w %s: %s: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, whose, said, check)
 }
 
 // class is what a code of HTTP means; nil for any other than these, from a server
@@ -76,17 +83,18 @@ func class(code int32) error {
 }
 
 // refusal says what an answer other than success means.
-func (c *Client) refusal(status metav1.Status, err error) error {
+func (c *Client) refusal(status metav1.Status, said string) error {
+	var err error
 	meaning := class(status.Code)
 	switch {
 	case status.Code == http.StatusUnauthorized && !foreign(status):
-		return c.unauthorized(err)
+		return c.unauthorized(said)
 	case meaning == nil || foreign(status):
-		err = fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
+		err = fmt.Errorf("%w: %s", controlplane.ErrUnavailable, said)
 	case meaning == controlplane.ErrForbidden && strings.Contains(status.Message, "label"): // as NodeRestriction says it, which has no code for it
-		err = &controlplane.LabelsError{Err: fmt.Errorf("%w: %v", meaning, err)}
+		err = &controlplane.LabelsError{Err: fmt.Errorf("%w: %s", meaning, said)}
 	default:
-		err = fmt.Errorf("%w: %v", meaning, err)
+		err = fmt.Errorf("%w: %s", meaning, said)
 	}
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
 		return &controlplane.BusyError{After: time.Duration(status.Details.RetryAfterSeconds) * time.Second, Err: err}

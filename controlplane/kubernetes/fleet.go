@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -83,8 +84,8 @@ func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, 
 				found = append(found, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: page.Items[i].Name}, Status: corev1.NodeStatus{NodeInfo: info}})
 			}
 		}
-		if next = page.Continue; next == "" {
-			return found, nil
+		if next = page.Continue; next == "" || len(found) >= controlplane.MostNodesOf {
+			return found[:min(len(found), controlplane.MostNodesOf)], nil
 		}
 	}
 }
@@ -111,12 +112,23 @@ type list interface {
 	metav1.ListInterface
 }
 
-// page reads the page of a list that begins there.
+// page reads the page of a list that begins there: a smaller one if the objects are too large for
+// pageOfNodes of them.
 func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, into list, read func(rest.Interface) *rest.Request) error {
+	for most := pageOfNodes; ; most /= 10 {
+		err := c.pageOf(ctx, operation, to, from, most, into, read)
+		if _, large := errors.AsType[*sizeError](err); !large || most == 1 {
+			return err
+		}
+	}
+}
+
+// pageOf reads a page of so many objects.
+func (c *Client) pageOf(ctx context.Context, operation string, to *apiGroup, from string, most int, into list, read func(rest.Interface) *rest.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	err := c.ask(ctx, operation, to, func(r rest.Interface) *rest.Request {
-		request := read(r).Param("limit", strconv.Itoa(pageOfNodes))
+		request := read(r).Param("limit", strconv.Itoa(most))
 		if from != "" {
 			request = request.Param("continue", from)
 		}

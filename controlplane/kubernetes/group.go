@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -79,8 +80,12 @@ func (g *apiGroup) do(ctx context.Context, request func(rest.Interface) *rest.Re
 	}
 	defer g.Release(c)
 	// Retry-After is the caller's to heed, who has other things to do meanwhile.
-	result := request(c).MaxRetries(0).Do(ctx)
+	var body atomic.Pointer[answerBody]
+	result := request(c).MaxRetries(0).Do(context.WithValue(ctx, lastBody{}, &body))
 	err = result.Error()
+	if b := body.Load(); err == nil && b.tooLarge() { // of an error its code is enough
+		return rest.Result{}, &sizeError{g.server(), fmt.Sprintf("%d MiB", b.most>>20)}
+	}
 	if err != nil && mustRedial(err) {
 		g.Drop(c)
 	}
@@ -184,7 +189,7 @@ func codecs() (runtime.NegotiatedSerializer, error) {
 			return nil, fmt.Errorf("register API types: %w", err)
 		}
 	}
-	return serializer.NewCodecFactory(scheme).WithoutConversion(), nil
+	return boundedCodecs{serializer.NewCodecFactory(scheme).WithoutConversion()}, nil
 }
 
 // roundTripper is what carries requests to the server with its credentials.
@@ -206,6 +211,9 @@ func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.Rou
 		t.TLS.GetCertHolder = &transport.GetCertHolder{GetCert: o.Certificate}
 	}
 	carrier, err := transport.New(t)
+	if err == nil {
+		carrier = boundedAnswers{carrier}
+	}
 	if err == nil && o.heard != nil {
 		carrier = listening{carrier, o.heard}
 	}

@@ -62,7 +62,13 @@ func encode[T any, P object[T]](kind Kind, o P) ([]byte, error) {
 // not have here are left out.
 func decode[T any, P object[T]](key Key, value []byte, version Version) (P, error) {
 	p := P(new(T))
-	err := json.Unmarshal(value, p)
+	var err error
+	if values, _ := controlplane.CountValues(value); values > controlplane.MostValues {
+		err = fmt.Errorf("it has more than %d values", controlplane.MostValues)
+	}
+	if err == nil {
+		err = json.Unmarshal(value, p)
+	}
 	if err == nil {
 		err = suits(key, p)
 	}

@@ -130,7 +130,7 @@ func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, 
 	var found []corev1.Node
 	err := c.each(ctx, Node, func(o Object) {
 		node, err := decode[corev1.Node](o.Key, o.Value, o.Version)
-		if err == nil && node.Status.NodeInfo.MachineID == machineID {
+		if err == nil && node.Status.NodeInfo.MachineID == machineID && len(found) < controlplane.MostNodesOf {
 			found = append(found, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}, Status: corev1.NodeStatus{NodeInfo: node.Status.NodeInfo}})
 		}
 	})

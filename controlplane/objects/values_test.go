@@ -2,9 +2,11 @@ package objects_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
@@ -135,4 +137,38 @@ func FuzzValues(f *testing.F) {
 			t.Errorf("RenewLease() over %s = %v, want no error or a conflict", value, err)
 		}
 	})
+}
+
+// A value of a few MiB may be of conditions that take many times as much once they are decoded.
+func TestManySmallValuesAreNotDecoded(t *testing.T) {
+	store := objectstest.New()
+	a := newAgent(t, store, here)
+	a.registered()
+	for _, name := range []string{"a", "b", "c", "d"} {
+		if _, err := a.Register(t.Context(), newNode(name, here), controlplane.RegisterOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill := func(name string, values int) {
+		t.Helper()
+		text := `{"kind":"Node","apiVersion":"v1","metadata":{"name":"` + name + `"},"status":{"conditions":[` + strings.Repeat("{},", values) + `{}]}}`
+		if err := store.Edit(objects.Key{Kind: objects.Node, Node: name}, func([]byte) []byte { return []byte(text) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill("n", 1_300_000)
+	if _, err := a.Node(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), "nodes/n: it has more than 262144 values: mend or delete it") {
+		t.Errorf("Node() = %v, want an error that names the key and the mend", err)
+	}
+	for _, name := range []string{"a", "b", "c"} { // any of which may be read alone
+		fill(name, 120_000)
+	}
+	var seen []string
+	err := a.Fleet(t.Context(), func(node *corev1.Node, _ *coordinationv1.Lease) error {
+		seen = append(seen, node.Name)
+		return nil
+	})
+	if !errors.Is(err, controlplane.ErrIncomplete) || !slices.Equal(seen, []string{"a", "b", "d"}) {
+		t.Errorf("Fleet() = %v after %q, want a, b and d, and that it is incomplete", err, seen)
+	}
 }

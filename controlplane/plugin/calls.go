@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -73,8 +74,11 @@ func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error
 }
 
 // reading is the error of a call that changes nothing, and so has nothing to lose to
-// somebody else's change.
+// somebody else's change, nor sends anything large.
 func reading(err error) error {
+	if errors.Is(err, errLarge) {
+		return fmt.Errorf("%w: %v: its answer is larger than protocol %d allows: see how large the objects are that it stores", controlplane.ErrUnavailable, err, protocol)
+	}
 	if errors.Is(err, controlplane.ErrConflict) {
 		return fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
 	}
@@ -164,7 +168,7 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 		if !a.list {
 			return status.Error(codes.Unimplemented, "it says so itself")
 		}
-		answer, err = s.rpc.List(ctx, &v1.ListRequest{Kind: string(kind), Node: node, Page: page})
+		answer, err = s.rpc.List(ctx, &v1.ListRequest{Kind: string(kind), Node: node, Page: page}, grpc.MaxCallRecvMsgSize(maxPageBytes))
 		return err
 	})
 	if errors.Is(err, errLacks) {

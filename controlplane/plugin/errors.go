@@ -79,6 +79,9 @@ func class(code codes.Code) error {
 // errLacks marks a call that a plugin does not implement.
 var errLacks = errors.New("it does not implement this call")
 
+// errLarge marks a message that is larger than its receiver takes.
+var errLarge = fmt.Errorf("%w: too large", controlplane.ErrInvalid)
+
 // refusal is the error that a plugin has answered with.
 func refusal(st *status.Status) error {
 	code, message := st.Code(), sanitize.Line(st.Message(), maxMessage)
@@ -91,7 +94,7 @@ func refusal(st *status.Status) error {
 	case code == codes.Unimplemented:
 		err = fmt.Errorf("%w: %w: %s", controlplane.ErrUnavailable, errLacks, message)
 	case code == codes.ResourceExhausted && strings.Contains(message, "larger than max"): // either side's limit
-		err = fmt.Errorf("%w: %s", controlplane.ErrInvalid, message)
+		err = fmt.Errorf("%w: %s", errLarge, message)
 	}
 	for _, detail := range st.Details() {
 		if retry, ok := detail.(*errdetails.RetryInfo); ok && retry.GetRetryDelay().AsDuration() > 0 && errors.Is(err, controlplane.ErrUnavailable) {

@@ -44,9 +44,14 @@ const (
 	maxReconnectDelay = time.Second
 	// maxAbout is how many bytes are taken of each thing that a plugin says of itself.
 	maxAbout = 1 << 10
-	// maxAnswerBytes is the largest answer that is received, a page of a list: four times
-	// what the protocol says, for who counts otherwise.
-	maxAnswerBytes = 16 << 20
+	// maxAnswerBytes bounds an answer but a page: an object, whose value hostler has sent, and so at
+	// most maxValueBytes.
+	maxAnswerBytes = 4 << 20
+	// maxPageBytes bounds a page of a list: twice the 4 MiB of the protocol, for a plugin that counts
+	// values and not what is around them.
+	maxPageBytes = 8 << 20
+	// maxHeaderBytes bounds the headers of an answer, of which hostler shows maxMessage bytes.
+	maxHeaderBytes = 64 << 10
 	// maxValueBytes is the largest value that is sent: with what is around it, it is less
 	// than the 4 MiB that a gRPC server takes by default.
 	maxValueBytes = 3 << 20
@@ -117,6 +122,7 @@ func New(o Options) (*Store, error) {
 		}),
 		grpc.WithIdleTimeout(0),
 		grpc.WithDisableServiceConfig(),
+		grpc.WithMaxHeaderListSize(maxHeaderBytes),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
 	)
 	if err != nil {
@@ -206,7 +212,7 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 	}
 	answer, err := s.rpc.Info(ctx, &v1.InfoRequest{Protocols: []uint32{protocol}, HostlerVersion: s.o.Version})
 	if err != nil {
-		return about{}, s.fault(ctx, operation, err)
+		return about{}, reading(s.fault(ctx, operation, err))
 	}
 	a := about{
 		met:  s.dials.Load(), // by now: it is the call that connects

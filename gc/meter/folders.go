@@ -3,17 +3,15 @@ package meter
 import (
 	"cmp"
 	"context"
-	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/tree"
 	"hostler.io/hostler/runtime"
 )
 
@@ -23,6 +21,11 @@ const (
 	heavyShare  = 100       // a folder is named if it holds this part of all that was found
 	walkEntries = 1_000_000 // a few seconds, where they are in memory
 	walkLimit   = 5 * time.Second
+	// walkBytes bounds what a walk holds of folders that it is yet to read, and again of folders
+	// that it weighs: some 60,000 of each.
+	walkBytes = 8 << 20
+	// mostLinked bounds how many files of several names are remembered, which take some 40 bytes each.
+	mostLinked = 1 << 17
 )
 
 // Folders names the largest folders of the filesystem that a runtime keeps images on, largest
@@ -47,70 +50,86 @@ func (s *Statfs) Folders(ctx context.Context, filesystem runtime.Filesystem, byI
 
 // weights are folders below a root by what they hold.
 type weights struct {
-	root    string
-	folders map[string]*gc.Folder // the root itself under its own path
-	cut     bool                  // there is more than was looked at
+	root    *tree.Folder
+	folders map[*tree.Folder]*weight
+	bytes   int  // that the folders take
+	cut     bool // there is more than was looked at
+}
+
+// weight is what a folder holds.
+type weight struct{ bytes, inodes uint64 }
+
+// of is the weight that counts.
+func (w weight) of(byInodes bool) uint64 {
+	if byInodes {
+		return w.inodes
+	}
+	return w.bytes
 }
 
 // weigh adds up what lies where on the filesystem of a folder: below its mount point, or, where
 // another mount hides that, in the folder above. It follows no link and enters no other mount;
 // a file of several names counts under one of them.
 func weigh(path, mountpoint string, most int, until time.Time) (weights, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
+	root, err := openRoot(path, mountpoint)
+	if err != nil {
 		return weights{}, err
 	}
-	device := st.Dev
-	w := weights{root: path, folders: make(map[string]*gc.Folder)}
-	for _, above := range []string{mountpoint, filepath.Dir(path)} {
-		if unix.Stat(above, &st) == nil && st.Dev == device {
-			w.root = above
-			break
-		}
-	}
-	mount := mountID(w.root)
-	mounts := map[uint64]bool{mount: true} // that are walked
-	same := sameFolders(mount)
+	defer root.Close()
+	w := weights{folders: make(map[*tree.Folder]*weight)}
+	device := tree.Device(root.Self)
+	mounts := map[uint64]bool{root.Self.Mnt_id: true} // that are walked
+	same := sameFolders(root.Self.Mnt_id)
 	seen := make(map[[2]uint64]bool) // devices and inodes of what has several names
 	entries := 0
-	walk(w.root, func(path string) (isFolder, goOn bool) {
-		if entries++; entries > most || entries%1000 == 0 && time.Now().After(until) {
-			w.cut = true
+	whole := tree.Walk(root, walkBytes, func(e tree.Entry) (enter, goOn bool) {
+		if entries++; entries > most || time.Now().After(until) {
 			return false, false
 		}
-		var st unix.Stat_t
-		if unix.Lstat(path, &st) != nil {
-			return false, true // gone meanwhile, or not to be read: what is left is told
-		}
-		isFolder = st.Mode&unix.S_IFMT == unix.S_IFDIR
 		// A file on an overlay may tell the device of the layer that it lies in.
-		if isFolder && same[path] {
-			mounts[mountID(path)] = true
+		if e.Folder != nil {
+			if !mounts[e.Stat.Mnt_id] && same[e.Folder.Path()] {
+				mounts[e.Stat.Mnt_id] = true
+			}
+			if tree.Device(e.Stat) != device || !mounts[e.Stat.Mnt_id] {
+				return false, true
+			}
 		}
-		if isFolder && (st.Dev != device || !mounts[mountID(path)]) {
-			return false, true
-		}
-		if st.Nlink > 1 && !isFolder {
-			inode := [2]uint64{st.Dev, st.Ino}
+		if e.Stat.Nlink > 1 && e.Folder == nil {
+			inode := [2]uint64{tree.Device(e.Stat), e.Stat.Ino}
 			if seen[inode] {
+				return false, true
+			}
+			if len(seen) == mostLinked {
+				w.cut = true
 				return false, true
 			}
 			seen[inode] = true
 		}
-		w.add(path, isFolder, uint64(st.Blocks)*512)
-		return isFolder, true
+		w.add(e)
+		return true, true
 	})
+	w.cut = w.cut || !whole
 	return w, nil
 }
 
-// mountID is of the mount that a folder is on: a filesystem may have several. It is 0 on
-// kernels before 5.8.
-func mountID(path string) uint64 {
-	var st unix.Statx_t
-	if unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &st) != nil || st.Mask&unix.STATX_MNT_ID == 0 {
-		return 0
+// openRoot opens the first of a mount point, the folder above path, and path that is on the filesystem
+// of path. Only root can change what these are.
+func openRoot(path, mountpoint string) (*tree.Dir, error) {
+	folder, err := tree.Open(path)
+	if err != nil {
+		return nil, err
 	}
-	return st.Mnt_id
+	for _, above := range []string{mountpoint, filepath.Dir(path)} {
+		if root, err := tree.Open(above); err == nil {
+			if tree.Device(root.Self) == tree.Device(folder.Self) {
+				folder.Close()
+				return root, nil
+			}
+			root.Close()
+		}
+	}
+	return folder, nil
 }
 
 // sameFolders are the mount points below a mount, given by its ID, at which the folder is mounted that
@@ -132,106 +151,63 @@ func sameFolders(mount uint64) map[string]bool {
 	return same
 }
 
-// depth is how many folders a folder is below /.
-func depth(path string) int { return strings.Count(strings.TrimSuffix(path, "/"), "/") }
-
-// readAtOnce is how many entries of a folder are read together: one may hold
-// millions.
-const readAtOnce = 256
-
-// walk calls look for root and for all that is below it, level by level, as long as that says
-// to go on. What cannot be read is passed over.
-func walk(root string, look func(path string) (isFolder, goOn bool)) {
-	isFolder, goOn := look(root)
-	if !isFolder || !goOn {
-		return
-	}
-	for folders := []string{root}; len(folders) > 0; {
-		folder := folders[0]
-		folders = folders[1:]
-		f, err := os.OpenFile(folder, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-		if err != nil {
-			continue
-		}
-		for err == nil {
-			var names []string
-			names, err = f.Readdirnames(readAtOnce)
-			for _, name := range names {
-				path := filepath.Join(folder, name)
-				if isFolder, goOn = look(path); !goOn {
-					_ = f.Close() // nothing was written
-					return
-				}
-				if isFolder {
-					folders = append(folders, path)
-				}
-			}
-		}
-		_ = f.Close() // nothing was written
-	}
-}
-
 // add counts a file or a folder to all folders that it is in or is.
-func (w *weights) add(path string, isFolder bool, size uint64) {
-	inside := strings.TrimPrefix(strings.TrimPrefix(path, w.root), "/")
-	if !isFolder {
-		inside, _ = filepath.Split(inside)
-		inside = strings.TrimSuffix(inside, "/")
+func (w *weights) add(e tree.Entry) {
+	if e.In == nil {
+		w.root = e.Folder
 	}
-	at := w.root
-	w.count(at, size)
-	if inside == "" {
-		return
-	}
-	for _, part := range strings.SplitN(inside, "/", folderDepth+1)[:min(folderDepth, strings.Count(inside, "/")+1)] {
-		at = filepath.Join(at, part)
-		w.count(at, size)
+	for at := cmp.Or(e.Folder, e.In); at != nil; at = at.Parent {
+		if at.Depth <= folderDepth {
+			w.count(at, e.Stat.Blocks*512)
+		}
 	}
 }
 
-func (w *weights) count(path string, size uint64) {
-	f := w.folders[path]
-	if f == nil {
-		f = &gc.Folder{Path: path}
-		w.folders[path] = f
+// count counts something to a folder, unless it is one too many: then only those above it know.
+func (w *weights) count(f *tree.Folder, bytes uint64) {
+	sum := w.folders[f]
+	if sum == nil {
+		if w.bytes+f.Bytes() > walkBytes {
+			return
+		}
+		w.bytes += f.Bytes()
+		sum = &weight{}
+		w.folders[f] = sum
 	}
-	f.SizeBytes += size
-	f.Inodes++
+	sum.bytes += bytes
+	sum.inodes++
 }
 
 // largest names the folders in which the weight is. Each holds a share of all by itself, without
 // the folders below it that are named as well, and its figures are of that.
 func (w *weights) largest(byInodes bool) []gc.Folder {
-	weight := func(f *gc.Folder) uint64 {
-		if byInodes {
-			return f.Inodes
-		}
-		return f.SizeBytes
-	}
 	all := w.folders[w.root]
 	if all == nil {
 		return nil
 	}
-	least := max(1, weight(all)/heavyShare)
+	least := max(1, all.of(byInodes)/heavyShare)
+	var heavy []*tree.Folder
+	for f, sum := range w.folders {
+		if sum.of(byInodes) >= least {
+			heavy = append(heavy, f)
+		}
+	}
+	slices.SortFunc(heavy, func(a, b *tree.Folder) int { return cmp.Compare(b.Depth, a.Depth) })
 	var named []gc.Folder
-	deepestFirst := slices.SortedFunc(maps.Values(w.folders), func(a, b *gc.Folder) int {
-		return cmp.Or(cmp.Compare(depth(b.Path), depth(a.Path)), strings.Compare(a.Path, b.Path))
-	})
-	below := make(map[string]gc.Folder) // what named folders hold, by each folder above them
-	for _, f := range deepestFirst {
-		rest := gc.Folder{Path: f.Path, SizeBytes: f.SizeBytes - below[f.Path].SizeBytes, Inodes: f.Inodes - below[f.Path].Inodes}
-		if weight(&rest) < least {
+	below := make(map[*tree.Folder]weight) // what named folders hold, by each folder above them
+	for _, f := range heavy {
+		rest := weight{w.folders[f].bytes - below[f].bytes, w.folders[f].inodes - below[f].inodes}
+		if rest.of(byInodes) < least {
 			continue
 		}
-		named = append(named, rest)
-		for above := f.Path; above != w.root; {
-			above = filepath.Dir(above)
-			b := below[above]
-			below[above] = gc.Folder{SizeBytes: b.SizeBytes + rest.SizeBytes, Inodes: b.Inodes + rest.Inodes}
+		named = append(named, gc.Folder{Path: f.Path(), SizeBytes: rest.bytes, Inodes: rest.inodes})
+		for above := f.Parent; above != nil; above = above.Parent {
+			below[above] = weight{below[above].bytes + rest.bytes, below[above].inodes + rest.inodes}
 		}
 	}
 	slices.SortFunc(named, func(a, b gc.Folder) int {
-		return cmp.Or(cmp.Compare(weight(&b), weight(&a)), strings.Compare(a.Path, b.Path))
+		x, y := weight{a.SizeBytes, a.Inodes}, weight{b.SizeBytes, b.Inodes}
+		return cmp.Or(cmp.Compare(y.of(byInodes), x.of(byInodes)), strings.Compare(a.Path, b.Path))
 	})
 	return named[:min(len(named), maxFolders)]
 }

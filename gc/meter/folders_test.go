@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -138,5 +139,41 @@ func TestFoldersReadsAHugeFolderInParts(t *testing.T) {
 	})
 	if allocations > count/2 {
 		t.Errorf("a look at 100 of %d entries made %.0f allocations, want no more than for those", count, allocations)
+	}
+}
+
+// What somebody makes on the filesystem must not fill the memory, however long its paths are.
+func TestFoldersWithLongPathsTakeBoundedMemory(t *testing.T) {
+	const count = 4000
+	long := strings.Repeat("x", 250)
+	for name, above := range map[string]int{"deep, with paths of 3.7 kB": 14, "where folders are weighed, with paths of 1.2 kB": 4} {
+		t.Run(name, func(t *testing.T) {
+			root := filepath.Join(t.TempDir(), "root")
+			last := filepath.Join(append([]string{root}, slices.Repeat([]string{long}, above)...)...)
+			if err := os.MkdirAll(last, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			folder, err := os.Open(last)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer folder.Close()
+			for i := range count {
+				if err := unix.Mkdirat(int(folder.Fd()), fmt.Sprintf("%0200d", i), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var before, after goruntime.MemStats
+			goruntime.ReadMemStats(&before)
+			if err := meter.Weigh(filepath.Join(root, long), 10*count); err != nil {
+				t.Fatal(err)
+			}
+			goruntime.ReadMemStats(&after)
+			allocated := (after.TotalAlloc - before.TotalAlloc) >> 10
+			t.Logf("allocated %d KiB", allocated)
+			if most := uint64(count * 2); allocated > most { // of which only names are held
+				t.Errorf("a look at %d folders allocated %d KiB, want %d at the most", count, allocated, most)
+			}
+		})
 	}
 }

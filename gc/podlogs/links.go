@@ -1,6 +1,7 @@
 package podlogs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,25 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/tree"
 )
 
 // dangling finds the links to logs that are not there. A link that leads anywhere
 // but to a pod's log is none of ours.
-func (h *Host) dangling(ctx context.Context, pods *dir) ([]gc.LogFact, error) {
+func (h *Host) dangling(ctx context.Context, pods *tree.Dir) ([]gc.LogFact, error) {
 	links, err := openTop(h.links)
 	if err != nil || links == nil {
 		return nil, err
 	}
 	defer links.Close()
-	names, err := links.names()
-	if err != nil {
-		return nil, err
-	}
 	var found []gc.LogFact
 	var errs []error
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
+	for name, err := range links.Names() {
+		if err := cmp.Or(ctx.Err(), err); err != nil {
 			return nil, err
+		}
+		if len(found)+len(errs) == h.found {
+			break
 		}
 		log, leads, err := h.inspectLink(links, pods, name)
 		switch {
@@ -46,18 +47,18 @@ func (h *Host) dangling(ctx context.Context, pods *dir) ([]gc.LogFact, error) {
 }
 
 // inspectLink reports whether an entry is a link to a pod's log that is not there.
-func (h *Host) inspectLink(links, pods *dir, name string) (gc.LogFact, bool, error) {
+func (h *Host) inspectLink(links, pods *tree.Dir, name string) (gc.LogFact, bool, error) {
 	log := gc.LogFact{Path: filepath.Join(h.links, name), Link: true}
 	base, isLog := strings.CutSuffix(name, ".log")
 	cut := strings.LastIndexByte(base, '-')
 	if !isLog || cut < 0 {
 		return log, false, nil
 	}
-	st, err := links.stat(name)
+	st, err := links.Stat(name)
 	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return log, false, err
 	}
-	target, err := links.readlink(name)
+	target, err := links.Readlink(name)
 	if err != nil {
 		return log, false, err
 	}
@@ -75,17 +76,17 @@ func (h *Host) inspectLink(links, pods *dir, name string) (gc.LogFact, bool, err
 
 // exists walks down to a container's log, following nothing. What is there and is
 // not what it should be counts as being there.
-func exists(pods *dir, steps []string) (bool, error) {
+func exists(pods *tree.Dir, steps []string) (bool, error) {
 	folder := pods
 	for i, name := range steps {
-		st, err := folder.stat(name)
+		st, err := folder.Stat(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, nil
 		}
 		if err != nil || i == len(steps)-1 || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 			return true, err
 		}
-		next, err := folder.open(name)
+		next, err := folder.Open(name)
 		if err != nil {
 			return true, err
 		}
@@ -95,7 +96,7 @@ func exists(pods *dir, steps []string) (bool, error) {
 	return true, nil
 }
 
-func (h *Host) removeLink(pods *dir, log gc.LogFact) error {
+func (h *Host) removeLink(pods *tree.Dir, log gc.LogFact) error {
 	links, err := openTop(h.links)
 	if err != nil || links == nil {
 		return err
@@ -112,5 +113,5 @@ func (h *Host) removeLink(pods *dir, log gc.LogFact) error {
 	case !leads || now != log:
 		return ErrChanged
 	}
-	return links.unlink(name, 0)
+	return links.Remove(name, 0)
 }

@@ -9,11 +9,11 @@
 package podlogs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/tree"
 )
 
 // Where logs are, as kubelet and CRI runtimes have it.
@@ -30,45 +31,58 @@ const (
 	linksFolder = "/var/log/containers"
 )
 
+const (
+	// mostFound bounds how many folders, or links, are held at once: some 10 MB.
+	mostFound = 10_000
+	// mostFiles bounds how many files and folders a pod's folder may hold: its containers
+	// have a few each. One with more was filled by somebody else.
+	mostFiles = 10_000
+)
+
 // ErrChanged tells that a log is not as it was found: somebody writes to it, or made
 // it anew.
 var ErrChanged = errors.New("it has changed since it was found")
 
 // Host is the logs below a root folder. It is safe for concurrent use.
-type Host struct{ pods, links string }
+type Host struct {
+	pods, links string
+
+	found int // mostFound
+	files int // mostFiles
+}
 
 // New is the logs below root, which is / on a host.
 func New(root string) *Host {
-	return &Host{pods: filepath.Join(root, podsFolder), links: filepath.Join(root, linksFolder)}
+	return &Host{pods: filepath.Join(root, podsFolder), links: filepath.Join(root, linksFolder), found: mostFound, files: mostFiles}
 }
 
 // Find returns the log folders of pods whose UID is not known, and the links to
-// logs that are not there. Where there are no such folders there are no logs. The
-// error comes with what could be read.
+// logs that are not there: up to mostFound of each, of which the next collection finds
+// the others. Where there are no such folders there are no logs. The error comes with
+// what could be read.
 func (h *Host) Find(ctx context.Context, known func(uid string) bool) ([]gc.LogFact, error) {
 	pods, err := openTop(h.pods)
 	if err != nil || pods == nil {
 		return nil, err
 	}
 	defer pods.Close()
-	names, err := pods.names()
-	if err != nil {
-		return nil, err
-	}
 	var found []gc.LogFact
 	var errs []error
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
+	for name, err := range pods.Names() {
+		if err := cmp.Or(ctx.Err(), err); err != nil {
 			return nil, err
 		}
 		namespace, pod, uid, ok := parseFolder(name)
 		if !ok || known(uid) {
 			continue
 		}
+		if len(found)+len(errs) == h.found {
+			break
+		}
 		log, _, err := h.inspect(pods, name)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
-			continue // gone meanwhile, or no folder at all
+		case tree.Gone(err):
+			continue // or no folder at all
 		case err != nil:
 			errs = append(errs, err)
 			continue
@@ -113,7 +127,7 @@ func (h *Host) remove(ctx context.Context, log gc.LogFact) error {
 	case now.Foreign != "" || !now.ModifiedAt.Equal(log.ModifiedAt) || now.SizeBytes != log.SizeBytes:
 		return ErrChanged
 	}
-	folder, err := pods.open(name)
+	folder, err := pods.Open(name)
 	if err != nil {
 		return err
 	}
@@ -126,22 +140,22 @@ func (h *Host) remove(ctx context.Context, log gc.LogFact) error {
 			return err
 		}
 	}
-	return pods.unlink(name, unix.AT_REMOVEDIR)
+	return pods.Remove(name, unix.AT_REMOVEDIR)
 }
 
 // removeContainer takes away the files that were seen, and no others.
-func removeContainer(folder *dir, c container) error {
-	logs, err := folder.open(c.name)
+func removeContainer(folder *tree.Dir, c container) error {
+	logs, err := folder.Open(c.name)
 	if err != nil {
 		return err
 	}
 	defer logs.Close()
 	for _, file := range c.files {
-		if err := logs.unlink(file, 0); err != nil {
+		if err := logs.Remove(file, 0); err != nil {
 			return err
 		}
 	}
-	return folder.unlink(c.name, unix.AT_REMOVEDIR)
+	return folder.Remove(c.name, unix.AT_REMOVEDIR)
 }
 
 // container is the folder of one container's logs.
@@ -154,37 +168,41 @@ type container struct {
 var logName = regexp.MustCompile(`^[0-9]+\.log(\.[0-9A-Za-z.-]+)?$`)
 
 // inspect reads a pod's folder.
-func (h *Host) inspect(pods *dir, name string) (gc.LogFact, []container, error) {
+func (h *Host) inspect(pods *tree.Dir, name string) (gc.LogFact, []container, error) {
 	log := gc.LogFact{Path: filepath.Join(h.pods, name)}
-	folder, err := pods.open(name)
+	folder, err := pods.Open(name)
 	if err != nil {
 		return log, nil, err
 	}
 	defer folder.Close()
-	if pods.mount(folder.self) {
+	if apart(pods.Self, folder.Self) {
 		log.Foreign = "it is a mount point"
 		return log, nil, nil
 	}
-	touch(&log, folder.self)
-	names, err := folder.names()
-	if err != nil {
-		return log, nil, err
-	}
+	touch(&log, folder.Self)
 	var contents []container
-	for _, name := range names {
-		st, err := folder.stat(name)
+	left := h.files
+	for name, err := range folder.Names() {
+		if err != nil {
+			return log, nil, err
+		}
+		st, err := folder.Stat(name)
+		left--
 		switch {
 		case err != nil:
 			return log, nil, err
+		case left < 0:
+			log.Foreign = tooMany
+			return log, nil, nil
 		case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 			log.Foreign = "it holds " + name + ", which is not the folder of a container's logs"
 			return log, nil, nil
-		case folder.mount(st):
+		case apart(folder.Self, st):
 			log.Foreign = "it holds " + name + ", which is a mount point"
 			return log, nil, nil
 		}
 		touch(&log, st)
-		files, err := inspectContainer(folder, name, &log)
+		files, err := inspectContainer(folder, name, &log, &left)
 		if err != nil || log.Foreign != "" {
 			return log, nil, err
 		}
@@ -193,20 +211,28 @@ func (h *Host) inspect(pods *dir, name string) (gc.LogFact, []container, error) 
 	return log, contents, nil
 }
 
-func inspectContainer(folder *dir, name string, log *gc.LogFact) ([]string, error) {
-	logs, err := folder.open(name)
+// tooMany is why a folder with more than mostFiles is left alone.
+const tooMany = "it holds more files and folders than logs have"
+
+// inspectContainer reads the folder of a container's logs, of which left more files may be held.
+func inspectContainer(folder *tree.Dir, name string, log *gc.LogFact, left *int) ([]string, error) {
+	logs, err := folder.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer logs.Close()
-	files, err := logs.names()
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range files {
-		st, err := logs.stat(file)
+	var files []string
+	for file, err := range logs.Names() {
 		if err != nil {
 			return nil, err
+		}
+		st, err := logs.Stat(file)
+		if err != nil {
+			return nil, err
+		}
+		if *left--; *left < 0 {
+			log.Foreign = tooMany
+			return nil, nil
 		}
 		// With cri-dockerd a log is a link to where Docker keeps it.
 		kind := st.Mode & unix.S_IFMT
@@ -214,7 +240,7 @@ func inspectContainer(folder *dir, name string, log *gc.LogFact) ([]string, erro
 		case !logName.MatchString(file) || kind != unix.S_IFREG && kind != unix.S_IFLNK:
 			log.Foreign = "it holds " + name + "/" + file + ", which is no log"
 			return nil, nil
-		case logs.mount(st):
+		case apart(logs.Self, st):
 			log.Foreign = "it holds " + name + "/" + file + ", which is a mount point"
 			return nil, nil
 		}
@@ -222,6 +248,7 @@ func inspectContainer(folder *dir, name string, log *gc.LogFact) ([]string, erro
 		if kind == unix.S_IFREG {
 			log.SizeBytes += st.Size
 		}
+		files = append(files, file)
 	}
 	return files, nil
 }
@@ -244,13 +271,13 @@ func parseFolder(name string) (namespace, pod, uid string, ok bool) {
 
 // openTop opens one of the two folders, or returns nil if there is none. The folder
 // itself may be a link, as where logs are kept on another disk.
-func openTop(path string) (*dir, error) {
-	f, err := os.Open(path)
+func openTop(path string) (*tree.Dir, error) {
+	top, err := tree.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look for logs: %w", err)
 	}
-	return newDir(f)
+	return top, nil
 }

@@ -3,6 +3,7 @@ package podlogs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -327,6 +328,41 @@ func FuzzFolderNames(f *testing.F) {
 		}
 		if !b.exists("precious") || !b.exists("pods") {
 			t.Errorf("Remove(%q) took what is beside it", name)
+		}
+	})
+}
+
+// A pod that may write there must not fill the memory.
+func TestWhatIsHeldOfLogsIsBounded(t *testing.T) {
+	t.Run("a folder with more files than logs have", func(t *testing.T) {
+		b := newTree(t)
+		b.host.Bound(10, 5)
+		for i := range 5 { // and their folder
+			b.write(fmt.Sprintf("pods/barn_horse_u1/saddle/0.log.%d", i), "")
+		}
+		if log := b.one(); log.Foreign != "it holds more files and folders than logs have" {
+			t.Errorf("Find() = foreign %q, want a folder that holds too much left alone", log.Foreign)
+		}
+	})
+	t.Run("more folders and links than are removed at once", func(t *testing.T) {
+		b := newTree(t)
+		const most, more = 10, 3
+		b.host.Bound(most, 5)
+		for i := range most + more {
+			b.write(fmt.Sprintf("pods/barn_horse%d_u/saddle/0.log", i), "")
+			b.link(fmt.Sprintf("containers/a_b_c-%d.log", i), fmt.Sprintf("/var/log/pods/barn_gone_%d/saddle/0.log", i))
+		}
+		logs := b.find()
+		if len(logs) != 2*most {
+			t.Fatalf("Find() gave %d, want %d folders and as many links", len(logs), most)
+		}
+		for _, log := range logs {
+			if err := b.host.Remove(t.Context(), log); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if logs := b.find(); len(logs) != 2*more {
+			t.Errorf("Find() gave %d the next time, want the %d that were left", len(logs), 2*more)
 		}
 	})
 }

@@ -4,7 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"hostler.io/hostler/internal/tree"
 	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/podman"
 )
@@ -23,24 +25,53 @@ type Podmans struct {
 func LookForPodmans(root string) (p Podmans) {
 	for _, c := range podman.DefaultCandidates() {
 		socket := local.Activation{ProcRoot: filepath.Join(root, "proc"), Path: c.Path}
-		if exists(filepath.Join(root, podman.Exits)) && holdsContainers(filepath.Join(root, "run/containers/storage")) && socket.Listener() == "" {
+		if exists(filepath.Join(root, podman.Exits)) && holdsContainers(tree.Open(filepath.Join(root, "run/containers/storage"))) && socket.Listener() == "" {
 			p.Unheard = c.Path
 		}
 	}
-	folders, _ := filepath.Glob(filepath.Join(root, "run/user/*/containers"))
-	for _, folder := range folders {
-		if holdsContainers(folder) {
-			p.Users = append(p.Users, filepath.Base(filepath.Dir(folder)))
+	users, err := tree.Open(filepath.Join(root, "run/user"))
+	if err != nil {
+		return p // nobody is logged in
+	}
+	defer users.Close()
+	for name := range users.Names() {
+		user, err := users.Open(name)
+		if err != nil {
+			continue // has logged out
 		}
+		if holdsContainers(user.Open("containers")) {
+			p.Users = append(p.Users, name)
+		}
+		user.Close()
 	}
 	slices.Sort(p.Users)
 	return p
 }
 
-// holdsContainers reports whether there is a container of Podman's below a run root.
-func holdsContainers(runRoot string) bool {
-	found, _ := filepath.Glob(podman.Started(runRoot))
-	return len(found) > 0
+const (
+	// mostEntries and mostBytes bound what is looked at of a run root, which may be a user's.
+	mostEntries = 10_000
+	mostBytes   = 1 << 20
+)
+
+// holdsContainers reports whether there is a container of Podman's below a run root that was opened, if
+// it was. It closes the run root. One that holds too much to look at has some.
+func holdsContainers(runRoot *tree.Dir, err error) (holds bool) {
+	if err != nil {
+		return false
+	}
+	defer runRoot.Close()
+	steps, entries := strings.Split(podman.Started(""), "/"), 0
+	tree.Walk(runRoot, mostBytes, func(e tree.Entry) (enter, goOn bool) {
+		if e.In == nil {
+			return true, true
+		}
+		entries++
+		fits, _ := filepath.Match(steps[e.In.Depth], e.Name) // the pattern is valid
+		holds = fits && e.In.Depth == len(steps)-1 || entries > mostEntries
+		return fits, !holds
+	})
+	return holds
 }
 
 func exists(path string) bool {

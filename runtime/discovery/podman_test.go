@@ -43,3 +43,23 @@ func TestPodmansAreFoundByWhatTheyWrite(t *testing.T) {
 	write("proc/net/unix", head+"0000000000000000: 00000002 00000000 00010000 0001 01 4711 /run/podman/podman.sock\n")
 	expect("whose Podman can be asked", "", "1001")
 }
+
+// A user owns the run root in which their Podman writes, and may put anything there.
+func TestNoLinkOfAUsersIsFollowedToFindPodman(t *testing.T) {
+	root, elsewhere := t.TempDir(), t.TempDir()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(os.MkdirAll(filepath.Join(elsewhere, "overlay-containers/c/userdata"), 0o755))
+	check(os.WriteFile(filepath.Join(elsewhere, "overlay-containers/c/userdata/conmon.pid"), nil, 0o644))
+	check(os.MkdirAll(filepath.Join(root, "run/user/1000"), 0o755))
+	check(os.Symlink(elsewhere, filepath.Join(root, "run/user/1000/containers")))
+	check(os.MkdirAll(filepath.Join(root, "run/user/1001/containers"), 0o755))
+	check(os.Symlink(filepath.Join(elsewhere, "overlay-containers"), filepath.Join(root, "run/user/1001/containers/overlay-containers")))
+	if p := LookForPodmans(root); len(p.Users) > 0 {
+		t.Errorf("LookForPodmans() = %+v, want no user whose container is elsewhere", p)
+	}
+}

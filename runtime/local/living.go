@@ -5,23 +5,24 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"hostler.io/hostler/internal/tree"
 )
 
 // Living returns the IDs of containers of which a process lives, by the proc filesystem procRoot:
 // the container's own, which its cgroup names, or its monitor, whose command line does, as those of
 // containerd's shims and of conmon do. It asks no runtime.
 func Living(procRoot string) (map[string]bool, error) {
-	entries, err := os.ReadDir(procRoot)
-	if err != nil {
-		return nil, fmt.Errorf("look for processes of containers: %w", err)
-	}
 	living := map[string]bool{}
-	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
+	for name, err := range tree.Names(procRoot) {
+		if err != nil {
+			return nil, fmt.Errorf("look for processes of containers: %w", err)
+		}
+		if _, err := strconv.Atoi(name); err != nil {
 			continue
 		}
 		for _, file := range []string{"cgroup", "cmdline"} {
-			text, err := os.ReadFile(filepath.Join(procRoot, e.Name(), file))
+			text, err := os.ReadFile(filepath.Join(procRoot, name, file))
 			if err == nil { // else it has ended meanwhile
 				addIDs(living, text)
 			}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"hostler.io/hostler/internal/tree"
 	"hostler.io/hostler/runtime"
 )
 
@@ -39,12 +40,11 @@ func (a *Activation) Check() error {
 	if last := a.server.Load(); last != 0 && holds(root, last, inode) {
 		return nil
 	}
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		return nil // who is there cannot be told
-	}
-	for _, e := range entries {
-		if pid, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && pid != 1 && holds(root, pid, inode) {
+	for name, err := range tree.Names(root) {
+		if err != nil {
+			return nil // who is there cannot be told
+		}
+		if pid, err := strconv.ParseInt(name, 10, 64); err == nil && pid != 1 && holds(root, pid, inode) {
 			a.server.Store(pid)
 			return nil
 		}
@@ -101,10 +101,16 @@ func sameSocket(bound, path string) bool {
 
 // holds tells whether a process has the socket open.
 func holds(root string, pid int64, inode string) bool {
-	dir := filepath.Join(root, strconv.FormatInt(pid, 10), "fd")
-	entries, _ := os.ReadDir(dir) // none of a process that is gone
-	for _, e := range entries {
-		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && target == "socket:["+inode+"]" {
+	dir, err := tree.Open(filepath.Join(root, strconv.FormatInt(pid, 10), "fd"))
+	if err != nil {
+		return false // it is gone
+	}
+	defer dir.Close()
+	for name, err := range dir.Names() {
+		if err != nil {
+			break // likewise
+		}
+		if target, err := dir.Readlink(name); err == nil && target == "socket:["+inode+"]" {
 			return true
 		}
 	}

@@ -1,26 +1,27 @@
 package runc
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/opencontainers/cgroups"
 	cgroupfs "github.com/opencontainers/cgroups/fs"
 	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/internal/tree"
 )
 
 // cgroup holds all processes of a container, and nobody who is known to be a stranger. Its
 // folder is held open, so that one of the same name that is made later is not meant.
 type cgroup struct {
-	folder  *os.Root
+	folder  *tree.Dir
 	freezer string // folder of version 1's freezer; empty without one
 }
 
@@ -37,7 +38,7 @@ func enclosing(s state, strangers map[int]bool) *cgroup {
 			continue
 		}
 		if !holdsOnly(folder, s.pid, strangers) {
-			_ = folder.Close() // nothing was written
+			folder.Close()
 			continue
 		}
 		g := &cgroup{folder: folder}
@@ -45,7 +46,7 @@ func enclosing(s state, strangers map[int]bool) *cgroup {
 			if holdsOnly(freezer, s.pid, strangers) {
 				g.freezer = s.freezer
 			}
-			_ = freezer.Close() // likewise
+			freezer.Close()
 		}
 		return g
 	}
@@ -53,7 +54,7 @@ func enclosing(s state, strangers map[int]bool) *cgroup {
 }
 
 // openCgroup opens a folder, and refuses what is none of a cgroup file system.
-func openCgroup(folder string) (*os.Root, error) {
+func openCgroup(folder string) (*tree.Dir, error) {
 	if !filepath.IsAbs(folder) {
 		return nil, fs.ErrInvalid
 	}
@@ -64,45 +65,52 @@ func openCgroup(folder string) (*os.Root, error) {
 	if stat.Type != unix.CGROUP_SUPER_MAGIC && stat.Type != unix.CGROUP2_SUPER_MAGIC {
 		return nil, fs.ErrInvalid
 	}
-	return os.OpenRoot(folder)
+	return tree.Open(folder)
 }
 
 // holdsOnly tells whether a process is in a cgroup, and no stranger is.
-func holdsOnly(folder *os.Root, pid int, strangers map[int]bool) bool {
-	pids := processes(folder)
-	return slices.Contains(pids, pid) && !anyOf(strangers, pids)
+func holdsOnly(folder *tree.Dir, pid int, strangers map[int]bool) bool {
+	pids, whole := processes(folder)
+	return whole && slices.Contains(pids, pid) && !anyOf(strangers, pids)
 }
 
 func anyOf(strangers map[int]bool, pids []int) bool {
 	return slices.ContainsFunc(pids, func(pid int) bool { return strangers[pid] })
 }
 
-// processes lists those in a cgroup and below. Those of other PID namespaces, which are
-// listed as 0, are left out.
-func processes(folder *os.Root) []int {
-	var pids []int
-	// What cannot be read has gone meanwhile, or holds threads of processes that are
-	// listed above it.
-	_ = fs.WalkDir(folder.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return nil
+// mostCgroups bounds what is held of cgroups below a container's, which it may make itself: some
+// 80,000 of them.
+const mostCgroups = 8 << 20
+
+// processes lists those in a cgroup and below, and reports whether these are all. Those of other PID
+// namespaces, which are listed as 0, are left out.
+func processes(folder *tree.Dir) (pids []int, whole bool) {
+	whole = tree.Walk(folder, mostCgroups, func(e tree.Entry) (enter, goOn bool) {
+		if e.Folder != nil || e.Name != "cgroup.procs" {
+			return true, true
 		}
-		text, _ := folder.ReadFile(path.Join(name, "cgroup.procs"))
-		for field := range strings.FieldsSeq(string(text)) {
-			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+		f, err := e.Dir.OpenFile(e.Name, os.O_RDONLY)
+		if err != nil {
+			return false, tree.Gone(err) || errors.Is(err, unix.ENODEV) // which a cgroup says that is being removed
+		}
+		defer f.Close()
+		// What cannot be read has gone meanwhile, or holds threads of processes that are
+		// listed above it.
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 0 {
 				pids = append(pids, pid)
 			}
 		}
-		return nil
+		return false, true
 	})
-	return pids
+	return pids, whole
 }
 
-func (g *cgroup) close() { _ = g.folder.Close() } // only read, or written in whole
+func (g *cgroup) close() { g.folder.Close() }
 
 // write writes into a file of the cgroup. One that is gone needs nothing any more.
 func (g *cgroup) write(file, text string) error {
-	f, err := g.folder.OpenFile(file, os.O_WRONLY, 0)
+	f, err := g.folder.OpenFile(file, os.O_WRONLY)
 	if err != nil {
 		return err
 	}
@@ -123,9 +131,9 @@ func (g *cgroup) kill(ctx context.Context, strangers func() (map[int]bool, error
 		if err != nil {
 			return err
 		}
-		pids := processes(g.folder)
+		pids, whole := processes(g.folder)
 		switch {
-		case len(pids) == 0:
+		case len(pids) == 0 && whole:
 			return nil
 		case anyOf(others, pids):
 			return errShared
@@ -148,7 +156,7 @@ func (g *cgroup) strike(strangers map[int]bool) error {
 	}
 	g.freeze()
 	defer g.thaw()
-	pids := processes(g.folder)
+	pids, _ := processes(g.folder) // of others on the next turn
 	if anyOf(strangers, pids) {
 		return errShared
 	}

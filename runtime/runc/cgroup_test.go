@@ -1,11 +1,16 @@
 package runc
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/internal/tree"
 )
 
 // TestTheKernelKillsACgroupWhereItCan tells by how a process ends whether it was signalled by
@@ -32,7 +37,7 @@ func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			root, err := os.OpenRoot(folder)
+			root, err := tree.Open(folder)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,5 +57,46 @@ func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 				t.Errorf("cgroup.kill has %q, want the kernel told: %t", said, can)
 			}
 		})
+	}
+}
+
+// A cgroup that cannot be read is not taken for an empty one, whose container has ended.
+func TestACgroupThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte("1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root, err := tree.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	strangers := func() (map[int]bool, error) { return nil, nil }
+
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := limit
+	none.Cur = 0
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	pids, whole := processes(root)
+	cancel()
+	err = (&cgroup{folder: root}).kill(ctx, strangers)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+
+	if len(pids) > 0 || whole {
+		t.Errorf("processes() without descriptors = %v, whole: %t, want none, and no claim that these are all", pids, whole)
+	}
+	if err == nil {
+		t.Error("kill() without descriptors = nil, want an error")
+	}
+	if pids, whole := processes(root); len(pids) != 1 || !whole {
+		t.Errorf("processes() = %v, whole: %t, want the one that is there", pids, whole)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"hostler.io/hostler/internal/tree"
 	"hostler.io/hostler/internal/trust"
 )
 
@@ -19,17 +20,16 @@ const maxText = 64 << 10
 // main process of the service, which mainOf returns. Another process of a service may be anybody's,
 // such as a job of cron.service.
 func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, error) {
-	entries, err := os.ReadDir(procRoot)
-	if err != nil {
-		return nil, err
-	}
 	var clients []Client
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
+	for name, err := range tree.Names(procRoot) {
+		if err != nil {
+			return nil, err
+		}
+		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		folder := filepath.Join(procRoot, entry.Name())
+		folder := filepath.Join(procRoot, name)
 		command := read(filepath.Join(folder, "cmdline"))
 		args := fields(command)
 		if read, _ := split(args); read == nil {

@@ -18,7 +18,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// MaxAnswerBytes is the largest answer that is received; streams have no limit.
+// MaxAnswerBytes is the largest answer that is received: a list of 1,000 containers takes some 3 MiB.
+// An event, which has the labels of one of them, may be as large.
 const MaxAnswerBytes = 16 << 20
 
 // ErrNotFound marks an object that is gone. It is for adapters: what is to be stopped
@@ -112,10 +113,48 @@ type limited struct{ http.RoundTripper }
 // RoundTrip is http.RoundTripper's.
 func (l limited) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := l.RoundTripper.RoundTrip(req)
-	if err == nil && !strings.HasSuffix(req.URL.Path, "/events") {
+	switch {
+	case err != nil:
+	case strings.HasSuffix(req.URL.Path, "/events") && resp.StatusCode == http.StatusOK:
+		resp.Body = &values{ReadCloser: resp.Body}
+	default:
 		resp.Body = &bounded{ReadCloser: resp.Body, left: MaxAnswerBytes}
 	}
 	return resp, err
+}
+
+// values bounds each object in a stream of JSON, which its decoder holds as a whole.
+type values struct {
+	io.ReadCloser
+	size            int // of the object so far, or of what is between two
+	depth           int // in objects and arrays
+	quoted, escaped bool
+}
+
+// Read is io.Reader's.
+func (v *values) Read(p []byte) (int, error) {
+	n, err := v.ReadCloser.Read(p)
+	for i, c := range p[:n] {
+		if v.size++; v.size > MaxAnswerBytes {
+			return i, errTooLarge
+		}
+		switch {
+		case v.escaped:
+			v.escaped = false
+		case v.quoted && c == '\\':
+			v.escaped = true
+		case c == '"':
+			v.quoted = !v.quoted
+		case v.quoted:
+		case c == '{', c == '[':
+			v.depth++
+		case c == '}', c == ']':
+			if v.depth--; v.depth == 0 {
+				v.size = 0
+			}
+		}
+	}
+	return n, err
 }
 
 type bounded struct {

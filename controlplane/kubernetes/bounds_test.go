@@ -1,0 +1,295 @@
+package kubernetes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/test/flood"
+)
+
+// mostAllocated is what a client may allocate for an answer that is too large: some times its bound of
+// 4 MiB, 8 MiB for a list, since what it reads into grows.
+const mostAllocated = 96 << 20
+
+// flooded calls a client of a server that answers so, and returns why that failed and what it took.
+func flooded(t *testing.T, answer http.HandlerFunc, call func(context.Context, controlplane.Client) error) error {
+	t.Helper()
+	client := dial(t, serve(t, answer))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var err error
+	allocated := flood.Allocated(func() { err = call(ctx, client) })
+	if t.Logf("allocated %d MiB: %v", allocated>>20, err); allocated > mostAllocated {
+		t.Errorf("the client allocated %d MiB, want %d at the most", allocated>>20, mostAllocated>>20)
+	}
+	return err
+}
+
+func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
+	const begin = `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","annotations":{"a":"`
+	calls := map[string]func(context.Context, controlplane.Client) error{
+		"a Node":  func(ctx context.Context, c controlplane.Client) error { _, err := c.Node(ctx, "n"); return err },
+		"a Lease": func(ctx context.Context, c controlplane.Client) error { _, err := c.Lease(ctx, "n"); return err },
+		"a list": func(ctx context.Context, c controlplane.Client) error {
+			return c.(controlplane.FleetLister).Fleet(ctx, func(*corev1.Node, *coordinationv1.Lease) error { return nil })
+		},
+		"the start of a watch": func(ctx context.Context, c controlplane.Client) error {
+			return c.(controlplane.NodeWatcher).WatchNode(ctx, "n", make(chan *corev1.Node))
+		},
+	}
+	answers := map[string]func(w http.ResponseWriter){
+		"endless":  func(w http.ResponseWriter) { flood.Write(w, begin, "x") },
+		"a bomb":   func(w http.ResponseWriter) { flood.Bomb(w, http.StatusOK, begin, "x") },
+		"an error": func(w http.ResponseWriter) { w.WriteHeader(http.StatusConflict); flood.Write(w, begin, "x") },
+		"protobuf": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
+			flood.Write(w, "k8s\x00", "x")
+		},
+		"a 401": func(w http.ResponseWriter) { flood.Bomb(w, http.StatusUnauthorized, begin, "x") },
+	}
+	for what, call := range calls {
+		for how, answer := range answers {
+			refusal := how == "an error" || how == "a 401"
+			if what == "the start of a watch" && !refusal {
+				continue // that is an event
+			}
+			t.Run(what+" "+how, func(t *testing.T) {
+				err := flooded(t, func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Content-Type", "application/json")
+					answer(w)
+				}, call)
+				if !errors.Is(err, controlplane.ErrUnavailable) {
+					t.Errorf("the call = %v, want it unavailable", err)
+				}
+				if !refusal && !strings.Contains(err.Error(), "MiB: see whether an API server") {
+					t.Errorf("the call = %v, want what to do about it", err)
+				}
+			})
+		}
+	}
+}
+
+func TestAnEventThatIsTooLargeIsNotTaken(t *testing.T) {
+	const begin = `{"type":"MODIFIED","object":{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","annotations":{"a":"`
+	for how, answer := range map[string]func(w http.ResponseWriter){
+		"endless": func(w http.ResponseWriter) { flood.Write(w, begin, "x") },
+		"a bomb":  func(w http.ResponseWriter) { flood.Bomb(w, http.StatusOK, begin, "x") },
+		"many parts": func(w http.ResponseWriter) {
+			flood.Write(w, `{"type":"MODIFIED","object":{"kind":"Node","apiVersion":"v1","x":[1`, "\n,1")
+		},
+		"space": func(w http.ResponseWriter) { flood.Write(w, "", "\n") },
+		"protobuf": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
+			flood.Write(w, "\xff\xff\xff\xff", "x")
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			err := flooded(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if !r.URL.Query().Has("watch") {
+					say(w, nodeText)
+					return
+				}
+				answer(w)
+			}, func(ctx context.Context, c controlplane.Client) error {
+				seen := make(chan *corev1.Node, 1)
+				return c.(controlplane.NodeWatcher).WatchNode(ctx, "n", seen)
+			})
+			if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "MiB: see whether an API server") {
+				t.Errorf("WatchNode() = %v, want it unavailable, with what to do", err)
+			}
+		})
+	}
+}
+
+// A watch may last for weeks: its events are bounded, and not all of them together.
+func TestAWatchOfManyEventsGoesOn(t *testing.T) {
+	const events = 20
+	filling := strings.Repeat("x", 1<<20)
+	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if !r.URL.Query().Has("watch") {
+			say(w, nodeText)
+			return
+		}
+		for i := range events {
+			say(w, fmt.Sprintf(`{"type":"MODIFIED","object":{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","resourceVersion":"%d","annotations":{"a":"%s"}}}}`, i+2, filling))
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	seen, ended := make(chan *corev1.Node), make(chan error, 1)
+	go func() { ended <- client.WatchNode(ctx, "n", seen) }()
+	for {
+		select {
+		case n := <-seen:
+			if n.ResourceVersion == strconv.Itoa(events+1) {
+				cancel()
+				<-ended
+				return
+			}
+		case err := <-ended:
+			t.Fatalf("WatchNode() = %v, want it to go on through %d events of 1 MiB", err, events)
+		}
+	}
+}
+
+// A fleet is as large as it is: 5,000 Nodes, some of which are too large to be read 100 at a time.
+func TestALargeFleetIsRead(t *testing.T) {
+	const nodes, large = 5000, 12
+	size := func(i int) int {
+		switch {
+		case i < large:
+			return 1_200_000 // about what etcd takes
+		case i < 20*large:
+			return 10_000
+		}
+		return 500
+	}
+	filling := strings.Repeat("x", size(0))
+	page := func(w http.ResponseWriter, r *http.Request, kind, version string, filled bool) {
+		limit, err := strconv.Atoi(r.FormValue("limit"))
+		if err != nil || limit < 1 || limit > 100 {
+			t.Errorf("%s is asked for with limit %q, want 1 to 100", r.URL.Path, r.FormValue("limit"))
+			return
+		}
+		from, _ := strconv.Atoi(r.FormValue("continue"))
+		to, next := min(from+limit, nodes), ""
+		if to < nodes {
+			next = strconv.Itoa(to)
+		}
+		_, _ = fmt.Fprintf(w, `{"kind":"%sList","apiVersion":%q,"metadata":{"resourceVersion":"7","continue":%q},"items":[`, kind, version, next)
+		for i := from; i < to; i++ {
+			comma := ","
+			if i == from {
+				comma = ""
+			}
+			text := ""
+			if filled {
+				text = filling[:size(i)]
+			}
+			if _, err := fmt.Fprintf(w, `%s{"metadata":{"name":"n%05d","annotations":{"a":%q}}}`, comma, i, text); err != nil {
+				return // the client takes no more
+			}
+		}
+		_, _ = fmt.Fprint(w, "]}")
+	}
+	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/leases") {
+			page(w, r, "Lease", "coordination.k8s.io/v1", false)
+			return
+		}
+		page(w, r, "Node", "v1", true)
+	}))
+	seen := 0
+	err := client.Fleet(t.Context(), func(node *corev1.Node, lease *coordinationv1.Lease) error {
+		if want := fmt.Sprintf("n%05d", seen); node.Name != want || lease == nil || lease.Name != want || len(node.Annotations["a"]) != size(seen) {
+			t.Errorf("Fleet() tells of %s with %d bytes and %v, want %s and its Lease", node.Name, len(node.Annotations["a"]), lease, want)
+		}
+		seen++
+		return nil
+	})
+	if err != nil || seen != nodes {
+		t.Errorf("Fleet() = %v after %d Nodes, want all of %d", err, seen, nodes)
+	}
+}
+
+// A list without an end gives as many Nodes of one machine as anybody needs.
+func TestTheNodesOfAMachineAreNotTakenWithoutEnd(t *testing.T) {
+	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			say(w, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`)
+			return
+		}
+		page, _ := strconv.Atoi(r.FormValue("continue"))
+		say(w, fmt.Sprintf(`{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"%d"},"items":[{"metadata":{"name":"n%d"},"status":{"nodeInfo":{"machineID":"m"}}}]}`, page+1, page))
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	found, err := client.NodesOf(ctx, "m")
+	if err != nil || len(found) != controlplane.MostNodesOf {
+		t.Errorf("NodesOf() gave %d, %v, want %d", len(found), err, controlplane.MostNodesOf)
+	}
+}
+
+// field is a field of a message that holds bytes, as protobuf has it.
+func field(number protowire.Number, content string) string {
+	return string(protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), content))
+}
+
+// An answer of a few MiB may be of values that take many times as much once they are decoded.
+func TestAnswersOfManySmallValuesAreNotDecoded(t *testing.T) {
+	const node, list = `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","resourceVersion":"1"`, `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[`
+	many := strings.Repeat("{},", 1_300_000) + "{}"
+	envelope := func(kind, content string) string {
+		return "k8s\x00" + field(1, field(1, "v1")+field(2, kind)) + field(2, content)
+	}
+	get := func(ctx context.Context, c controlplane.Client) error { _, err := c.Node(ctx, "n"); return err }
+	fleet := func(ctx context.Context, c controlplane.Client) error {
+		return c.(controlplane.FleetLister).Fleet(ctx, func(*corev1.Node, *coordinationv1.Lease) error { return nil })
+	}
+	watch := func(ctx context.Context, c controlplane.Client) error {
+		return c.(controlplane.NodeWatcher).WatchNode(ctx, "n", make(chan *corev1.Node, 1))
+	}
+	const json, protobuf = "application/json", "application/vnd.kubernetes.protobuf"
+	for name, tt := range map[string]struct {
+		call       func(context.Context, controlplane.Client) error
+		kind, text string
+	}{
+		"conditions":             {get, json, node + `},"status":{"conditions":[` + many + `]}}`},
+		"managed fields":         {get, json, node + `,"managedFields":[` + many + `]}}`},
+		"a list":                 {fleet, json, list + many + `]}`},
+		"a list of null":         {fleet, json, list + strings.Repeat("null,", 800_000) + `null]}`},
+		"an event":               {watch, json, `{"type":"MODIFIED","object":` + node + `},"status":{"conditions":[` + many + `]}}}`},
+		"conditions in protobuf": {get, protobuf, envelope("Node", field(1, field(1, "n"))+field(3, strings.Repeat(field(4, ""), 1_900_000)))},
+		"those cut off":          {get, protobuf, envelope("Node", field(1, field(1, "n"))+field(3, strings.Repeat(field(4, ""), 1_900_000)+"\x07"))},
+		"a list in protobuf":     {fleet, protobuf, envelope("NodeList", field(1, field(2, "7"))+strings.Repeat(field(2, ""), 1_900_000))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := flooded(t, func(w http.ResponseWriter, r *http.Request) {
+				if name == "an event" && !r.URL.Query().Has("watch") {
+					say(w, nodeText)
+					return
+				}
+				w.Header().Set("Content-Type", tt.kind)
+				_, _ = w.Write([]byte(tt.text)) // the client may have gone
+			}, tt.call)
+			if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "see whether an API server") {
+				t.Errorf("the call = %v, want it unavailable, with what to do", err)
+			}
+		})
+	}
+}
+
+// What a server says is shown to a person, in a log, on a terminal and in Events.
+func TestWhatAServerSaysIsCutAndHarmless(t *testing.T) {
+	long := "\\u001b[2J" + strings.Repeat("very long ", 100_000)
+	for code, reason := range map[int]string{http.StatusConflict: "Conflict", http.StatusUnauthorized: "Unauthorized", http.StatusForbidden: "Forbidden", http.StatusServiceUnavailable: "ServiceUnavailable"} {
+		client := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":"%s"}`, code, reason, long)
+		}))
+		if _, err := client.Node(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), "very long") || len(err.Error()) > 4<<10 || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("Node() refused with %d = %.100q of %d bytes, want what was said, cut and without an escape sequence", code, err, len(err.Error()))
+		}
+	}
+	client := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		say(w, strings.Replace(nodeText, `"name":"n"`, `"name":"`+long+`"`, 1))
+	}))
+	if _, err := client.Node(t.Context(), "n"); err == nil || len(err.Error()) > 4<<10 || strings.Contains(err.Error(), "\x1b") {
+		t.Errorf("Node() answered with another = %.100q of %d bytes, want its name cut", err, len(err.Error()))
+	}
+}

@@ -1,0 +1,69 @@
+package kubernetes
+
+import (
+	"bytes"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"hostler.io/hostler/controlplane"
+)
+
+const (
+	// mostItems bounds the objects in a list: each takes 1 kB in memory, however small it is in an
+	// answer. A server may give more than it was asked for.
+	mostItems = 10 * pageOfNodes
+	// mostNested is how deep messages are looked into: those of lists of Nodes nest no deeper.
+	mostNested = 10
+)
+
+// boundedDecoder refuses what would take many times its own size in memory.
+type boundedDecoder struct{ runtime.Serializer }
+
+// Decode implements runtime.Decoder.
+func (d boundedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	var values, items int
+	if begin := bytes.TrimLeft(data, " \t\r\n"); len(begin) > 0 && begin[0] == '{' {
+		values, items = controlplane.CountValues(data)
+	} else {
+		values, _, items = countFields(data, 0)
+	}
+	switch {
+	case items > mostItems:
+		return nil, nil, &sizeError{"the server", fmt.Sprintf("%d objects in a list", mostItems)}
+	case values > controlplane.MostValues:
+		return nil, nil, &sizeError{"the server", fmt.Sprintf("%d values", controlplane.MostValues)}
+	}
+	return d.Serializer.Decode(data, defaults, into)
+}
+
+// envelope begins an object in protobuf.
+var envelope = []byte("k8s\x00")
+
+// countFields counts the fields of a message that may be messages, with those in them; those of itself;
+// and the most that one of these has of itself, as what a list holds. Text that is taken for a message
+// adds few: a letter that begins such a field is followed by a length of 32 or more.
+func countFields(message []byte, depth int) (values, own, items int) {
+	message = bytes.TrimPrefix(message, envelope)
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			break
+		}
+		message = message[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
+			break
+		}
+		if kind == protowire.BytesType {
+			own++
+			if content, _ := protowire.ConsumeBytes(message); depth < mostNested {
+				below, direct, _ := countFields(content, depth+1)
+				values, items = values+below, max(items, direct)
+			}
+		}
+		message = message[n:]
+	}
+	return values + own, own, items
+}

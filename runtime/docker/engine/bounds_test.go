@@ -1,0 +1,108 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/engine"
+	"hostler.io/hostler/test/flood"
+)
+
+// mostAllocated is what a client may allocate for an answer that is too large: some times its bound of
+// 16 MiB, since what it reads into grows.
+const mostAllocated = 128 << 20
+
+// flooding is a connection to a daemon that answers so, once it was asked who it is.
+func flooding(t *testing.T, answer http.HandlerFunc) *engine.Conn {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "docker.sock")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/_ping") {
+			w.Header().Set("Api-Version", "1.44")
+			return
+		}
+		answer(w, r)
+	})}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(listener) // until it is closed
+	}()
+	conn := engine.New(path, func(string, time.Duration, error) {})
+	t.Cleanup(func() {
+		_ = conn.Close()
+		_ = server.Close()
+		<-ended
+	})
+	return conn
+}
+
+func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
+	list := func(ctx context.Context, c *engine.Conn) error {
+		return c.Call(ctx, "list", "list containers", time.Minute, func(ctx context.Context, cl *client.Client) error {
+			_, err := cl.ContainerList(ctx, client.ContainerListOptions{})
+			return err
+		})
+	}
+	events := func(ctx context.Context, c *engine.Conn) error {
+		open := func(ctx context.Context, cl *client.Client) (client.EventsResult, error) {
+			return cl.Events(ctx, client.EventsListOptions{}), nil
+		}
+		return engine.Stream(ctx, c, "watch events", time.Minute, open, func(ctx context.Context, stream client.EventsResult) error {
+			for {
+				select {
+				case <-stream.Messages:
+				case err := <-stream.Err:
+					return err
+				}
+			}
+		})
+	}
+	const event = `{"Type":"container","Action":"start","Actor":{"ID":"c","Attributes":{"a":"} \" {`
+	for name, tt := range map[string]struct {
+		call           func(context.Context, *engine.Conn) error
+		begin, filling string
+	}{
+		"a list":                 {list, `[{"Id":"c","Labels":{"a":"`, "x"},
+		"an event":               {events, event, "x"},
+		"an event after another": {events, event + `"}}}` + "\n" + event, "x"},
+		"an event in many lines": {events, `{"Type":"container","x":[1`, "\n,1"},
+		"no event":               {events, "", "\n"},
+		"brackets":               {events, "", "["},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := flooding(t, func(w http.ResponseWriter, _ *http.Request) { flood.Write(w, tt.begin, tt.filling) })
+			var err error
+			allocated := flood.Allocated(func() { err = tt.call(t.Context(), conn) })
+			if !errors.Is(err, runtime.ErrTooLarge) && name != "brackets" { // which are too deep for a decoder before
+				t.Errorf("the call = %v, want %v", err, runtime.ErrTooLarge)
+			}
+			if t.Logf("allocated %d MiB: %v", allocated>>20, err); allocated > mostAllocated || err == nil {
+				t.Errorf("the client allocated %d MiB, want %d at the most", allocated>>20, mostAllocated>>20)
+			}
+		})
+	}
+	t.Run("many events", func(t *testing.T) {
+		conn := flooding(t, func(w http.ResponseWriter, _ *http.Request) {
+			one := event + strings.Repeat("x", 8000) + `"}}}` + "\n"
+			_, _ = w.Write([]byte(strings.Repeat(one, 2*engine.MaxAnswerBytes/len(one)))) // the client may have gone
+		})
+		if err := events(t.Context(), conn); errors.Is(err, runtime.ErrTooLarge) {
+			t.Errorf("the call = %v, want events to be bounded one by one", err)
+		}
+	})
+}

@@ -1,0 +1,70 @@
+// Package flood answers with more than a client should take. It refuses to go on for ever: a client that
+// takes all of it fails a test, and not the host.
+package flood
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	goruntime "runtime"
+	"testing"
+)
+
+// Most is how many bytes are sent at the most.
+const Most = 256 << 20
+
+// Write writes begin, and then filling again and again until the client takes no more. It returns how
+// many bytes it took.
+func Write(w io.Writer, begin, filling string) int {
+	taken, err := w.Write([]byte(begin))
+	for text := bytes.Repeat([]byte(filling), (64<<10)/len(filling)); err == nil && taken < Most; {
+		var n int
+		n, err = w.Write(text)
+		taken += n
+	}
+	return taken
+}
+
+// Bomb is Write with a status, compressed.
+func Bomb(w http.ResponseWriter, status int, begin, filling string) {
+	w.Header().Set("Content-Encoding", "gzip")
+	w.WriteHeader(status)
+	z := gzip.NewWriter(w)
+	Write(z, begin, filling)
+	_ = z.Close() // the client may have gone
+}
+
+// Message answers a call of gRPC with a message that claims to have so many bytes.
+func Message(w http.ResponseWriter, claimed int) int {
+	w.Header().Set("Content-Type", "application/grpc")
+	return Write(w, string(binary.BigEndian.AppendUint32([]byte{0}, uint32(claimed))), "\x00")
+}
+
+// Serve serves HTTP and calls of gRPC, without TLS, until the test ends.
+func Serve(t testing.TB, l net.Listener, handler http.Handler) {
+	t.Helper()
+	server := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(l) // until it is closed
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-ended
+	})
+}
+
+// Allocated returns how many bytes are allocated while f runs, by all goroutines.
+func Allocated(f func()) uint64 {
+	var before, after goruntime.MemStats
+	goruntime.ReadMemStats(&before)
+	f()
+	goruntime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
