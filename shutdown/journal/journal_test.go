@@ -391,13 +391,13 @@ func FuzzDecode(f *testing.F) {
 // what this one has written.
 func FuzzReread(f *testing.F) {
 	f.Add("web", "stop container: it hangs", 1)
-	f.Add("\x1b[31m\n\u202e\xff", strings.Repeat("x", 9<<20), 3)
+	f.Add("\x1b[31m\n\u202e\xff", strings.Repeat("x", 1<<19), 40)
 	f.Fuzz(func(t *testing.T, name, reason string, n int) {
 		path := filepath.Join(t.TempDir(), "shutdown.json")
 		j := journal.Open(path, "one", slog.New(slog.DiscardHandler))
 		stop := keep(t, j)
 		r := &journal.Record{BootID: "one", StartedAt: time.Unix(5, 0), FinishedAt: time.Unix(6, 0), Error: reason}
-		for i := range min(max(n, 1), 10) {
+		for i := range min(max(n, 1), 40) {
 			r.Pods = append(r.Pods, journal.PodRecord{
 				Runtime: "docker", ID: fmt.Sprint(i), Name: name, Namespace: name, Outcome: journal.Left, Error: reason,
 				Stuck: []string{name}, ExitCodes: map[string]int32{name: 1},
