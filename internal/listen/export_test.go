@@ -2,8 +2,8 @@ package listen
 
 import "net"
 
-// Address tells callers over the network apart.
-func Address(c net.Conn) any {
-	who, _ := address(c)
-	return who
-}
+// Caller tells callers by TCP apart.
+func Caller(c net.Conn) (who any, own bool) { return caller(c) }
+
+// Within lowers bounds where there are few descriptors.
+func (b Bounds) Within(descriptors uint64) Bounds { return b.within(descriptors) }
