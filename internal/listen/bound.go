@@ -40,6 +40,9 @@ const (
 	// firstPause and otherPause are between attempts to accept in a shortage.
 	firstPause = 20 * time.Millisecond
 	otherPause = time.Second
+	// calmTime is how long a caller is not kept out until that counts as over: one who connects
+	// again and again does not fill the log.
+	calmTime = time.Minute
 )
 
 // within lowers the bounds where the process may have few descriptors.
@@ -57,7 +60,7 @@ func Bound(l net.Listener, b Bounds) net.Listener {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
 		b = b.within(limit.Cur)
 	}
-	return &bounded{Listener: l, Bounds: b, closed: make(chan struct{}), open: map[any]int{}, refused: map[any]bool{}}
+	return &bounded{Listener: l, Bounds: b, closed: make(chan struct{}), open: map[any]int{}, refused: map[any]time.Time{}, calm: calmTime}
 }
 
 type bounded struct {
@@ -66,12 +69,13 @@ type bounded struct {
 	spare  *os.File      // for First; only Accept has it, which one goroutine calls
 	short  bool          // of descriptors or memory, at the last Accept
 	closed chan struct{} // by Close
+	calm   time.Duration // see calmTime
 	ending sync.Once
 
-	mu      sync.Mutex   // guards what follows
-	open    map[any]int  // by caller
-	others  int          // of those that are not own
-	refused map[any]bool // who was kept out, until half of the bounds is free
+	mu      sync.Mutex        // guards what follows
+	open    map[any]int       // by caller
+	others  int               // of those that are not own
+	refused map[any]time.Time // when callers were last kept out
 }
 
 // Accept implements net.Listener.
@@ -153,10 +157,18 @@ func (l *bounded) Close() error {
 	return l.Listener.Close()
 }
 
-// enter counts a connection, unless it is too much. Trouble is logged when it begins.
+// enter counts a connection, unless it is too much. Trouble is logged when it begins, and with
+// the first connection after it is over.
 func (l *bounded) enter(caller any, own bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := time.Now()
+	for who, last := range l.refused {
+		if now.Sub(last) > l.calm {
+			delete(l.refused, who)
+			l.Log.Info("connections are accepted again", "caller", fmt.Sprint(who))
+		}
+	}
 	if l.open[caller] < l.Each && (own || l.others < l.All) {
 		l.open[caller]++
 		if !own {
@@ -164,8 +176,12 @@ func (l *bounded) enter(caller any, own bool) bool {
 		}
 		return true
 	}
-	if !l.refused[caller] && len(l.refused) < l.All { // addresses are many
-		l.refused[caller] = true
+	_, known := l.refused[caller]
+	switch {
+	case known:
+		l.refused[caller] = now
+	case len(l.refused) < l.All: // addresses are many
+		l.refused[caller] = now
 		l.Log.Warn("connections are refused: too many are open", "caller", fmt.Sprint(caller), "open", l.open[caller], "all", l.others)
 	}
 	return false
@@ -180,15 +196,6 @@ func (l *bounded) leave(caller any, own bool) {
 	}
 	if l.open[caller] == 0 {
 		delete(l.open, caller)
-	}
-	if l.others > l.All/2 { // else each that ends would be told, and the next one again
-		return
-	}
-	for who := range l.refused {
-		if l.open[who] <= l.Each/2 {
-			delete(l.refused, who)
-			l.Log.Info("connections are accepted again", "caller", fmt.Sprint(who))
-		}
 	}
 }
 
