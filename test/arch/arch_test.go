@@ -25,7 +25,7 @@ var ours = map[string][]string{
 	"runtime/podman":         {"internal/trust", "runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local"},
 	"runtime/local":          {"runtime"},
 	"runtime/runc":           {"runtime", "runtime/local", "runtime/runc/program", "runtime/runc/root", "runtime/unitclient"},
-	"runtime/runc/program":   {"internal/trust"},
+	"runtime/runc/program":   {"internal/oom", "internal/trust"},
 	"runtime/runc/root":      {},
 	"runtime/unitclient":     {"internal/trust"},
 	"runtime/cri/containerd": {"runtime", "runtime/local"},
@@ -37,6 +37,7 @@ var ours = map[string][]string{
 	"internal/caller":     {},
 	"internal/field":      {},
 	"internal/hint":       {},
+	"internal/oom":        {},
 
 	"shutdown":          {"internal/bounded", "runtime", "shutdown/drain", "shutdown/journal", "shutdown/plan"},
 	"shutdown/plan":     {"internal/field", "runtime"},
@@ -67,7 +68,7 @@ var ours = map[string][]string{
 
 	"internal/logtest":              {},
 	"internal/trust/trusttest":      {},
-	"status/conditions":             {"internal/bounded", "internal/field", "internal/sanitize", "internal/trust", "status"},
+	"status/conditions":             {"internal/bounded", "internal/field", "internal/oom", "internal/sanitize", "internal/trust", "status"},
 	"internal/listen":               {"internal/field", "internal/trust"},
 	"internal/loop":                 {},
 	"internal/outbox":               {},

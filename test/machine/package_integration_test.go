@@ -95,6 +95,10 @@ func (h *packaged) open(when string) {
 	if socket := h.Run("stat --format '%A %U %G' /run/hostler/hostler.sock"); socket != "srw-rw---- root hostler\n" {
 		h.t.Errorf("the socket is %q when %s, want it open to group hostler", socket, when)
 	}
+	// In a folder of /run/systemd, the rest of which the unit may not write to.
+	h.Eventually("the drop-in to logind's configuration is written when "+when, func() bool {
+		return strings.Contains(h.Run("cat "+raisedBy+" 2>/dev/null; true"), "InhibitDelayMaxSec=")
+	})
 	h.livesOn(when)
 }
 
@@ -171,12 +175,14 @@ func (h *packaged) seesMounts() {
 	}
 }
 
-// runsChecks has the agent run a check as nobody, and one as root, who look at processes.
+// runsChecks has the agent run a check as nobody, and one as root, who look at processes. When
+// memory runs out, the kernel is to kill them before the agent, which it protects in a VM.
 func (h *packaged) runsChecks() {
 	h.t.Helper()
 	const folder = "/etc/hostler/conditions.d/"
-	h.Write(folder+"as-nobody", "#!/bin/sh\n# hostler:\n#   interval: 1s\n[ \"$(id -un)\" = nobody ] && grep -q systemd /proc/1/comm && exit 1\n")
-	h.Write(folder+"as-root", "#!/bin/sh\n# hostler:\n#   interval: 1s\n#   user: root\nreadlink /proc/1/exe >/dev/null && exit 1\n")
+	const unprotected = "until [ \"$(cat /proc/$$/oom_score_adj)\" = 0 ]; do sleep 0.1; done\n"
+	h.Write(folder+"as-nobody", "#!/bin/sh\n# hostler:\n#   interval: 1s\n"+unprotected+"[ \"$(id -un)\" = nobody ] && grep -q systemd /proc/1/comm && exit 1\n")
+	h.Write(folder+"as-root", "#!/bin/sh\n# hostler:\n#   interval: 1s\n#   user: root\n"+unprotected+"readlink /proc/1/exe >/dev/null && exit 1\n")
 	h.Run("chmod 755 " + folder + "*")
 	for _, kind := range []corev1.NodeConditionType{"hostler.io/AsNobody", "hostler.io/AsRoot"} {
 		awaitCondition(h.t, h.Machine, "its check has run", kind, corev1.ConditionTrue)
