@@ -30,9 +30,13 @@ const (
 // TestAShutdownIsAsGoodWhileListenersAreFlooded has a user who is not root hold connections
 // to all that an agent listens at, and open new ones, while a shutdown is drained.
 func TestAShutdownIsAsGoodWhileListenersAreFlooded(t *testing.T) {
-	for _, c := range []struct{ name, metrics string }{
-		{"metrics on loopback", "127.0.0.1:9757"},
-		{"metrics over the network", "0.0.0.0:9757"},
+	for _, c := range []struct {
+		name, metrics string
+		dropIn        []string
+	}{
+		{"metrics on loopback", "127.0.0.1:9757", nil},
+		{"metrics over the network", "0.0.0.0:9757", nil},
+		{"few files", "127.0.0.1:9757", []string{"LimitNOFILE=128"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const gid = 4711
@@ -40,6 +44,7 @@ func TestAShutdownIsAsGoodWhileListenersAreFlooded(t *testing.T) {
 			addGroup(t, "hostler", gid)
 			h := fullHouse(t)
 			a := newAgent(t, phases+"metrics: {listen: \""+c.metrics+"\"}\n")
+			a.dropIn = c.dropIn
 			a.overNetwork("127.0.0.1:9758")
 			a.start()
 			a.awaitGuard(shutdown.Armed)

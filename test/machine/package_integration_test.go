@@ -176,7 +176,8 @@ func (h *packaged) seesMounts() {
 }
 
 // runsChecks has the agent run a check as nobody, and one as root, who look at processes. When
-// memory runs out, the kernel is to kill them before the agent, which it protects in a VM.
+// memory runs out, the kernel is to kill them before the agent. In a container systemd may not be
+// allowed to protect it.
 func (h *packaged) runsChecks() {
 	h.t.Helper()
 	const folder = "/etc/hostler/conditions.d/"
@@ -184,6 +185,9 @@ func (h *packaged) runsChecks() {
 	h.Write(folder+"as-nobody", "#!/bin/sh\n# hostler:\n#   interval: 1s\n"+unprotected+"[ \"$(id -un)\" = nobody ] && grep -q systemd /proc/1/comm && exit 1\n")
 	h.Write(folder+"as-root", "#!/bin/sh\n# hostler:\n#   interval: 1s\n#   user: root\n"+unprotected+"readlink /proc/1/exe >/dev/null && exit 1\n")
 	h.Run("chmod 755 " + folder + "*")
+	if score := h.Run("cat /proc/" + agentPID(h.Machine) + "/oom_score_adj"); bed() == machine.VM && score != "-900\n" {
+		h.t.Errorf("oom_score_adj of the agent = %q, want -900", score)
+	}
 	for _, kind := range []corev1.NodeConditionType{"hostler.io/AsNobody", "hostler.io/AsRoot"} {
 		awaitCondition(h.t, h.Machine, "its check has run", kind, corev1.ConditionTrue)
 	}
