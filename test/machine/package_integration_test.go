@@ -36,6 +36,7 @@ func TestAPackageComesAndGoes(t *testing.T) {
 		h.hung()
 		h.takenBack()
 		h.hardened()
+		h.lacksFolder()
 		h.seesMounts()
 		h.runsChecks()
 		h.deletesByRunc()
@@ -156,6 +157,19 @@ func (h *packaged) hardened() {
 		}
 	}
 	h.t.Logf("seen: %s", strings.TrimSpace(grep(r.Stdout, "exposure level")))
+}
+
+// lacksFolder removes the folder of the drop-in to logind's configuration. The unit lets the agent
+// make none beside it, and the log says how to get it back.
+func (h *packaged) lacksFolder() {
+	h.t.Helper()
+	const fix = "systemd-tmpfiles --create hostler.conf"
+	h.Run("systemctl stop hostler && rm -r $(dirname " + raisedBy + ") && systemctl start hostler")
+	h.Eventually("the log names the command that makes the folder", func() bool {
+		return strings.Contains(h.Journal(0, "-u hostler"), fix)
+	})
+	h.Run(fix + " && systemctl restart hostler")
+	h.open("the folder of its drop-in is back")
 }
 
 // seesMounts mounts and unmounts beside the agent, which lives among mounts of its own: it
