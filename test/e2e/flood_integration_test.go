@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -67,7 +69,13 @@ func TestAShutdownIsAsGoodWhileListenersAreFlooded(t *testing.T) {
 			if last := h.emptied(t, began); down.Time.Before(last) {
 				t.Errorf("the host went down %v before the last container ended", last.Sub(down.Time))
 			}
-			wantReport(t, a.awaitGuard(shutdown.Released).Shutdown.Current, journal.TriggerShutdown)
+			s := a.awaitGuard(shutdown.Released)
+			wantReport(t, s.Shutdown.Current, journal.TriggerShutdown)
+			for _, c := range s.Node.Status.Conditions {
+				if c.Status == corev1.ConditionUnknown {
+					t.Errorf("condition %+v, want it known", c)
+				}
+			}
 
 			peak := peakMemory(t, a.process.PID)
 			t.Logf("seen: at most %d MB in memory, %d descriptors", peak>>20, descriptors(t, a.process.PID))
