@@ -79,8 +79,7 @@ func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (gran
 	operation := fmt.Sprintf("raise logind's longest delay to %v", d)
 	changed, err := m.arrangeDropIn(d)
 	if err != nil && granted < d {
-		return granted, fmt.Errorf("%s: granted %v: %w; see to it that %s can be written",
-			operation, granted, err, filepath.Dir(DropInPath))
+		return granted, fmt.Errorf("%s: granted %v: %w; %s", operation, granted, err, writeHint(err))
 	}
 	files := m.Files()
 	expected := files.Effective.Max
@@ -100,6 +99,15 @@ func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (gran
 		return granted, fmt.Errorf("%s: granted %v, %s", operation, granted, files.Obstacle(d))
 	}
 	return granted, nil
+}
+
+// writeHint says what to do about a drop-in that cannot be written. hostler.service may write to
+// its folder alone, and only if the folder was there when the service started.
+func writeHint(err error) string {
+	if errors.Is(err, unix.EROFS) {
+		return "run `systemd-tmpfiles --create hostler.conf`, then `systemctl restart hostler`"
+	}
+	return "see to it that " + filepath.Dir(DropInPath) + " can be written"
 }
 
 // short is err where less than d is granted, and nothing to tell elsewhere.

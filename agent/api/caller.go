@@ -95,7 +95,7 @@ const crowded = `{"error":"too many connections to the agent are open","hint":"s
 
 // Bounded bounds the connections to the socket.
 func Bounded(l net.Listener, log *slog.Logger) net.Listener {
-	return listen.Bound(l, listen.Bounds{Each: perUser, All: allUsers, Log: log, Who: func(c net.Conn) (any, bool) {
+	return listen.Bound(l, listen.Bounds{Each: perUser, All: allUsers, First: true, Log: log, Who: func(c net.Conn) (any, bool) {
 		cred := credentials(c)
 		if cred == nil {
 			return "unknown", false

@@ -53,9 +53,7 @@ func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
 	c.http.Transport = &http.Transport{
 		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "unix", socket)
-		},
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, socket) },
 	}
 	return c
 }
@@ -66,7 +64,28 @@ const (
 	// answerBytes bounds an answer, or a line of one that comes in lines: that of 1,000 containers with
 	// all of their labels takes some 10 MiB.
 	answerBytes = 64 << 20
+	// dialTime bounds how long it may take until the agent's socket takes a connection.
+	dialTime = 2 * time.Second
+	// dialPause is between attempts to connect while others fill the queue of the socket.
+	dialPause = 10 * time.Millisecond
 )
+
+// dial connects to the socket. While its queue is full, connect(2) fails with EAGAIN.
+func dial(ctx context.Context, socket string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	for {
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		if !errors.Is(err, syscall.EAGAIN) {
+			return c, err
+		}
+		select {
+		case <-time.After(dialPause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
 
 // Status asks how the host and the agent are.
 func (c *Client) Status(ctx context.Context) (Status, error) {

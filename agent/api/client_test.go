@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/gc"
@@ -223,5 +225,49 @@ func TestAnAnswerThatIsNone(t *testing.T) {
 		if _, err := api.NewClient(socket).Status(context.Background()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("Status() with %s = %v, want %q", name, err, c.want)
 		}
+	}
+}
+
+// Callers that the agent has not accepted yet fill the queue of its socket.
+func TestAClientWaitsForAPlaceInTheQueue(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer file.Close()
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		c, err := net.Dial("unix", path)
+		if errors.Is(err, unix.EAGAIN) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := api.NewClient(path).Status(t.Context())
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		t.Fatalf("Status() = %v, want it to wait", err)
+	case <-time.After(100 * time.Millisecond): // several attempts
+	}
+	l, err := net.FileListener(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := api.NewServer(routes(&backend{}))
+	defer server.Close()
+	go func() { _ = server.Serve(l) }()
+	if err := <-answered; err != nil {
+		t.Errorf("Status() = %v, want the answer once there is a place", err)
 	}
 }

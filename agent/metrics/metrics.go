@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	goruntime "runtime"
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
@@ -268,7 +270,7 @@ func truth(b bool) float64 {
 // Serve serves a Handler at a loopback address, by plain HTTP, until ctx ends; up is called once
 // it listens. A port that is taken is an error, after which it may be called again, and so is
 // another address: localhost is what the host's resolver makes of it.
-func Serve(ctx context.Context, h http.Handler, address string, up func()) error {
+func Serve(ctx context.Context, h http.Handler, address string, log *slog.Logger, up func()) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("serve metrics: %w; set metrics.listen to another port, or to \"\"", err)
@@ -283,7 +285,7 @@ func Serve(ctx context.Context, h http.Handler, address string, up func()) error
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	up()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(listen.Loopback(l, log)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return ctx.Err()

@@ -4,10 +4,15 @@
 package listen
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Bounds are of the connections that may be open at a time, and how callers are told
@@ -21,28 +26,65 @@ type Bounds struct {
 	Who func(net.Conn) (caller any, own bool)
 	// Refuse says why to one who is kept out; it may be nil. It does not wait.
 	Refuse func(net.Conn)
-	Log    *slog.Logger
+	// First keeps a descriptor open so that a connection can be accepted when the process
+	// has no other left.
+	First bool
+	Log   *slog.Logger
 }
 
-// Bound returns l, closing at once whatever is too much.
+// share is the part of the process's descriptors that the connections of one listener may
+// take: one of so many. The others are for the agent's own work.
+const share = 16
+
+const (
+	// firstPause and otherPause are between attempts to accept in a shortage.
+	firstPause = 20 * time.Millisecond
+	otherPause = time.Second
+	// calmTime is how long a caller is not kept out until that counts as over: one who connects
+	// again and again does not fill the log.
+	calmTime = time.Minute
+)
+
+// within lowers the bounds where the process may have few descriptors.
+func (b Bounds) within(descriptors uint64) Bounds {
+	if most := int(min(descriptors/share, uint64(b.All))); most < b.All {
+		b.Each, b.All = max(1, b.Each*most/b.All), max(1, most)
+	}
+	return b
+}
+
+// Bound returns l, closing at once whatever is too much. Accept waits where there are no
+// descriptors or there is no memory, see accept(2).
 func Bound(l net.Listener, b Bounds) net.Listener {
-	return &bounded{Listener: l, Bounds: b, open: map[any]int{}, refused: map[any]bool{}}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
+		if fewer := b.within(limit.Cur); fewer.All < b.All {
+			b = fewer
+			b.Log.Warn("the limit of open files is low: fewer connections are accepted", "address", l.Addr(), "limit", limit.Cur, "each", b.Each, "all", b.All)
+		}
+	}
+	return &bounded{Listener: l, Bounds: b, closed: make(chan struct{}), open: map[any]int{}, refused: map[any]time.Time{}, calm: calmTime}
 }
 
 type bounded struct {
 	net.Listener
 	Bounds
+	spare  *os.File      // for First; only Accept has it, which one goroutine calls
+	short  bool          // of descriptors or memory, at the last Accept
+	closed chan struct{} // by Close
+	calm   time.Duration // see calmTime
+	ending sync.Once
 
-	mu      sync.Mutex   // guards what follows
-	open    map[any]int  // by caller
-	others  int          // of those that are not own
-	refused map[any]bool // who was kept out, until half of the bounds is free
+	mu      sync.Mutex        // guards what follows
+	open    map[any]int       // by caller
+	others  int               // of those that are not own
+	refused map[any]time.Time // when callers were last kept out
 }
 
 // Accept implements net.Listener.
 func (l *bounded) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
+		c, err := l.accept()
 		if err != nil {
 			return nil, err
 		}
@@ -57,10 +99,79 @@ func (l *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// enter counts a connection, unless it is too much. Trouble is logged when it begins.
+// accept waits for a connection.
+func (l *bounded) accept() (net.Conn, error) {
+	for {
+		if l.First && l.spare == nil {
+			l.spare, _ = os.Open(os.DevNull) // where that fails, the next round tries again
+		}
+		c, err := l.Listener.Accept()
+		if isShortage(err) && l.spare != nil {
+			_ = l.spare.Close() // to have its descriptor
+			l.spare = nil
+			c, err = l.Listener.Accept()
+		}
+		if l.note(err); !l.short {
+			if err != nil && l.spare != nil {
+				_ = l.spare.Close()
+				l.spare = nil
+			}
+			return c, err
+		}
+		pause := time.NewTimer(l.pause())
+		select {
+		case <-pause.C:
+		case <-l.closed:
+			pause.Stop()
+			return nil, net.ErrClosed
+		}
+	}
+}
+
+// pause is between two attempts to accept: the listener that is first tries more often.
+func (l *bounded) pause() time.Duration {
+	if l.First {
+		return firstPause
+	}
+	return otherPause
+}
+
+// note logs when a shortage begins and ends.
+func (l *bounded) note(err error) {
+	short := isShortage(err)
+	switch {
+	case short && !l.short:
+		l.Log.Error("cannot accept connections", "address", l.Addr(), "error", err)
+	case l.short && err == nil:
+		l.Log.Info("connections are accepted again", "address", l.Addr())
+	}
+	l.short = short
+}
+
+// isShortage reports whether Accept failed for what the process or the host has too little
+// of at the moment, see accept(2).
+func isShortage(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM)
+}
+
+// Close implements net.Listener.
+func (l *bounded) Close() error {
+	l.ending.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// enter counts a connection, unless it is too much. Trouble is logged when it begins, and with
+// the first connection after it is over.
 func (l *bounded) enter(caller any, own bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := time.Now()
+	for who, last := range l.refused {
+		if now.Sub(last) > l.calm {
+			delete(l.refused, who)
+			l.Log.Info("connections are accepted again", "caller", fmt.Sprint(who))
+		}
+	}
 	if l.open[caller] < l.Each && (own || l.others < l.All) {
 		l.open[caller]++
 		if !own {
@@ -68,8 +179,12 @@ func (l *bounded) enter(caller any, own bool) bool {
 		}
 		return true
 	}
-	if !l.refused[caller] && len(l.refused) < l.All { // addresses are many
-		l.refused[caller] = true
+	_, known := l.refused[caller]
+	switch {
+	case known:
+		l.refused[caller] = now
+	case len(l.refused) < l.All: // addresses are many
+		l.refused[caller] = now
 		l.Log.Warn("connections are refused: too many are open", "caller", fmt.Sprint(caller), "open", l.open[caller], "all", l.others)
 	}
 	return false
@@ -84,15 +199,6 @@ func (l *bounded) leave(caller any, own bool) {
 	}
 	if l.open[caller] == 0 {
 		delete(l.open, caller)
-	}
-	if l.others > l.All/2 { // else each that ends would be told, and the next one again
-		return
-	}
-	for who := range l.refused {
-		if l.open[who] <= l.Each/2 {
-			delete(l.refused, who)
-			l.Log.Info("connections are accepted again", "caller", fmt.Sprint(who))
-		}
 	}
 }
 

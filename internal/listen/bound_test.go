@@ -24,7 +24,7 @@ type door struct {
 	log  logtest.Book
 }
 
-func open(t *testing.T, each, all int) *door {
+func open(t *testing.T, each, all int, calm time.Duration) *door {
 	t.Helper()
 	d := &door{t: t, path: filepath.Join(t.TempDir(), "s")}
 	l, err := net.Listen("unix", d.path)
@@ -39,6 +39,7 @@ func open(t *testing.T, each, all int) *door {
 		},
 		Refuse: func(c net.Conn) { _, _ = io.WriteString(c, "full\n") },
 	})
+	listen.SetCalm(l, calm)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -89,7 +90,7 @@ func (d *door) hears(who, want string) net.Conn {
 }
 
 func TestOneWhoHangsKeepsOutNobodyElse(t *testing.T) {
-	d := open(t, 2, 5)
+	d := open(t, 2, 5, time.Hour)
 	first := d.hears("prometheus", "come in")
 	d.hears("prometheus", "come in")
 	d.hears("prometheus", "full")
@@ -108,13 +109,25 @@ func TestOneWhoHangsKeepsOutNobodyElse(t *testing.T) {
 		}
 	}
 	d.hears("prometheus", "full") // one has left, if twice
-	if d.log.Count("accepted again") == 0 {
-		t.Errorf("the log does not tell that it is over:\n%s", d.log.String())
+	// One who connects again and again would fill the log.
+	if refused, over := d.log.Count("connections are refused"), d.log.Count("accepted again"); refused != 1 || over != 0 {
+		t.Errorf("the log tells %d times that connections are refused, and %d times that it is over, want once and never:\n%s", refused, over, d.log.String())
+	}
+}
+
+func TestTheLogTellsThatNobodyIsKeptOutAnyMore(t *testing.T) {
+	d := open(t, 1, 5, 0)
+	first := d.hears("prometheus", "come in")
+	d.hears("prometheus", "full")
+	first.Close()
+	d.hears("bob", "come in")
+	if got := d.log.Count("connections are accepted again"); got != 1 {
+		t.Errorf("the log tells %d times that it is over, want once:\n%s", got, d.log.String())
 	}
 }
 
 func TestManyWhoHangDoNotKeepRootOut(t *testing.T) {
-	d := open(t, 2, 3)
+	d := open(t, 2, 3, time.Hour)
 	for _, who := range []string{"a", "b", "c"} {
 		d.hears(who, "come in")
 	}

@@ -1,9 +1,15 @@
 package listen
 
-import "net"
+import (
+	"net"
+	"time"
+)
 
-// Address tells callers over the network apart.
-func Address(c net.Conn) any {
-	who, _ := address(c)
-	return who
-}
+// Caller tells callers by TCP apart.
+func Caller(c net.Conn) (who any, own bool) { return caller(c) }
+
+// SetCalm changes how long a caller is not kept out until that counts as over.
+func SetCalm(l net.Listener, d time.Duration) { l.(*bounded).calm = d }
+
+// Within lowers bounds where there are few descriptors.
+func (b Bounds) Within(descriptors uint64) Bounds { return b.within(descriptors) }

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -21,6 +20,10 @@ const (
 	// some hosts.
 	perAddress = 32
 	altogether = 128
+	// perUser and allUsers bound connections to what is served on loopback alone: some
+	// programs of this host.
+	perUser  = 8
+	allUsers = 32
 	// lookTime is how often the files are looked at while nobody calls.
 	lookTime = 10 * time.Second
 	// closeTime bounds how long requests may go on when the server is to end.
@@ -67,7 +70,7 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 	looking, end := context.WithCancel(ctx)
 	defer end()
 	looks.Go(func() { n.look(looking) })
-	l = Bound(l, Bounds{Each: perAddress, All: altogether, Who: address, Log: n.Log})
+	l = Bound(l, Bounds{Each: perAddress, All: altogether, Who: caller, Log: n.Log})
 	if err := server.Serve(tls.NewListener(l, n.Files.config())); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", n.Key, err)
 	}
@@ -100,22 +103,6 @@ func (n Network) look(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// address tells callers apart: by address, of IPv6 by the network, of whose addresses a
-// host has as many as it likes.
-func address(c net.Conn) (any, bool) {
-	from, err := netip.ParseAddrPort(c.RemoteAddr().String())
-	if err != nil {
-		return "", false
-	}
-	ip := from.Addr() // of IPv4 as such: net.IP writes it so
-	if ip.Is6() {
-		if network, err := ip.Prefix(64); err == nil {
-			return network, false
-		}
-	}
-	return ip, false
 }
 
 // complaints are those of an HTTP server. A handshake that fails is no trouble of this

@@ -419,31 +419,6 @@ func TestWhoHasAskedIsAnswered(t *testing.T) {
 	}
 }
 
-// from is a connection from there.
-type from struct {
-	net.Conn
-	ip string
-}
-
-func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.ip), Port: 4711} }
-
-func TestAHostIsOneCallerWhateverItsAddressIs(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		same bool
-	}{
-		{"192.0.2.7", "192.0.2.7", true},
-		{"192.0.2.7", "::ffff:192.0.2.7", true},
-		{"192.0.2.7", "192.0.2.8", false},
-		{"2001:db8:1:2::7", "2001:db8:1:2:3:4:5:6", true},
-		{"2001:db8:1:2::7", "2001:db8:1:3::7", false},
-	} {
-		if a, b := listen.Address(from{ip: c.a}), listen.Address(from{ip: c.b}); (a == b) != c.same {
-			t.Errorf("%s and %s are %v and %v, want them the same: %t", c.a, c.b, a, b, c.same)
-		}
-	}
-}
-
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler.io/hostler/internal/oom"
 	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/status"
@@ -143,6 +144,7 @@ func start(p Program, g *group) Result {
 	if err := cmd.Start(); err != nil {
 		return failed(p, err)
 	}
+	oom.Reset(oom.Proc, cmd.Process.Pid)
 	g.started(cmd.Process.Pid)
 	for { // WNOWAIT leaves its number, and so the group's, as it is
 		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

@@ -88,6 +88,7 @@ func TestTheAgentRunsAsItsUnitSays(t *testing.T) {
 		{"ProtectSystem", "write to /etc", "EROFS"},
 		{"ProtectSystem", "write to /var/lib", "EROFS"},
 		{"ProtectHome", "write to a user's /run", "EROFS"},
+		{"ReadOnlyPaths", "write to systemd's /run", "EROFS"},
 		{"PrivateTmp", "see the lab's /tmp", "ENOENT"},
 		{"ProtectKernelTunables", "set a kernel's tunable", "EROFS"},
 		{"ProtectKernelModules", "unload a kernel module", "EPERM"},
@@ -107,12 +108,13 @@ func TestTheAgentRunsAsItsUnitSays(t *testing.T) {
 		}
 		shows(c.directive)
 	}
-	for directive, what := range map[string]string{"ReadWritePaths": "write to /var/log", "StateDirectory": "write to its state"} {
-		if inside[what] != "" || inside["write to /run"] != "" || inside["write to cgroups"] != "" {
-			t.Errorf("%s=: to %s says %q, to write to /run %q, to write to cgroups %q, want all done", directive, what, inside[what], inside["write to /run"], inside["write to cgroups"])
+	for _, what := range []string{"write to /var/log", "write to its state", "write to /run", "write to logind's /run", "write to cgroups"} {
+		if inside[what] != "" {
+			t.Errorf("ReadWritePaths=, StateDirectory=: to %s says %q, want it done", what, inside[what])
 		}
-		shows(directive)
 	}
+	shows("ReadWritePaths")
+	shows("StateDirectory")
 	state, err := os.Stat("/var/lib/hostler")
 	check(t, err)
 	if mode := state.Mode().Perm(); mode != 0o700 {
@@ -121,6 +123,7 @@ func TestTheAgentRunsAsItsUnitSays(t *testing.T) {
 	shows("StateDirectoryMode")
 
 	a.lives(shows)
+	a.limited(shows)
 	// Go makes no calls of another architecture: systemd's own word.
 	architectures, err := units.Property(a.process, "SystemCallArchitectures")
 	check(t, err)
@@ -135,6 +138,59 @@ func TestTheAgentRunsAsItsUnitSays(t *testing.T) {
 		}
 	}
 	a.stop()
+}
+
+// limited looks at what the agent may use at the most.
+func (a *agent) limited(shows func(directive string)) {
+	a.t.Helper()
+	of := func(file string) string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", a.process.PID, file))
+		check(a.t, err)
+		return strings.TrimSpace(string(text))
+	}
+	value := func(directive string) string { return strings.Join(directives(a.t)[directive], " ") }
+	limits := onOneLine(of("limits"))
+	_, files, _ := strings.Cut(value("LimitNOFILE"), ":")
+	score := value("OOMScoreAdjust")
+	if !mayExceed(a.t) { // systemd then does what it may
+		var own unix.Rlimit
+		check(a.t, unix.Getrlimit(unix.RLIMIT_NOFILE, &own))
+		if n, err := strconv.ParseUint(files, 10, 64); err != nil || n > own.Max {
+			files = strconv.FormatUint(own.Max, 10)
+		}
+		score = "0"
+	}
+	mentions(a.t, "limits of the agent", limits, " "+files+" files", "Max core file size 0 0 bytes")
+	shows("LimitNOFILE")
+	shows("LimitCORE")
+	if got := of("oom_score_adj"); got != score {
+		a.t.Errorf("oom_score_adj of the agent = %s, want %s", got, score)
+	}
+	if got, err := units.Property(a.process, "OOMScoreAdjust"); err != nil || fmt.Sprint(got) != value("OOMScoreAdjust") {
+		a.t.Errorf("systemd has OOMScoreAdjust=%v, %v, want %s", got, err, value("OOMScoreAdjust"))
+	}
+	shows("OOMScoreAdjust")
+	gigabytes, err := strconv.ParseUint(strings.TrimSuffix(value("MemoryMax"), "G"), 10, 64)
+	check(a.t, err)
+	tasks, err := strconv.ParseUint(value("TasksMax"), 10, 64)
+	check(a.t, err)
+	for directive, want := range map[string]uint64{"MemoryMax": gigabytes << 30, "TasksMax": tasks} {
+		got, err := units.Property(a.process, directive)
+		check(a.t, err)
+		if got != want {
+			a.t.Errorf("systemd has %s=%v, want %v", directive, got, want)
+		}
+		shows(directive)
+	}
+}
+
+// mayExceed tells whether root of this machine may raise limits, and protect processes from the
+// kernel's killing for want of memory; in a container it often may not.
+func mayExceed(t testing.TB) bool {
+	t.Helper()
+	set, err := strconv.ParseUint(statusOf(t, os.Getpid())["CapEff"], 16, 64)
+	check(t, err)
+	return set&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
 // attempts are what comes of trying what units forbid, outside of the unit and in it.

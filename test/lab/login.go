@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -171,8 +172,16 @@ func (g *Login) RestartBus(ctx context.Context) error {
 // Close stops logind and the bus, and removes drop-ins of its configuration. It
 // may be called more than once.
 func (g *Login) Close(ctx context.Context) error {
-	err := errors.Join(g.Logind.Stop(ctx), g.Bus.Stop(ctx), os.RemoveAll("/run/systemd/logind.conf.d"))
+	err := errors.Join(g.Logind.Stop(ctx), g.Bus.Stop(ctx))
 	g.Manager.Close()
+	const folder = "/run/systemd/logind.conf.d" // is kept: a unit that runs may have it mounted
+	entries, readErr := os.ReadDir(folder)
+	if !errors.Is(readErr, fs.ErrNotExist) {
+		err = errors.Join(err, readErr)
+	}
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(folder, e.Name())))
+	}
 	return err
 }
 

@@ -36,6 +36,7 @@ func TestAPackageComesAndGoes(t *testing.T) {
 		h.hung()
 		h.takenBack()
 		h.hardened()
+		h.lacksFolder()
 		h.seesMounts()
 		h.runsChecks()
 		h.deletesByRunc()
@@ -95,6 +96,10 @@ func (h *packaged) open(when string) {
 	if socket := h.Run("stat --format '%A %U %G' /run/hostler/hostler.sock"); socket != "srw-rw---- root hostler\n" {
 		h.t.Errorf("the socket is %q when %s, want it open to group hostler", socket, when)
 	}
+	// In a folder of /run/systemd, the rest of which the unit may not write to.
+	h.Eventually("the drop-in to logind's configuration is written when "+when, func() bool {
+		return strings.Contains(h.Run("cat "+raisedBy+" 2>/dev/null; true"), "InhibitDelayMaxSec=")
+	})
 	h.livesOn(when)
 }
 
@@ -154,6 +159,19 @@ func (h *packaged) hardened() {
 	h.t.Logf("seen: %s", strings.TrimSpace(grep(r.Stdout, "exposure level")))
 }
 
+// lacksFolder removes the folder of the drop-in to logind's configuration. The unit lets the agent
+// make none beside it, and the log says how to get it back.
+func (h *packaged) lacksFolder() {
+	h.t.Helper()
+	const fix = "systemd-tmpfiles --create hostler.conf"
+	h.Run("systemctl stop hostler && rm -r $(dirname " + raisedBy + ") && systemctl start hostler")
+	h.Eventually("the log names the command that makes the folder", func() bool {
+		return strings.Contains(h.Journal(0, "-u hostler"), fix)
+	})
+	h.Run(fix + " && systemctl restart hostler")
+	h.open("the folder of its drop-in is back")
+}
+
 // seesMounts mounts and unmounts beside the agent, which lives among mounts of its own: it
 // is to see what comes, and to hold up nothing that goes.
 func (h *packaged) seesMounts() {
@@ -171,13 +189,19 @@ func (h *packaged) seesMounts() {
 	}
 }
 
-// runsChecks has the agent run a check as nobody, and one as root, who look at processes.
+// runsChecks has the agent run a check as nobody, and one as root, who look at processes. When
+// memory runs out, the kernel is to kill them before the agent. In a container systemd may not be
+// allowed to protect it.
 func (h *packaged) runsChecks() {
 	h.t.Helper()
 	const folder = "/etc/hostler/conditions.d/"
-	h.Write(folder+"as-nobody", "#!/bin/sh\n# hostler:\n#   interval: 1s\n[ \"$(id -un)\" = nobody ] && grep -q systemd /proc/1/comm && exit 1\n")
-	h.Write(folder+"as-root", "#!/bin/sh\n# hostler:\n#   interval: 1s\n#   user: root\nreadlink /proc/1/exe >/dev/null && exit 1\n")
+	const unprotected = "until [ \"$(cat /proc/$$/oom_score_adj)\" = 0 ]; do sleep 0.1; done\n"
+	h.Write(folder+"as-nobody", "#!/bin/sh\n# hostler:\n#   interval: 1s\n"+unprotected+"[ \"$(id -un)\" = nobody ] && grep -q systemd /proc/1/comm && exit 1\n")
+	h.Write(folder+"as-root", "#!/bin/sh\n# hostler:\n#   interval: 1s\n#   user: root\n"+unprotected+"readlink /proc/1/exe >/dev/null && exit 1\n")
 	h.Run("chmod 755 " + folder + "*")
+	if score := h.Run("cat /proc/" + agentPID(h.Machine) + "/oom_score_adj"); bed() == machine.VM && score != "-900\n" {
+		h.t.Errorf("oom_score_adj of the agent = %q, want -900", score)
+	}
 	for _, kind := range []corev1.NodeConditionType{"hostler.io/AsNobody", "hostler.io/AsRoot"} {
 		awaitCondition(h.t, h.Machine, "its check has run", kind, corev1.ConditionTrue)
 	}

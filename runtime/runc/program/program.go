@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler.io/hostler/internal/oom"
 	"hostler.io/hostler/internal/trust"
 )
 
@@ -74,7 +75,11 @@ func run(ctx context.Context, path string, args ...string) (string, error) {
 	var out, complaint head
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = "/", &out, &complaint, pipeGrace
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		oom.Reset(oom.Proc, cmd.Process.Pid)
+		err = cmd.Wait()
+	}
 	switch exit := (*exec.ExitError)(nil); {
 	case err == nil, errors.Is(err, exec.ErrWaitDelay):
 		return string(out), nil

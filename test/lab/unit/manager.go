@@ -113,8 +113,11 @@ func furnish() error {
 	}
 	// What is mounted over files that are not to be seen; see src/shared/dev-setup.c of systemd.
 	const inaccessible = "/run/systemd/inaccessible"
-	if err := errors.Join(os.MkdirAll("/run/systemd/system", 0o755), os.MkdirAll(inaccessible, 0o755)); err != nil {
-		return err
+	// The last one is of packaging/tmpfiles.conf.
+	for _, folder := range []string{"/run/systemd/system", inaccessible, "/run/systemd/logind.conf.d"} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
 	}
 	for name, kind := range map[string]uint32{
 		"reg": unix.S_IFREG, "fifo": unix.S_IFIFO, "sock": unix.S_IFSOCK, "chr": unix.S_IFCHR, "blk": unix.S_IFBLK,

@@ -31,6 +31,8 @@ func All(seen, changed string) Results {
 		"write to /var/lib":       writable("/var/lib"),
 		"write to its state":      writable("/var/lib/hostler"),
 		"write to /run":           writable("/run"),
+		"write to systemd's /run": writable("/run/systemd"),
+		"write to logind's /run":  writable("/run/systemd/logind.conf.d"),
 		"write to /var/log":       writable("/var/log"),
 		"write to a user's /run":  writable("/run/user"),
 		"set a kernel's tunable":  writable("/proc/sys/kernel/panic"),

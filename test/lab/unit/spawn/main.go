@@ -1,6 +1,7 @@
 // Command spawn is what runs in the lab of test/lab/unit: it becomes the service manager
 // (manager), is the process of each unit, which starts a program for who listens at a socket
-// (serve), and tries there what units forbid (try).
+// (serve), tries there what units forbid (try), and holds connections to what a unit serves
+// (hold).
 package main
 
 import (
@@ -31,6 +32,8 @@ func run(args []string) error {
 		return manager(args[1], args[2])
 	case len(args) == 3 && args[0] == "try":
 		return json.NewEncoder(os.Stdout).Encode(attempt.All(args[1], args[2]))
+	case len(args) == 3 && args[0] == "hold":
+		return hold(args[1], args[2])
 	}
 	return fmt.Errorf("unknown arguments %q", args)
 }
