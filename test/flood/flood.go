@@ -14,7 +14,7 @@ import (
 )
 
 // Most is how many bytes are sent at the most.
-const Most = 256 << 20
+const Most = 128 << 20
 
 // Write writes begin, and then filling again and again until the client takes no more. It returns how
 // many bytes it took.
@@ -28,13 +28,20 @@ func Write(w io.Writer, begin, filling string) int {
 	return taken
 }
 
-// Bomb is Write with a status, compressed.
-func Bomb(w http.ResponseWriter, status int, begin, filling string) {
+// Bomb returns what Write writes, compressed.
+func Bomb(begin, filling string) []byte {
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	Write(z, begin, filling)
+	_ = z.Close() // never fails into memory
+	return bomb.Bytes()
+}
+
+// Drop answers with a bomb.
+func Drop(w http.ResponseWriter, status int, bomb []byte) {
 	w.Header().Set("Content-Encoding", "gzip")
 	w.WriteHeader(status)
-	z := gzip.NewWriter(w)
-	Write(z, begin, filling)
-	_ = z.Close() // the client may have gone
+	_, _ = w.Write(bomb) // the client may have gone
 }
 
 // Message answers a call of gRPC with a message that claims to have so many bytes.
