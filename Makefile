@@ -55,8 +55,9 @@ REAL = $(shell grep -rl --include='*_test.go' '^//go:build integration' . | xarg
 
 # Tests mostly wait for daemons and grace periods, so that more run than there are
 # processors. -count=1: go's cache of test results does not see the programs that tests run.
-# test/e2e, the longest, begins first. test/machine runs alone, because it keeps all
+# The longest begin first. test/machine runs alone, because it keeps all
 # processors busy.
+LONGEST = ./test/e2e ./runtime/docker ./runtime/podman ./test/e2e/docker
 PARALLEL := $(shell echo $$((1 + $$(nproc))))
 TEST = $(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-$(1).json -- -race -tags integration -timeout 60m -p $(PARALLEL) -parallel $(PARALLEL)
 test: prerequisites build ## everyday tests: also real daemons and booted Debians, race detector on; as root
@@ -64,7 +65,7 @@ test: prerequisites build ## everyday tests: also real daemons and booted Debian
 	rm -f dist/tests-*.json
 	trap 'echo "The slowest tests:"; cat dist/tests-*.json | $(GOTESTSUM) tool slowest --num 20' EXIT; \
 	$(call TEST,1) $(filter-out $(REAL),$(PACKAGES)); \
-	$(call TEST,2) -count=1 ./test/e2e $(filter-out ./test/e2e ./test/machine,$(REAL)); \
+	$(call TEST,2) -count=1 $(LONGEST) $(filter-out $(LONGEST) ./test/machine,$(REAL)); \
 	$(call TEST,3) -count=1 ./test/machine
 
 # A VM takes half a minute to two minutes for each shutdown, a container ten seconds.
