@@ -73,7 +73,7 @@ func (h *Hold) start(ctx context.Context, conn *dbus.Conn, atMost time.Duration)
 		{"Type", dbus.MakeVariant("oneshot")},
 		{"RemainAfterExit", dbus.MakeVariant(true)},
 		{"ExecStart", dbus.MakeVariant([]command{{"/bin/true", []string{"true"}, false}})},
-		{"ExecStop", dbus.MakeVariant([]command{{"/bin/sleep", []string{"sleep", seconds}, false}})},
+		{"ExecStop", dbus.MakeVariant([]command{{"/bin/sleep", []string{"sleep", seconds}, true}})}, // it is killed
 		{"TimeoutStopUSec", dbus.MakeVariant(uint64(math.MaxUint64))},
 	}
 	var job dbus.ObjectPath

@@ -129,6 +129,13 @@ func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {
 			t.Errorf("the units %v were started again %v times, want never", units, restarts)
 		}
 
+		m.Eventually("no stop is held any more", func() bool {
+			return strings.TrimSpace(m.Run("systemctl list-units --all --no-legend 'hostler-hold-*'; systemctl list-jobs --no-legend")) == ""
+		})
+		if text := m.Run("journalctl --boot --unit 'hostler-hold-*' --grep Failed || true"); strings.Contains(text, "hostler-hold") {
+			t.Errorf("the holds ended with failures:\n%s", text)
+		}
+
 		m.Run("systemctl start " + strings.Join(units, " ") + " && docker start alone && hostler uncordon")
 		planned()
 		lives(2)
