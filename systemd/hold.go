@@ -2,6 +2,7 @@ package systemd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -16,11 +17,15 @@ import (
 // holdPoll is how often systemd is asked whether a hold has started.
 const holdPoll = 5 * time.Millisecond
 
+// removeBound is how long the removal of a failed hold may take.
+const removeBound = time.Second
+
 // Hold is the stop of a unit that systemd has queued and has not begun.
 type Hold struct {
 	manager *Manager
 	unit    string
 	holder  string // the unit whose own stop takes as long as the hold
+	job     dbus.ObjectPath
 }
 
 // HoldStop queues the stop of a unit, and has systemd begin it after Release, or once atMost has
@@ -36,25 +41,26 @@ func (m *Manager) HoldStop(ctx context.Context, name string, atMost time.Duratio
 		case err != nil || over(active) || active == "deactivating":
 			return nil, err
 		}
-		if err := h.start(ctx, conn, atMost); err != nil {
-			return nil, err
-		}
+		units := append([]string{name}, along(ctx, conn, name)...)
 		var job dbus.ObjectPath
-		err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, h.holder, "replace")
+		err := h.start(ctx, conn, units, atMost)
 		if err == nil {
-			before(ctx, append([]string{name}, along(ctx, conn, name)...))
-			err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, name, "replace")
+			err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, h.holder, "replace")
+		}
+		if err == nil {
+			before(ctx, units)
+			err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &h.job, name, "replace")
 		}
 		if err != nil {
-			_ = h.kill(context.WithoutCancel(ctx), conn) // it ends by itself otherwise
+			h.remove(context.WithoutCancel(ctx), conn)
 			return nil, err
 		}
 		return h, nil
 	}))
 }
 
-// start starts the unit whose stop takes time, and waits until it has started.
-func (h *Hold) start(ctx context.Context, conn *dbus.Conn, atMost time.Duration) error {
+// start starts the unit whose stop takes time, ordered after units, and waits until it has started.
+func (h *Hold) start(ctx context.Context, conn *dbus.Conn, units []string, atMost time.Duration) error {
 	type command struct {
 		Path    string
 		Args    []string
@@ -68,7 +74,7 @@ func (h *Hold) start(ctx context.Context, conn *dbus.Conn, atMost time.Duration)
 	properties := []property{
 		{"Description", dbus.MakeVariant("Hold the stop of " + h.unit + " until its containers have ended")},
 		{"DefaultDependencies", dbus.MakeVariant(false)},
-		{"After", dbus.MakeVariant([]string{h.unit})},
+		{"After", dbus.MakeVariant(units)},
 		{"CollectMode", dbus.MakeVariant("inactive-or-failed")},
 		{"Type", dbus.MakeVariant("oneshot")},
 		{"RemainAfterExit", dbus.MakeVariant(true)},
@@ -81,9 +87,6 @@ func (h *Hold) start(ctx context.Context, conn *dbus.Conn, atMost time.Duration)
 		Name       string
 		Properties []property
 	}{})
-	if bus.ErrorName(err) == "org.freedesktop.systemd1.UnitExists" {
-		return nil // an earlier process has started it
-	}
 	for err == nil {
 		var active string
 		switch _, active, err = unitState(ctx, conn, h.holder); {
@@ -113,18 +116,13 @@ func (h *Hold) Release(ctx context.Context) error {
 // Cancel withdraws the stop.
 func (h *Hold) Cancel(ctx context.Context) error {
 	_, err := ask(ctx, h.manager, "have systemd cancel the stop of "+h.unit, func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
-		unit, _, err := unitState(ctx, conn, h.unit)
-		if err != nil || unit == "" {
-			return struct{}{}, err
+		// A shutdown that has begun meanwhile has taken the stop over.
+		if goes, err := shutdownQueued(ctx, conn); err != nil || goes {
+			return struct{}{}, errors.Join(err, h.kill(ctx, conn))
 		}
-		var queued job
-		if err := bus.Property(ctx, conn, bus.Systemd, unit, systemdUnit, "Job", &queued); err != nil {
+		err := bus.Call(ctx, conn, bus.Systemd, h.job, bus.Systemd+".Job.Cancel", nil)
+		if err != nil && bus.ErrorName(err) != "org.freedesktop.DBus.Error.UnknownObject" { // it is over, or was replaced
 			return struct{}{}, err
-		}
-		if queued.ID != 0 {
-			if err := bus.Call(ctx, conn, bus.Systemd, queued.Path, bus.Systemd+".Job.Cancel", nil); err != nil {
-				return struct{}{}, err
-			}
 		}
 		return struct{}{}, h.kill(ctx, conn)
 	})
@@ -138,4 +136,14 @@ func (h *Hold) kill(ctx context.Context, conn *dbus.Conn) error {
 		return nil // it has ended
 	}
 	return err
+}
+
+// remove ends what is left of a hold that failed, also of one that an earlier process began. What it
+// cannot remove does nothing but end by itself.
+func (h *Hold) remove(ctx context.Context, conn *dbus.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, removeBound)
+	defer cancel()
+	var job dbus.ObjectPath
+	_ = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, h.holder, "replace")
+	_ = h.kill(ctx, conn)
 }

@@ -59,7 +59,11 @@ func (c concealing) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs implements slog.Handler.
 func (c concealing) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return concealing{c.Handler.WithAttrs(attrs)}
+	concealed := make([]slog.Attr, len(attrs))
+	for i, a := range attrs {
+		concealed[i] = slog.String(a.Key, shown(a.Value.String()))
+	}
+	return concealing{c.Handler.WithAttrs(concealed)}
 }
 
 // WithGroup implements slog.Handler.

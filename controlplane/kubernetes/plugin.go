@@ -26,15 +26,17 @@ func (e *pluginError) Error() string {
 func (e *pluginError) Unwrap() error { return e.cause }
 
 // asNobody returns a plugin that setpriv(1) runs as nobody, where hostler runs as root. It keeps none
-// of root's groups and cannot gain rights.
+// of root's groups, cannot gain rights, and has no terminal (setsid(1)) into which it could type.
 func asNobody(plugin *clientcmdapi.ExecConfig) *clientcmdapi.ExecConfig {
 	if os.Geteuid() != 0 {
 		return plugin
 	}
 	const nobody = "65534"
 	plugin = plugin.DeepCopy()
-	plugin.Args = append([]string{"--reuid=" + nobody, "--regid=" + nobody, "--clear-groups", "--no-new-privs", "--", plugin.Command}, plugin.Args...)
-	plugin.Command = "/usr/bin/setpriv"
+	plugin.Args = append([]string{
+		"--wait", "/usr/bin/setpriv", "--reuid=" + nobody, "--regid=" + nobody, "--clear-groups", "--no-new-privs", "--", plugin.Command,
+	}, plugin.Args...)
+	plugin.Command = "/usr/bin/setsid"
 	return plugin
 }
 

@@ -1,6 +1,7 @@
 package sanitize
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -26,6 +27,20 @@ const (
 
 // ownPrefix begins the keys that hostler goes by, which are the last to be left out.
 const ownPrefix = "hostler.io/"
+
+// wellKnown begin the keys by which runtimes and orchestrators tell whose a container is.
+var wellKnown = []string{"io.kubernetes.", "com.docker.compose.", "io.podman.", "PODMAN_SYSTEMD_UNIT"}
+
+// rank orders keys by how much depends on them. Within a rank short values are kept first.
+func rank(key string) int {
+	switch {
+	case strings.HasPrefix(key, ownPrefix):
+		return 0
+	case slices.ContainsFunc(wellKnown, func(prefix string) bool { return strings.HasPrefix(key, prefix) }):
+		return 1
+	}
+	return 2
+}
 
 // LeftOut is the key that says what of a map was left out because it had too many bytes.
 const LeftOut = "sanitize.hostler.io/left-out"
@@ -160,13 +175,7 @@ func (c *cleaner) labels(labels map[string]string) (map[string]string, bool) {
 	}
 	clean := make(map[string]string, len(labels))
 	keys := slices.SortedFunc(maps.Keys(labels), func(a, b string) int {
-		if own := strings.HasPrefix(a, ownPrefix); own != strings.HasPrefix(b, ownPrefix) {
-			if own {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(len(labels[a]), len(labels[b])), strings.Compare(a, b))
 	})
 	taken, left, leftBytes := 0, 0, 0
 	for _, key := range keys {

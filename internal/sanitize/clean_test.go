@@ -103,7 +103,7 @@ func TestCleanLeavesWhatIsClean(t *testing.T) {
 }
 
 func TestLabelsAreBounded(t *testing.T) {
-	labels := map[string]string{"hostler.io/keep": "true", "z": strings.Repeat("z", 9<<20)}
+	labels := map[string]string{"hostler.io/keep": "true", "z": strings.Repeat("z", 9<<20), "tier": "db", "io.kubernetes.pod.uid": "4711"}
 	for i := range 100 {
 		labels[fmt.Sprintf("label-%03d", i)] = strings.Repeat("x", 4000)
 	}
@@ -115,8 +115,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	if total > 65<<10 {
 		t.Errorf("labels of 9 MB have %d bytes, want at most 65 KiB", total)
 	}
-	if got["hostler.io/keep"] != "true" {
-		t.Error("a label that hostler goes by was left out")
+	if got["hostler.io/keep"] != "true" || got["tier"] != "db" || got["io.kubernetes.pod.uid"] != "4711" {
+		t.Error("a label that hostler or an operator goes by was left out")
 	}
 	if !strings.Contains(got[sanitize.LeftOut], " entries, ") {
 		t.Errorf("labels do not say what was left out: %v", slices.Sorted(maps.Keys(got)))

@@ -20,6 +20,9 @@ type Process struct {
 	// Service is the system service whose cgroup it is in, such as "kubelet.service"; empty if it is
 	// in none.
 	Service string
+	// Nested says that it is in a group below that of its service, as the processes of a container
+	// that the service runs.
+	Nested bool
 	// Contained says that it is in another PID namespace than the host's, as in a container.
 	Contained bool
 	// Distrust says why it is not trusted on this host; empty if it is. A process is trusted that root
@@ -47,7 +50,7 @@ func Inspect(proc string, pid int) (Process, error) {
 		return Process{}, err
 	}
 	service, below := serviceIn(cgroup)
-	p := Process{PID: pid, Name: strings.TrimSpace(name), Service: service, Contained: isElsewhere(folder, proc, "pid")}
+	p := Process{PID: pid, Name: strings.TrimSpace(name), Service: service, Nested: len(below) > 0, Contained: isElsewhere(folder, proc, "pid")}
 	p.Distrust = p.distrust(folder, proc, cgroup, below)
 	again, err := text(folder, "comm")
 	if err == nil && again != name {
@@ -118,6 +121,36 @@ func user(status string) string {
 func RunsAsRoot(proc string, pid int) bool {
 	status, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "status"))
 	return err == nil && user(string(status)) == "0"
+}
+
+// MayOpen reports whether a process may write to a file, such as a socket, by its user and groups.
+func MayOpen(proc string, pid int, path string) bool {
+	status, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "status"))
+	if err != nil {
+		return false
+	}
+	var file unix.Stat_t
+	if unix.Stat(path, &file) != nil {
+		return false
+	}
+	groups := []string{}
+	for line := range strings.Lines(string(status)) {
+		for _, of := range []string{"Gid:", "Groups:"} {
+			if numbers, found := strings.CutPrefix(line, of); found {
+				groups = append(groups, strings.Fields(numbers)...)
+			}
+		}
+	}
+	who := user(string(status))
+	switch {
+	case who == "0":
+		return true
+	case who == strconv.FormatUint(uint64(file.Uid), 10):
+		return file.Mode&0o200 != 0
+	case slices.Contains(groups, strconv.FormatUint(uint64(file.Gid), 10)):
+		return file.Mode&0o020 != 0
+	}
+	return file.Mode&0o002 != 0
 }
 
 // ServiceNamePattern is what systemd takes for the name of a service (systemd.unit(5)), but for a

@@ -39,7 +39,7 @@ type Runtime struct {
 
 	facts     facts
 	sizes     sizes
-	unitStops unitStops
+	unitStops local.UnitStops
 }
 
 var (

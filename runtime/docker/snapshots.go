@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/local"
 )
 
 // containerdSockets are where containerd listens where Docker does not say so, as before API
@@ -60,7 +61,7 @@ func (r *Runtime) dialContainerd(a about) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+			return local.Dial(ctx, socket)
 		}),
 		grpc.WithDisableServiceConfig())
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"golang.org/x/sys/unix"
 
+	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
@@ -32,7 +33,12 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 		return
 	}
 	now := time.Now()
-	clients, err := unitclient.Find(r.procRoot, local.MainOf(ctx, r.units))
+	clients, err := unitclient.Find(r.procRoot, func(pid int) string {
+		if !trust.MayOpen(r.procRoot, pid, r.path) {
+			return ""
+		}
+		return local.MainOf(ctx, r.units, pid)
+	})
 	if err != nil {
 		r.log.Debug("processes cannot be listed: which containers services run is not known", "error", err)
 		return
@@ -129,14 +135,12 @@ func (r *Runtime) stopOfUnit(ctx context.Context, what string, c runtime.Contain
 		}
 	}
 	runtime.ReportUnitStops(ctx, []string{client.Service}) // which may end with its container
-	if r.unitStops.begin(client.Service, c.ID, r.runningOf(client.Service)) {
-		r.unitStops.hold(client.Service, r.stopOf(client.Service).Hold(ctx, grace))
-	}
-	killed, err := r.stop(ctx, what, c, grace)
-	switch held, end := r.unitStops.finish(client.Service, err == nil); {
-	case end != nil:
-		end()
-	case err == nil && !held:
+	killed := false
+	held, err := r.unitStops.Stop(ctx, r.stopOf(client.Service), c.ID, grace, r.runningOf(client.Service), func() (err error) {
+		killed, err = r.stop(ctx, what, c, grace)
+		return err
+	})
+	if err == nil && !held {
 		err = r.stopUnit(ctx, what, client.Service)
 	}
 	if err == nil && killed {

@@ -66,7 +66,7 @@ func runBy(t *testing.T, command string) (procRoot string) {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for file, text := range map[string]string{"cmdline": strings.ReplaceAll(command, " ", "\x00"), "cgroup": "0::/system.slice/" + shopUnit, "status": "Uid:\t0\t0\t0\t0\n"} {
+	for file, text := range map[string]string{"cmdline": strings.ReplaceAll(command, " ", "\x00"), "cgroup": "0::/system.slice/" + shopUnit, "status": "Uid:\t0\t0\t0\t0\n", "comm": "docker\n"} {
 		if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

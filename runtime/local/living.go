@@ -1,12 +1,14 @@
 package local
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 
 	"hostler.io/hostler/internal/tree"
+	"hostler.io/hostler/internal/trust"
 )
 
 // Living returns the IDs of containers of which a process lives, by the proc filesystem procRoot:
@@ -18,14 +20,16 @@ func Living(procRoot string) (map[string]bool, error) {
 		if err != nil {
 			return nil, fmt.Errorf("look for processes of containers: %w", err)
 		}
-		if _, err := strconv.Atoi(name); err != nil {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
 			continue
 		}
-		for _, file := range []string{"cgroup", "cmdline"} {
-			text, err := os.ReadFile(filepath.Join(procRoot, name, file))
-			if err == nil { // else it has ended meanwhile
-				addIDs(living, text)
-			}
+		// Users name cgroups of their own, and write any command line. What cannot be read has ended.
+		if text, err := os.ReadFile(filepath.Join(procRoot, name, "cgroup")); err == nil && !bytes.Contains(text, []byte("/user.slice/")) {
+			addIDs(living, text)
+		}
+		if text, err := os.ReadFile(filepath.Join(procRoot, name, "cmdline")); err == nil && trust.RunsAsRoot(procRoot, pid) {
+			addIDs(living, text)
 		}
 	}
 	return living, nil

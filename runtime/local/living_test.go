@@ -17,9 +17,11 @@ func TestContainersLiveAsLongAsAProcessOfTheirsDoes(t *testing.T) {
 		"1":   {"cgroup": "0::/init.scope\n", "cmdline": "/sbin/init\x00"},
 		"10":  {"cgroup": "0::/system.slice/docker-" + id("a") + ".scope\n"},
 		"11":  {"cgroup": "12:pids:/kubepods/burstable/pod1/" + id("b") + "\n1:name=systemd:/kubepods\n"},
-		"12":  {"cgroup": "0::/system.slice/containerd.service\n", "cmdline": "containerd-shim-runc-v2\x00-namespace\x00moby\x00-id\x00" + id("c") + "\x00"},
+		"12":  {"cgroup": "0::/system.slice/containerd.service\n", "cmdline": "containerd-shim-runc-v2\x00-namespace\x00moby\x00-id\x00" + id("c") + "\x00", "status": "Uid:\t0\t0\t0\t0\n"},
 		"13":  {"cgroup": "0::/web.service/libpod-payload-" + id("d") + "\n"},
 		"14":  {"cmdline": id("e") + "0\x00"},
+		"15":  {"cmdline": "conmon\x00" + id("1") + "\x00", "status": "Uid:\t1000\t1000\t1000\t1000\n"}, // a user's
+		"16":  {"cgroup": "0::/user.slice/user-1000.slice/user@1000.service/" + id("2") + "\n"},
 		"net": {"cmdline": id("f")},
 	} {
 		for name, text := range files {

@@ -63,16 +63,14 @@ type Hold interface {
 	Cancel(ctx context.Context) error  // withdraws it
 }
 
-// MainOf returns Units.MainOf for callers that treat a service manager which does not answer as one
-// that knows no service.
-func MainOf(ctx context.Context, units Units) func(pid int) string {
-	return func(pid int) string {
-		name, err := units.MainOf(ctx, pid)
-		if err != nil {
-			return ""
-		}
-		return name
+// MainOf names the service whose main process that is; empty if there is none, or the service manager
+// does not answer.
+func MainOf(ctx context.Context, units Units, pid int) string {
+	name, err := units.MainOf(ctx, pid)
+	if err != nil {
+		return ""
 	}
+	return name
 }
 
 // Unit is what an adapter is told of one.

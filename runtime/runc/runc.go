@@ -46,6 +46,8 @@ type Runtime struct {
 	store    *store
 	version  version
 	closed   atomic.Bool
+
+	unitStops local.UnitStops
 	// signalOf is the stop signal of a container where its annotations do not tell, as its
 	// manager's do not; nil where there is none.
 	signalOf func(id string) string

@@ -130,19 +130,19 @@ func (r *Runtime) stopContainer(ctx context.Context, c runtime.Container, grace 
 	return r.running(ctx, local.Named("stop container", c.Name, c.ID), c, func(t *target) error {
 		unit := ""
 		if c.Unit != "" { // else its list has shown no client, and each look for one takes all processes
-			unit = unitOf(t.id, t.parents, r.clients(ctx))
+			unit = unitOf(t.id, t.parents, r.clients())
 		}
 		if unit == "" {
 			_, err := r.end(ctx, t, grace, ask)
 			return err
 		}
 		runtime.ReportUnitStops(ctx, []string{unit}) // which may end with its container
-		endHold := r.stopOf(unit).Hold(ctx, grace)
-		killed, err := r.end(ctx, t, grace, ask)
-		switch {
-		case endHold != nil:
-			endHold(err == nil)
-		case err == nil:
+		killed := false
+		held, err := r.unitStops.Stop(ctx, r.stopOf(unit), t.id, grace, nil, func() (err error) {
+			killed, err = r.end(ctx, t, grace, ask)
+			return err
+		})
+		if err == nil && !held {
 			_, err = r.stopOf(unit).Begin(ctx, t.what, 0)
 		}
 		if err == nil && killed {

@@ -1,7 +1,6 @@
 package runc
 
 import (
-	"context"
 	"slices"
 
 	"hostler.io/hostler/runtime/local"
@@ -9,11 +8,11 @@ import (
 )
 
 // clients are the commands in services that run containers; none where nobody could stop them.
-func (r *Runtime) clients(ctx context.Context) []unitclient.Client {
+func (r *Runtime) clients() []unitclient.Client {
 	if r.units == nil {
 		return nil
 	}
-	clients, err := unitclient.Find(r.procRoot, local.MainOf(ctx, r.units))
+	clients, err := unitclient.Find(r.procRoot, func(int) string { return "" })
 	if err != nil {
 		r.log.Debug("processes cannot be listed: which containers services run is not known", "error", err)
 	}

@@ -15,11 +15,16 @@ import (
 // maxText bounds what is read of a process, and of the file with a container's ID.
 const maxText = 64 << 10
 
+// mostAsked bounds the processes of other users than root that mainOf is called with.
+const mostAsked = 64
+
 // Find returns the clients among the processes below procRoot, which is the proc file system. A
-// process of a service counts if nobody but root decides what it is: it runs as root, or it is the
-// main process of the service, which mainOf returns. Another process of a service may be anybody's,
-// such as a job of cron.service.
+// process of a service counts if nobody but root decides what it is: it runs as root on the host, or
+// it is the main process of the service, which mainOf returns. Another process of a service may be
+// anybody's, such as a job of cron.service or what runs in a container. A client that does not run as
+// root is not relied on to pass a signal on.
 func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, error) {
+	asked := 0
 	var clients []Client
 	for name, err := range tree.Names(procRoot) {
 		if err != nil {
@@ -35,9 +40,18 @@ func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, err
 		if read, _ := split(args); read == nil {
 			continue
 		}
-		service := trust.Service(procRoot, pid)
-		if service == "" || !trust.RunsAsRoot(procRoot, pid) && mainOf(pid) != service {
+		inspected, err := trust.Inspect(procRoot, pid)
+		if err != nil || inspected.Service == "" || inspected.Nested || inspected.Contained {
 			continue
+		}
+		asRoot := trust.RunsAsRoot(procRoot, pid)
+		switch {
+		case asRoot && inspected.Distrust != "":
+			continue
+		case !asRoot:
+			if asked++; asked > mostAsked || mainOf(pid) != inspected.Service {
+				continue
+			}
 		}
 		dir, _ := os.Readlink(filepath.Join(folder, "cwd"))
 		client, ok := parse(process{
@@ -45,7 +59,8 @@ func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, err
 			env: func(name string) string { return variable(fields(read(filepath.Join(folder, "environ"))), name) },
 		})
 		if ok {
-			client.PID, client.Service, client.command = pid, service, command
+			client.PID, client.Service, client.command = pid, inspected.Service, command
+			client.PassesOn = client.PassesOn && asRoot
 			clients = append(clients, client)
 		}
 	}

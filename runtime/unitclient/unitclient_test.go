@@ -105,6 +105,7 @@ func TestFind(t *testing.T) {
 			"cmdline": strings.ReplaceAll(command, " ", "\x00") + "\x00",
 			"cgroup":  "0::/system.slice/" + service + "\n",
 			"status":  "Uid:\t" + strings.Repeat(uid+"\t", 4) + "\n",
+			"comm":    "docker\n",
 			"environ": "A=1\x00COMPOSE_PROJECT_NAME=shop\x00",
 		} {
 			if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
@@ -121,7 +122,8 @@ func TestFind(t *testing.T) {
 	add("8", "1000", "docker compose up", "shop.service")
 	add("9", "0", "docker run --name db postgres", "session-1.scope")
 	add("10", "0", "sleep 9", "sleep.service")
-	add("11", "1000", "docker run --name db postgres", "cron.service") // a job of a user's
+	add("11", "1000", "docker run --name db postgres", "cron.service")         // a job of a user's
+	add("13", "0", "docker start --attach db", "pod.service/libpod-payload-1") // a container's process
 	clients, err := Find(root, func(pid int) string {
 		return map[int]string{8: "shop.service", 12: "cron.service"}[pid]
 	})
@@ -135,6 +137,11 @@ func TestFind(t *testing.T) {
 		web, project := c.Runs("web", id, nil), c.Runs("x", id, shop)
 		if web != (c.PID == 7 && c.Service == "web.service") || project != (c.PID == 8 && c.Service == "shop.service") {
 			t.Errorf("%+v runs the container %t, the project %t", c, web, project)
+		}
+	}
+	for _, c := range clients {
+		if c.PassesOn != (c.PID == 7) {
+			t.Errorf("%+v passes signals on: %t, want it of root's alone", c, c.PassesOn)
 		}
 	}
 	gone := clients[0]

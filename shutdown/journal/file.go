@@ -190,13 +190,14 @@ func write(path string, file content) error {
 
 // encode is the file as text. What others have written in it is bounded, so that decode accepts it:
 // if it has too many bytes, it is without the drain that was cancelled, then without the shutdown
-// before the last.
+// before the last, then without the errors of pods.
 func encode(file content) ([]byte, error) {
 	file = sanitize.Clean(file)
 	for _, lessen := range []func(){
 		func() {},
 		func() { file.CalledOff = nil },
 		func() { file.Last = nil },
+		func() { file.Record = file.Record.brief() },
 	} {
 		lessen()
 		data, err := json.Marshal(file)
@@ -208,4 +209,16 @@ func encode(file content) ([]byte, error) {
 		}
 	}
 	return nil, fmt.Errorf("encode shutdown journal: more than %d bytes", maxBytes)
+}
+
+// brief is a record without what is told of single containers.
+func (r *Record) brief() *Record {
+	if r == nil {
+		return nil
+	}
+	r = r.Clone()
+	for i := range r.Pods {
+		r.Pods[i].Error, r.Pods[i].Stuck, r.Pods[i].ExitCodes = "", nil, nil
+	}
+	return r
 }

@@ -165,7 +165,7 @@ func TestAPersonsWordOutlivesTheStateFiles(t *testing.T) {
 func cramp(t *testing.T, a *agent) (filler string) {
 	t.Helper()
 	check(t, os.MkdirAll(a.state, 0o700))
-	check(t, unix.Mount("tmpfs", a.state, "tmpfs", 0, "size=512k"))
+	check(t, unix.Mount("tmpfs", a.state, "tmpfs", 0, "size=512k,mode=700"))
 	t.Cleanup(func() { check(t, unix.Unmount(a.state, unix.MNT_DETACH)) })
 	filler = filepath.Join(a.state, "filler")
 	f, err := os.Create(filler)

@@ -1,4 +1,4 @@
-package docker
+package local
 
 import (
 	"testing"
@@ -6,21 +6,24 @@ import (
 )
 
 func TestTheStopOfAServiceIsHeldWhileItsLastContainersEnd(t *testing.T) {
-	var u unitStops
+	var u UnitStops
+	const unit = "shop.service"
 	begun := time.Now().Add(-time.Hour)
 	running := map[string]time.Time{"web": begun, "db": begun, "cache": begun}
 	var ends []bool
-	begin := func(id string, last bool) {
+	begin := func(id string, grace time.Duration, last bool) (holdFor time.Duration) {
 		t.Helper()
-		if got := u.begin("shop.service", id, running); got != last {
+		holdFor, got := u.begin(unit, id, grace, running)
+		if got != last {
 			t.Errorf("begin(%s) = %t, want %t", id, got, last)
 		} else if got {
-			u.hold("shop.service", func(begin bool) { ends = append(ends, begin) })
+			u.hold(unit, func(begin bool) { ends = append(ends, begin) })
 		}
+		return holdFor
 	}
 	finish := func(id string, ended, held, last bool) {
 		t.Helper()
-		got, end := u.finish("shop.service", ended)
+		got, end := u.finish(unit, id, ended)
 		if got != held || (end != nil) != last {
 			t.Errorf("finish(%s) = %t, ends the hold: %t, want %t, %t", id, got, end != nil, held, last)
 		}
@@ -28,10 +31,12 @@ func TestTheStopOfAServiceIsHeldWhileItsLastContainersEnd(t *testing.T) {
 			end()
 		}
 	}
-	begin("web", false)
+	begin("web", time.Minute, false)
 	finish("web", true, false, false) // the list still has it
-	begin("db", false)
-	begin("cache", true)
+	begin("db", 10*time.Minute, false)
+	if holdFor := begin("cache", time.Minute, true); holdFor < 9*time.Minute {
+		t.Errorf("the stop is held for %v, want as long as the longest grace that is under way", holdFor)
+	}
 	finish("cache", true, true, false)
 	if len(ends) > 0 {
 		t.Error("the hold ended before the last container")
@@ -43,17 +48,30 @@ func TestTheStopOfAServiceIsHeldWhileItsLastContainersEnd(t *testing.T) {
 
 	// One that does not end takes the service's stop back.
 	running = map[string]time.Time{"web": time.Now(), "db": time.Now()}
-	begin("web", false)
-	begin("db", true)
+	begin("web", time.Minute, false)
+	begin("db", time.Minute, true)
 	finish("web", false, true, false)
 	finish("db", true, true, true)
 	if len(ends) != 2 || ends[1] {
 		t.Errorf("the hold ended with %v, want the stop withdrawn", ends)
 	}
 
+	// One that ends at a second try does not, whether there was a hold by then or not.
+	begin("web", time.Minute, false)
+	finish("web", false, false, false)
+	if _, last := u.begin(unit, "db", time.Minute, running); last {
+		t.Error("begin(db) while web runs on is the last one, want it not")
+	}
+	begin("web", time.Minute, true)
+	finish("web", true, true, false)
+	finish("db", true, true, true)
+	if len(ends) != 3 || !ends[2] {
+		t.Errorf("the hold ended with %v, want the stop of the service", ends)
+	}
+
 	// One that was started again counts as running.
-	begin("web", false)
+	begin("web", time.Minute, false)
 	finish("web", true, false, false)
 	running["web"] = time.Now().Add(time.Second)
-	begin("db", false)
+	begin("db", time.Minute, false)
 }
