@@ -264,9 +264,14 @@ func TestACallWaitsForAPluginThatComesBack(t *testing.T) {
 	if o, err := s.Get(t.Context(), node); err != nil || o.Version != version {
 		t.Errorf("Get() after a restart = %+v, %v, want version %q", o, err, version)
 	}
-	before := asked.Load() // also by calls whose answers were lost with the connection
-	if _, err := s.Get(t.Context(), node); err != nil || asked.Load() != before {
-		t.Errorf("Get() = %v, and the plugin was asked who it is %d times more, want once a connection", err, asked.Load()-before)
+	// A restart may take several connections, and the answers on the first of them may be lost.
+	const calls = 20
+	for range calls {
+		_, err := s.Get(t.Context(), node)
+		check(t, err)
+	}
+	if n := asked.Load(); n > 5 {
+		t.Errorf("the plugin was asked %d times who it is, in more than %d calls, want once a connection", n, calls)
 	}
 }
 
