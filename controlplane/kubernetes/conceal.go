@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"context"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -42,31 +41,6 @@ func (c *concealed) Error() string { return shown(c.cause.Error()) }
 func (c *concealed) Unwrap() error { return c.cause }
 
 // LogTo has client-go log there. It can log in one place only for the whole process.
-func LogTo(log *slog.Logger) { klog.SetSlogLogger(slog.New(concealing{log.Handler()})) }
-
-// concealing is a handler of what client-go logs.
-type concealing struct{ slog.Handler }
-
-// Handle implements slog.Handler.
-func (c concealing) Handle(ctx context.Context, r slog.Record) error {
-	concealed := slog.NewRecord(r.Time, r.Level, shown(r.Message), r.PC)
-	r.Attrs(func(a slog.Attr) bool {
-		concealed.AddAttrs(slog.String(a.Key, shown(a.Value.String())))
-		return true
-	})
-	return c.Handler.Handle(ctx, concealed)
-}
-
-// WithAttrs implements slog.Handler.
-func (c concealing) WithAttrs(attrs []slog.Attr) slog.Handler {
-	concealed := make([]slog.Attr, len(attrs))
-	for i, a := range attrs {
-		concealed[i] = slog.String(a.Key, shown(a.Value.String()))
-	}
-	return concealing{c.Handler.WithAttrs(concealed)}
-}
-
-// WithGroup implements slog.Handler.
-func (c concealing) WithGroup(name string) slog.Handler {
-	return concealing{c.Handler.WithGroup(name)}
+func LogTo(log *slog.Logger) {
+	klog.SetSlogLogger(slog.New(sanitize.Handler{Handler: log.Handler(), Conceal: shown}))
 }

@@ -83,13 +83,7 @@ func (c *cleaner) value(v reflect.Value, limit int) (reflect.Value, bool) {
 		if v.IsNil() {
 			return v, false
 		}
-		elem, changed := c.value(v.Elem(), limit)
-		if !changed {
-			return v, false
-		}
-		clean := reflect.New(v.Type()).Elem()
-		clean.Set(elem)
-		return clean, true
+		return c.value(v.Elem(), limit)
 	case reflect.Pointer:
 		if v.IsNil() {
 			return v, false

@@ -6,13 +6,18 @@ import (
 )
 
 // Handler passes records on to another handler, with texts that are printable and bounded.
-type Handler struct{ slog.Handler }
+type Handler struct {
+	slog.Handler
+	// Conceal, if set, returns a text without its secrets. Values of types that slog does not know are
+	// then logged as text.
+	Conceal func(text string) string
+}
 
 // Handle passes a record on.
 func (h Handler) Handle(ctx context.Context, r slog.Record) error {
-	clean := slog.NewRecord(r.Time, r.Level, Text(r.Message, MaxText), r.PC)
+	clean := slog.NewRecord(r.Time, r.Level, h.text(r.Message), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
-		clean.AddAttrs(attr(a))
+		clean.AddAttrs(h.attr(a))
 		return true
 	})
 	return h.Handler.Handle(ctx, clean)
@@ -20,33 +25,44 @@ func (h Handler) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs returns a Handler that logs attrs with each record.
 func (h Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	clean := make([]slog.Attr, len(attrs))
-	for i, a := range attrs {
-		clean[i] = attr(a)
-	}
-	return Handler{h.Handler.WithAttrs(clean)}
+	return Handler{h.Handler.WithAttrs(h.attrs(attrs)), h.Conceal}
 }
 
 // WithGroup returns a Handler whose attributes are in a group.
-func (h Handler) WithGroup(name string) slog.Handler { return Handler{h.Handler.WithGroup(name)} }
+func (h Handler) WithGroup(name string) slog.Handler {
+	return Handler{h.Handler.WithGroup(name), h.Conceal}
+}
 
-func attr(a slog.Attr) slog.Attr {
+func (h Handler) text(text string) string {
+	if h.Conceal != nil {
+		text = h.Conceal(text)
+	}
+	return Text(text, MaxText)
+}
+
+func (h Handler) attrs(attrs []slog.Attr) []slog.Attr {
+	clean := make([]slog.Attr, len(attrs))
+	for i, a := range attrs {
+		clean[i] = h.attr(a)
+	}
+	return clean
+}
+
+func (h Handler) attr(a slog.Attr) slog.Attr {
 	value := a.Value.Resolve()
 	switch value.Kind() {
 	case slog.KindString:
-		value = slog.StringValue(Text(value.String(), MaxText))
+		value = slog.StringValue(h.text(value.String()))
 	case slog.KindAny:
 		if err, ok := value.Any().(error); ok {
-			value = slog.StringValue(Text(err.Error(), MaxText))
+			value = slog.StringValue(h.text(err.Error()))
+		} else if h.Conceal != nil {
+			value = slog.StringValue(h.text(value.String()))
 		} else {
 			value = slog.AnyValue(Clean(value.Any()))
 		}
 	case slog.KindGroup:
-		group := make([]slog.Attr, len(value.Group()))
-		for i, member := range value.Group() {
-			group[i] = attr(member)
-		}
-		value = slog.GroupValue(group...)
+		value = slog.GroupValue(h.attrs(value.Group())...)
 	}
 	return slog.Attr{Key: a.Key, Value: value}
 }

@@ -21,20 +21,11 @@ var escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x
 // Text is the text with a blank instead of each character that ends a line, and a question mark
 // instead of each other one that is not printable. A text of more than maxBytes is cut, and says so.
 func Text(text string, maxBytes int) string {
-	if len(text) <= maxBytes && isClean(text) {
-		return text
-	}
-	whole := len(text)
-	if cut := len(text) > maxBytes; cut {
-		mark := fmt.Sprintf("…(cut, %d bytes)", whole)
+	if len(text) > maxBytes {
+		mark := fmt.Sprintf("…(cut, %d bytes)", len(text))
 		return printable(text[:max(0, maxBytes-len(mark))]) + mark
 	}
-	return Text(printable(text), maxBytes) // a replacement may be longer
-}
-
-// isClean reports whether a text has only printable characters.
-func isClean(text string) bool {
-	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !isPrintable(r) })
+	return printable(text)
 }
 
 // isPrintable is false for what a terminal obeys, what ends a line, what turns the direction of
@@ -46,6 +37,7 @@ func isPrintable(r rune) bool {
 	return unicode.IsPrint(r)
 }
 
+// printable returns a text that is no longer than the one given, and the same one if that is printable.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
