@@ -13,10 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// root is the number of the user root.
+const root = "0"
+
 // Process is what the kernel says of a process, all of the same one.
 type Process struct {
 	PID  int
 	Name string // of its program, or what it calls itself
+	User string // its number, or several if its user IDs differ
 	// Service is the system service whose cgroup it is in, such as "kubelet.service"; empty if it is
 	// in none.
 	Service string
@@ -30,6 +34,9 @@ type Process struct {
 	// and its program can be changed by nobody else, nor does it make others root.
 	Distrust string
 }
+
+// IsRoots reports whether a process runs as root.
+func (p Process) IsRoots() bool { return p.User == root }
 
 func (p Process) String() string { return fmt.Sprintf("process %s, pid %d", p.Name, p.PID) }
 
@@ -49,9 +56,16 @@ func Inspect(proc string, pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
+	status, err := text(folder, "status")
+	if err != nil {
+		return Process{}, err
+	}
 	service, below := serviceIn(cgroup)
-	p := Process{PID: pid, Name: strings.TrimSpace(name), Service: service, Nested: len(below) > 0, Contained: isElsewhere(folder, proc, "pid")}
-	p.Distrust = p.distrust(folder, proc, cgroup, below)
+	p := Process{
+		PID: pid, Name: strings.TrimSpace(name), User: user(status), Service: service,
+		Nested: len(below) > 0, Contained: isElsewhere(folder, proc, "pid"),
+	}
+	p.Distrust = p.distrust(folder, proc, cgroup)
 	again, err := text(folder, "comm")
 	if err == nil && again != name {
 		err = fmt.Errorf("process %d is another program than it was", pid)
@@ -70,15 +84,10 @@ func isElsewhere(folder *os.File, proc, kind string) bool {
 	return err == nil && hostErr == nil && theirs != hosts
 }
 
-// distrust says why a process is not trusted, of which all else is known. below is the part of its
-// cgroup below its service.
-func (p Process) distrust(folder *os.File, proc, cgroup string, below []string) string {
-	status, err := text(folder, "status")
-	if err != nil {
-		return fmt.Sprintf("cannot be inspected: %v", err)
-	}
-	if user := user(status); user != "0" {
-		return fmt.Sprintf("runs as user %s, and not as root", user)
+// distrust says why a process is not trusted, of which all else is known.
+func (p Process) distrust(folder *os.File, proc, cgroup string) string {
+	if !p.IsRoots() {
+		return fmt.Sprintf("runs as user %s, and not as root", p.User)
 	}
 	const elsewhere = "is in another %s namespace than the host's, as in a container"
 	switch {
@@ -90,7 +99,7 @@ func (p Process) distrust(folder *os.File, proc, cgroup string, below []string) 
 		return "is in a user's session or service, and not in a system service"
 	// A service may have mounts of its own (systemd.exec(5)); so have containers, below a service or
 	// beside it.
-	case isElsewhere(folder, proc, "mnt") && (p.Service == "" || len(below) > 0):
+	case isElsewhere(folder, proc, "mnt") && (p.Service == "" || p.Nested):
 		return fmt.Sprintf(elsewhere, "mount")
 	}
 	var program unix.Stat_t
@@ -105,8 +114,8 @@ func onlyRoots(program unix.Stat_t) bool {
 	return program.Uid == 0 && program.Mode&(0o022|unix.S_ISUID|unix.S_ISGID) == 0
 }
 
-// user is as whom a process runs by its status file: the one number of its real, effective, saved
-// and file system user, or all of them.
+// user is the user of a process by its status file: the one number of its real, effective, saved and
+// file system user, or all of them.
 func user(status string) string {
 	for line := range strings.Lines(status) {
 		if numbers, found := strings.CutPrefix(line, "Uid:"); found {
@@ -120,7 +129,7 @@ func user(status string) string {
 // that: any process can make root the owner, by prctl(PR_SET_DUMPABLE).
 func RunsAsRoot(proc string, pid int) bool {
 	status, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "status"))
-	return err == nil && user(string(status)) == "0"
+	return err == nil && user(string(status)) == root
 }
 
 // MayOpen reports whether a process may write to a file, such as a socket, by its user and groups.
@@ -143,7 +152,7 @@ func MayOpen(proc string, pid int, path string) bool {
 	}
 	who := user(string(status))
 	switch {
-	case who == "0":
+	case who == root:
 		return true
 	case who == strconv.FormatUint(uint64(file.Uid), 10):
 		return file.Mode&0o200 != 0

@@ -37,7 +37,11 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 		if !trust.MayOpen(r.procRoot, pid, r.path) {
 			return ""
 		}
-		return local.MainOf(ctx, r.units, pid)
+		service, err := r.units.MainOf(ctx, pid)
+		if err != nil {
+			return ""
+		}
+		return service
 	})
 	if err != nil {
 		r.log.Debug("processes cannot be listed: which containers services run is not known", "error", err)

@@ -63,16 +63,6 @@ type Hold interface {
 	Cancel(ctx context.Context) error  // withdraws it
 }
 
-// MainOf names the service whose main process that is; empty if there is none, or the service manager
-// does not answer.
-func MainOf(ctx context.Context, units Units, pid int) string {
-	name, err := units.MainOf(ctx, pid)
-	if err != nil {
-		return ""
-	}
-	return name
-}
-
 // Unit is what an adapter is told of one.
 type Unit struct {
 	Instance bool // of a template: with that there is one of any name

@@ -44,11 +44,10 @@ func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, err
 		if err != nil || inspected.Service == "" || inspected.Nested || inspected.Contained {
 			continue
 		}
-		asRoot := trust.RunsAsRoot(procRoot, pid)
 		switch {
-		case asRoot && inspected.Distrust != "":
+		case inspected.IsRoots() && inspected.Distrust != "":
 			continue
-		case !asRoot:
+		case !inspected.IsRoots():
 			if asked++; asked > mostAsked || mainOf(pid) != inspected.Service {
 				continue
 			}
@@ -60,7 +59,7 @@ func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, err
 		})
 		if ok {
 			client.PID, client.Service, client.command = pid, inspected.Service, command
-			client.PassesOn = client.PassesOn && asRoot
+			client.PassesOn = client.PassesOn && inspected.IsRoots()
 			clients = append(clients, client)
 		}
 	}
