@@ -82,8 +82,12 @@ func (u *UnitStops) finish(unit, id string, ended bool) (held bool, end func()) 
 		s.failed[id] = true
 		delete(s.asked, id)
 	}
-	if s.end == nil || len(s.ending) > 0 {
+	switch {
+	case len(s.ending) > 0:
 		return s.end != nil, nil
+	case s.end == nil:
+		clear(s.failed) // the next list shows whether they run
+		return false, nil
 	}
 	delete(u.byUnit, unit)
 	begin := len(s.failed) == 0
