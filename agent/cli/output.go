@@ -85,13 +85,16 @@ func (t *table) line(format string, args ...any) {
 	_ = t.w.Flush()
 }
 
+// cellEnds replaces what would end a cell or a row.
+var cellEnds = strings.NewReplacer("\t", " ", "\n", " ")
+
 // row writes cells under those of the rows before.
 func (t *table) row(cells ...string) {
 	for i, c := range cells {
 		if c == "" && i < len(cells)-1 {
 			c = "-"
 		}
-		cells[i] = strings.NewReplacer("\t", " ", "\n", " ").Replace(c) // else it would begin a cell or a row
+		cells[i] = cellEnds.Replace(c)
 	}
 	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 }
