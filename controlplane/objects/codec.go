@@ -61,19 +61,29 @@ func encode[T any, P object[T]](kind Kind, o P) ([]byte, error) {
 // decode reads the object that is stored under the key. Fields that its API type does
 // not have here are left out.
 func decode[T any, P object[T]](key Key, value []byte, version Version) (P, error) {
+	left := controlplane.MostValues
+	return decodeWithin[T, P](key, value, version, &left)
+}
+
+// decodeWithin is decode of an object of a page, which is held as a whole: left is how many more values
+// it may have.
+func decodeWithin[T any, P object[T]](key Key, value []byte, version Version, left *int) (P, error) {
 	p := P(new(T))
 	var err error
-	if values, _ := controlplane.CountValues(value); values > controlplane.MostValues {
+	switch values, _ := controlplane.CountValues(value); {
+	case values > controlplane.MostValues:
 		err = fmt.Errorf("it has more than %d values", controlplane.MostValues)
-	}
-	if err == nil {
+	case values > *left:
+		err = fmt.Errorf("it and those before have more than %d values", controlplane.MostValues)
+	default:
+		*left -= values
 		err = json.Unmarshal(value, p)
 	}
 	if err == nil {
 		err = suits(key, p)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w: mend or delete it in the store", errUnreadable, key, err)
+		return nil, fmt.Errorf("%w: %s: %w: fix or delete it in the store", errUnreadable, key, err)
 	}
 	p.GetObjectKind().SetGroupVersionKind(key.Kind.gvk())
 	p.SetResourceVersion(string(version))

@@ -54,15 +54,9 @@ func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) cont
 			return nil, "", err
 		}
 		var read []T
-		left := controlplane.MostValues // of the page, which is held as a whole
+		left := controlplane.MostValues
 		for _, o := range stored {
-			var p P
-			values, _ := controlplane.CountValues(o.Value)
-			err := fmt.Errorf("%w: %s: it and those before have more than %d values: mend or delete it in the store", errUnreadable, o.Key, controlplane.MostValues)
-			if values <= left {
-				left -= values
-				p, err = decode[T, P](o.Key, o.Value, o.Version)
-			}
+			p, err := decodeWithin[T, P](o.Key, o.Value, o.Version, &left)
 			if err != nil {
 				if len(*unreadable) < mostUnreadable {
 					*unreadable = append(*unreadable, err)

@@ -49,8 +49,8 @@ func TestAnUnreadableNodeIsNamedAndLeftAsItIs(t *testing.T) {
 		"WatchNode()":    func() error { return a.WatchNode(t.Context(), "n", make(chan *corev1.Node)) },
 		"Nodes()":        func() error { _, err := a.Nodes(t.Context()); return err },
 	} {
-		if err := run(); err == nil || !strings.Contains(err.Error(), "nodes/n") || !strings.Contains(err.Error(), "mend or delete it") {
-			t.Errorf("%s = %v, want an error that names the key and the mend", call, err)
+		if err := run(); err == nil || !strings.Contains(err.Error(), "nodes/n") || !strings.Contains(err.Error(), "fix or delete it") {
+			t.Errorf("%s = %v, want an error that names the key and the hint", call, err)
 		}
 	}
 	if after := version(); after != before {
@@ -157,8 +157,8 @@ func TestManySmallValuesAreNotDecoded(t *testing.T) {
 		}
 	}
 	fill("n", 1_300_000)
-	if _, err := a.Node(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), "nodes/n: it has more than 262144 values: mend or delete it") {
-		t.Errorf("Node() = %v, want an error that names the key and the mend", err)
+	if _, err := a.Node(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), "nodes/n: it has more than 262144 values: fix or delete it") {
+		t.Errorf("Node() = %v, want an error that names the key and the hint", err)
 	}
 	for _, name := range []string{"a", "b", "c"} { // any of which may be read alone
 		fill(name, 120_000)
