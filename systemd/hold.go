@@ -20,7 +20,7 @@ const holdPoll = 5 * time.Millisecond
 // removeBound is how long the removal of a failed hold may take.
 const removeBound = time.Second
 
-// Hold is the stop of a unit that systemd has queued and has not begun.
+// Hold is the stop of a unit that systemd has queued and has not started.
 type Hold struct {
 	manager *Manager
 	unit    string

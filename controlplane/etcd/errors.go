@@ -84,7 +84,7 @@ func (s *Store) fault(ctx context.Context, c call, endpoint string, err error) e
 		return fmt.Errorf("%s: no answer from %s: %w", operation, endpoint, context.Cause(ctx))
 	}
 	if tooLarge(err) && c.right == "read" {
-		return fmt.Errorf("%s: %w: %s: %s: see whether something else than hostler has written %s", operation, controlplane.ErrUnavailable, endpoint, plain(err), c.path)
+		return fmt.Errorf("%s: %w: %s: %s: check whether another program has written %s", operation, controlplane.ErrUnavailable, endpoint, plain(err), c.path)
 	}
 	if tooLarge(err) {
 		return fmt.Errorf("%s: %w: %s", operation, controlplane.ErrInvalid, plain(err))

@@ -60,7 +60,7 @@ func Bound(l net.Listener, b Bounds) net.Listener {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
 		if fewer := b.within(limit.Cur); fewer.All < b.All {
 			b = fewer
-			b.Log.Warn("the limit of open files is low: fewer connections are accepted", "address", l.Addr(), "limit", limit.Cur, "each", b.Each, "all", b.All)
+			b.Log.Warn("low limit of open files: fewer connections are accepted", "address", l.Addr(), "limit", limit.Cur, "each", b.Each, "all", b.All)
 		}
 	}
 	return &bounded{Listener: l, Bounds: b, closed: make(chan struct{}), open: map[any]int{}, refused: map[any]time.Time{}, calm: calmTime}

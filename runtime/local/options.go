@@ -57,7 +57,7 @@ type Units interface {
 	Stopping(ctx context.Context) (bool, error)
 }
 
-// Hold is the stop of a unit that systemd has queued and has not begun.
+// Hold is the stop of a unit that systemd has queued and has not started.
 type Hold interface {
 	Release(ctx context.Context) error // begins the stop
 	Cancel(ctx context.Context) error  // withdraws it

@@ -77,7 +77,7 @@ func (s UnitStop) Hold(ctx context.Context, grace time.Duration) (end func(begin
 			finish = hold.Release
 		}
 		if err := finish(ctx); err != nil {
-			s.Log.Warn("cannot end the hold of a service's stop; it ends by itself", "unit", s.Name, "begin", begin, "error", err)
+			s.Log.Warn("cannot end the hold of a service's stop; the hold expires after the grace period", "unit", s.Name, "begin", begin, "error", err)
 		}
 	}
 }
