@@ -69,6 +69,17 @@ func TestTheStopOfAServiceIsHeldWhileItsLastContainersEnd(t *testing.T) {
 		t.Errorf("the hold ended with %v, want the stop of the service", ends)
 	}
 
+	// One that did not end in an earlier drain, and has gone since, takes nothing back.
+	begin("web", time.Minute, false)
+	finish("web", false, false, false)
+	delete(running, "web")
+	begin("db", time.Minute, true)
+	finish("db", true, true, true)
+	if len(ends) != 4 || !ends[3] {
+		t.Errorf("the hold ended with %v, want the stop of the service", ends)
+	}
+	running["web"] = time.Now()
+
 	// One that was started again counts as running.
 	begin("web", time.Minute, false)
 	finish("web", true, false, false)
