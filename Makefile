@@ -73,11 +73,12 @@ test-machine: prerequisites ## every scenario of test/machine in VMs: hours; as 
 	HOSTLER_TEST_BED=vm $(GO) test -tags integration -count=1 -timeout 4h -v ./test/machine
 
 # What make test shortens: packages built again from an empty cache, a thousand containers
-# amid collections, each story of test/machine on both Debians. The guard and the reporter, which
-# many call at once, run again and again: their tests wait for random times.
+# amid collections, the conformance suites of Debian 12's Docker and Podman, each story of
+# test/machine on both Debians. The guard and the reporter, which many call at once, run again and
+# again: their tests wait for random times.
 test-long: prerequisites ## the long forms of tests that make test shortens; as root
 	$(GO) test -race -count=20 -timeout 60m ./shutdown ./status/report
-	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -run 'TestTwoBuildsOfOneCommitAreTheSame|TestCollectionBreaksNothingInARush' ./test/packages ./test/e2e
+	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -run 'TestTwoBuildsOfOneCommitAreTheSame|TestCollectionBreaksNothingInARush|^Test(Docker|Podman)Conforms$$' ./test/packages ./test/e2e ./runtime/docker ./runtime/podman
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -parallel $(PARALLEL) ./test/machine
 
 test-all: test test-machine test-long ## all tests, for a release and for changes to shutdown, systemd or packaging; as root

@@ -146,8 +146,12 @@ func inContainerd(t *testing.T, o lab.DockerOptions) (*docker.Runtime, labDriver
 // Its pods are Compose projects. Where its images are makes no difference.
 func TestDockerConforms(t *testing.T) {
 	onEachDocker(t, func(t *testing.T, o lab.DockerOptions) {
+		old := o.Dockerd == "" // too old for images in containerd
+		if old && os.Getenv("HOSTLER_TEST_LONG") == "" {
+			t.Skip("takes minutes: run make test-long")
+		}
 		runtimetest.Record(t, "Docker", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) { return startDocker(t, o) })
-		if o.Dockerd == "" { // too old
+		if old {
 			return
 		}
 		t.Run("with images in containerd", func(t *testing.T) {

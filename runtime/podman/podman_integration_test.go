@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"strings"
 	"testing"
 
@@ -111,6 +112,9 @@ func newAdapter(t *testing.T, p *lab.Podman, units local.Units) *podman.Runtime 
 }
 
 func TestPodmanConforms(t *testing.T) {
+	if os.Getenv("HOSTLER_TEST_LONG") == "" {
+		t.Skip("takes minutes: run make test-long. TestPodmanConformsWithProjects is of the same Podman")
+	}
 	runtimetest.Record(t, "Podman", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
 		return startPodman(t, lab.PodmanOptions{})
 	})
