@@ -198,9 +198,7 @@ func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.Rou
 	if config.ExecProvider != nil {
 		plugin = config.ExecProvider.Command
 		config = rest.CopyConfig(config)
-		if !o.PluginAsRoot {
-			config.ExecProvider = asNobody(config.ExecProvider)
-		}
+		config.ExecProvider = launched(config.ExecProvider, o.PluginAsRoot)
 		config.Wrap(func(carrier http.RoundTripper) http.RoundTripper { return departure{carrier} })
 	}
 	t, err := config.TransportConfig()
