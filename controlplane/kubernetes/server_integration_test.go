@@ -429,9 +429,9 @@ func TestANodeThatIsTooLargeIsLeftOut(t *testing.T) {
 		}
 	}
 	huge := cluster.KubectlCommand(t.Context(), "replace", "--raw", "/api/v1/nodes/b/status", "-f", "-")
-	huge.Stdin = strings.NewReader(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"b"},"status":{"images":[{}` + strings.Repeat(",{}", 500_000) + `]}}`)
+	huge.Stdin = strings.NewReader(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"b"},"status":{"images":[{}` + strings.Repeat(",{}", 340_000) + `]}}`)
 	if text, err := huge.CombinedOutput(); err != nil {
-		t.Fatalf("write 500,000 images: %v: %.300s", err, text)
+		t.Fatalf("write 340,000 images: %v: %.300s", err, text)
 	}
 	var told []string
 	err := open(t, cluster.AdminKubeconfig()).Fleet(t.Context(), func(node *corev1.Node, lease *coordinationv1.Lease) error {
