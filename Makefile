@@ -37,12 +37,11 @@ machine: ## a shell in a throwaway Debian with hostler: RELEASE=12|13 BED=contai
 	dist/machine-shell -release $(RELEASE) -bed $(BED)
 
 # The record is what a test draws the picture from again.
-transcript: build ## docs/demo.md with what the demo prints now, a film of it, and the picture of its shutdown; as root
+transcript: build ## docs/demo.txt, docs/demo.cast, docs/demo.svg and docs/shutdown.svg from a new run of the demo; as root
 	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
 	CGO_ENABLED=0 $(GO) build -o dist/shoot ./test/demo/film/shoot
 	dist/demo ./hostler docs/shutdown.svg docs/shutdown.json | dist/shoot -cast docs/demo.cast -svg docs/demo.svg >dist/demo.txt
-	{ sed '/^```text$$/,$$d' docs/demo.md; echo '```text'; sed 1d dist/demo.txt; echo '```'; } >dist/demo.md
-	mv dist/demo.md docs/demo.md
+	sed 1d dist/demo.txt >docs/demo.txt
 
 check: ## unit tests: fast, no root
 	$(GO) test ./...

@@ -32,7 +32,7 @@ type Process struct {
 	WatchInterval time.Duration
 }
 
-// Exit codes, as documented in docs/commands.md.
+// Exit codes, as documented in docs/reference/commands.md.
 const (
 	exitDone        = 0
 	exitFailed      = 1
@@ -110,7 +110,7 @@ func (a *app) root() *cobra.Command {
 goes down, collects images and dead containers, and tells the fleet and you how
 the host is.
 
-On call: /usr/share/doc/hostler/docs/operate.md, where hostler is installed.
+On call: /usr/share/doc/hostler/docs/reference/doctor.md
 Exit codes: 0 done, 1 failed, 2 wrong use, 3 the agent cannot be reached.
 Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
 		SilenceErrors: true,

@@ -70,10 +70,10 @@ func TestHelpListsTheCommands(t *testing.T) {
 	}
 }
 
-// The first column of the table in docs/commands.md names every command: the full name, or
+// The first column of the table in docs/reference/commands.md names every command: the full name, or
 // behind another of its group the last word alone.
 func TestTheDocsListTheCommands(t *testing.T) {
-	text, err := os.ReadFile("../../docs/commands.md")
+	text, err := os.ReadFile("../../docs/reference/commands.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,13 +97,13 @@ func TestTheDocsListTheCommands(t *testing.T) {
 	}
 	for _, c := range listed {
 		if !slices.Contains(commands, c) {
-			t.Errorf("docs/commands.md lists %q, which is no command", c)
+			t.Errorf("docs/reference/commands.md lists %q, which is no command", c)
 		}
 	}
 	for _, c := range commands {
 		isGroup := slices.ContainsFunc(commands, func(other string) bool { return strings.HasPrefix(other, c+" ") })
 		if !isGroup && !slices.Contains(listed, c) {
-			t.Errorf("docs/commands.md does not list %q, only %q", c, listed)
+			t.Errorf("docs/reference/commands.md does not list %q, only %q", c, listed)
 		}
 	}
 }

@@ -10,13 +10,13 @@ import (
 // worried is the name that begins what is wrong on a screen of status.
 var worried = regexp.MustCompile(`(?m)^  ([a-zA-Z][a-zA-Z./-]*(?: [a-zA-Z./-]+){0,2})(?:, for [^:]+)?: `)
 
-// What status says is wrong is explained, by the same name, on the page for who is on call.
-func TestThePageForWhoIsOnCallKnowsWhatStatusSays(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operate.md")
+// docs/reference/doctor.md explains each problem that status shows, by the same name.
+func TestEveryProblemInStatusIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/doctor.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(page), "\n## What is wrong, by its name\n")
+	_, table, _ := strings.Cut(string(page), "\n## Problems in hostler status\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	found := 0
 	for name, s := range scenes() {
@@ -34,7 +34,7 @@ func TestThePageForWhoIsOnCallKnowsWhatStatusSays(t *testing.T) {
 			}
 			found++
 			if !strings.Contains(table, "`"+what+"`") && !strings.Contains(what, ".") { // a check of one's own has a domain
-				t.Errorf("docs/operate.md does not know %q, which status says of scene %s:\n%s", what, name, wrong)
+				t.Errorf("docs/reference/doctor.md does not explain %q, which status shows in scene %s:\n%s", what, name, wrong)
 			}
 		}
 	}

@@ -101,7 +101,7 @@ func rank(s Status) int { return slices.Index([]Status{Fail, Warn, Unknown, OK},
 const NodeNameCheck = "node-name"
 
 // checks lists all of them, in the order in which a person would look. Each name
-// is one that docs/doctor.md explains.
+// is one that docs/reference/doctor.md explains.
 func checks() []struct {
 	name  string
 	judge func(Facts) Check // of no Status where it has nothing to say

@@ -87,7 +87,7 @@ func TestProfilesAreThere(t *testing.T) {
 		if name != "heap" {
 			continue
 		}
-		// As docs/observability.md has it.
+		// As docs/howto/metrics.md has it.
 		file := filepath.Join(a.folder, "heap.pb.gz")
 		check(t, os.WriteFile(file, body, 0o600))
 		out, err := exec.CommandContext(t.Context(), "go", "tool", "pprof", "-top", file).CombinedOutput()

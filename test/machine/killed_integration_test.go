@@ -60,7 +60,7 @@ func (h *packaged) takenBack() {
 	h.Eventually("the service waits to start the agent again", func() bool { return h.waits() })
 	h.Run("systemctl stop hostler")
 	if file() == "" {
-		h.t.Error("a stop between an agent that was killed and the next one takes the drop-in away: docs/doctor.md says that it is left")
+		h.t.Error("a stop between an agent that was killed and the next one takes the drop-in away: docs/reference/doctor.md says that it is left")
 	}
 	h.Run("rm " + dropIn + " && rmdir --ignore-fail-on-non-empty $(dirname " + dropIn + ") && systemctl daemon-reload")
 	h.dpkg("--remove hostler")

@@ -36,7 +36,7 @@ func TestTheJournalFindsWhatALoopSaid(t *testing.T) {
 }
 
 // TestTheJournalFindsWhatWasCollected has a real image, and a pod that is dead,
-// removed, and found by the fields that docs/observability.md names.
+// removed, and found by the fields that docs/howto/metrics.md names.
 func TestTheJournalFindsWhatWasCollected(t *testing.T) {
 	const image = "docker.io/library/nginx:1" // as on that page
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {

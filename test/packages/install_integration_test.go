@@ -54,7 +54,7 @@ func TestAFirstInstallation(t *testing.T) {
 	}
 }
 
-// TestTheDocumentedWayToInstall follows README.md and docs/install.md, for this machine's
+// TestTheDocumentedWayToInstall follows README.md and docs/howto/upgrade.md, for this machine's
 // architecture, beside packages.
 func TestTheDocumentedWayToInstall(t *testing.T) {
 	const root, sums = "../..", "sha256sum --ignore-missing -c SHA256SUMS"
@@ -68,13 +68,13 @@ func TestTheDocumentedWayToInstall(t *testing.T) {
 		t.Fatalf("%s has nothing that apt installs", name)
 		return ""
 	}
-	if spans := page.Spans(t, root, "docs/install.md"); !slices.Contains(spans, sums) {
-		t.Fatalf("docs/install.md names %q, want %q", spans, sums)
+	if spans := page.Spans(t, root, "docs/howto/upgrade.md"); !slices.Contains(spans, sums) {
+		t.Fatalf("docs/howto/upgrade.md names %q, want %q", spans, sums)
 	}
 	got := steps(t, `
 		mkdir /root/dist && ln -s /packages /root/dist/packages
 		step readme; cd /root; `+apt("README.md")+`; apt-get purge --yes hostler >/dev/null 2>&1
-		step page; cd /packages; `+apt("docs/install.md")+`
+		step page; cd /packages; `+apt("docs/howto/upgrade.md")+`
 		step sums; `+sums+` | cut -d: -f2 | sort | uniq -c
 	`)
 	for part, want := range map[string]string{
@@ -111,7 +111,7 @@ func TestAnUpgradeKeepsWhatAPersonWrote(t *testing.T) {
 	}
 }
 
-// Where nobody answers dpkg's question it stops, and goes on as docs/install.md says.
+// Where nobody answers dpkg's question it stops, and goes on as docs/howto/upgrade.md says.
 func TestAnUpgradeWhoseConfigurationBothSidesHaveChanged(t *testing.T) {
 	got := steps(t, `
 		deb >/dev/null

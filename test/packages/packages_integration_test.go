@@ -165,13 +165,13 @@ func TestTheChecksumsAreThoseOfTheFiles(t *testing.T) {
 }
 
 // What is in them is in testdata/contents.txt, of both kinds, as one reviews it, but for
-// the names of pages: there is one for each command, and what docs holds.
+// the names of pages: there is a man page for each command, and docs has many.
 func TestWhatIsInThePackages(t *testing.T) {
 	version := made.PackageVersion(packages.Version)
 	for _, arch := range []string{"amd64 x86_64", "arm64 aarch64"} {
 		deb, rpm, _ := strings.Cut(arch, " ")
 		listing := inHouse(t, fmt.Sprintf(`
-			sorted() { sed -E 's|/man1/[^/]+$|/man1/*|; s|/docs/[^/]+$|/docs/*|' | sort -u -k 3; }
+			sorted() { sed -E 's|/man1/[^/]+$|/man1/*|; s|/docs/(([a-z]+/)?)[^/]+\.md$|/docs/\1*.md|' | sort -u -k 3; }
 			echo '# the deb'
 			dpkg-deb --fsys-tarfile /packages/hostler_%[1]s_%[2]s.deb | tar --list --verbose --numeric-owner | sed -E 's|^([^ ]+) +([^ ]+) .* \./|\1 \2 /|' | sorted
 			echo '# of which are the administrator'\''s'
