@@ -3,7 +3,9 @@ package config_test
 import (
 	"bytes"
 	"encoding/json"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -66,21 +68,21 @@ func TestTheSchemaTakesWhatTheConfigurationTakes(t *testing.T) {
 		"the network":             []byte("api: {listen: '[::]:9755', tls: {certificate: /a, key: /b, clientCA: /c, allowedNames: {read: 'system:node:a', act: [ops, 'spiffe://example.org/ops']}}}\nmetrics: {listen: '192.0.2.7:9754'}\n"),
 		"services first":          []byte("shutdown: {enabled: true, stopFirst: k3s.service, byPriority: [{priority: -5, gracePeriod: 0s}]}\n"),
 	}
-	docs, err := os.ReadDir("../../docs")
-	if err != nil {
-		t.Fatal(err)
-	}
 	examples := 0
-	for _, d := range docs {
-		if !strings.HasSuffix(d.Name(), ".md") {
-			continue
+	err := filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) != ".md" {
+			return err
 		}
-		for _, e := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(must(os.ReadFile("../../docs/"+d.Name())), -1) {
-			if _, err := config.Parse(d.Name(), e[1]); err == nil {
-				inputs[d.Name()+": "+string(e[1])] = e[1]
+		for _, e := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(must(os.ReadFile(path)), -1) {
+			if _, err := config.Parse(path, e[1]); err == nil {
+				inputs[path+": "+string(e[1])] = e[1]
 				examples++
 			}
 		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	if examples < 8 {
 		t.Errorf("docs have %d examples of a configuration, want those of shutdown, conditions, kubernetes and plugin at least", examples)
