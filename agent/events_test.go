@@ -16,21 +16,16 @@ import (
 )
 
 // TestEventsAreDocumented compares the reasons of hostler's Events with the tables of
-// docs/conditions.md, in both directions. A reason in the code is a word in CamelCase
+// docs/reference/events.md, in both directions. A reason in the code is a word in CamelCase
 // beside an Event's type, in a call that makes an Event, or in a variable for one; those
 // of conditions are looked up by package status.
 func TestEventsAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../docs/conditions.md")
+	doc, err := os.ReadFile("../docs/reference/events.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, found := strings.Cut(string(doc), "\n## Events\n")
-	if !found {
-		t.Fatal("docs/conditions.md has no section of Events")
-	}
-	section, _, _ = strings.Cut(section, "\n## ")
 	listed := map[string]bool{}
-	for line := range strings.Lines(section) {
+	for line := range strings.Lines(string(doc)) {
 		if cells := strings.Split(line, "|"); len(cells) > 3 {
 			for _, m := range regexp.MustCompile("`([A-Z][A-Za-z]+)`").FindAllStringSubmatch(cells[1], -1) {
 				listed[m[1]] = true
@@ -54,12 +49,12 @@ func TestEventsAreDocumented(t *testing.T) {
 	}
 	for reason := range made {
 		if !listed[reason] {
-			t.Errorf("docs/conditions.md does not list Event %s", reason)
+			t.Errorf("docs/reference/events.md does not list Event %s", reason)
 		}
 	}
 	for reason := range listed {
 		if !made[reason] {
-			t.Errorf("docs/conditions.md lists Event %s, which nobody makes", reason)
+			t.Errorf("docs/reference/events.md lists Event %s, which nobody makes", reason)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // nextSteps says by reason what to do first about a condition that is not as on a
-// healthy host. docs/conditions.md says more; a test keeps the two alike. What stands
+// healthy host. docs/reference/conditions.md says more; a test keeps the two alike. What stands
 // in capitals is put in by NextSteps.
 func nextSteps() map[string]string {
 	return map[string]string{

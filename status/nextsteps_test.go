@@ -14,9 +14,9 @@ import (
 )
 
 // TestNextStepsAreThoseOfTheDocs looks up each step in the column "What to do" of
-// docs/conditions.md: its commands, or where it has none its words.
+// docs/reference/conditions.md: its commands, or where it has none its words.
 func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
-	doc, err := os.ReadFile("../docs/conditions.md")
+	doc, err := os.ReadFile("../docs/reference/conditions.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 			}
 			for _, command := range commands {
 				if !strings.Contains(cell, strings.ToLower(command)) {
-					t.Errorf("%s: docs/conditions.md says to do %q, want %s in it", row[1], row[3], command)
+					t.Errorf("%s: docs/reference/conditions.md says to do %q, want %s in it", row[1], row[3], command)
 				}
 			}
 		}

@@ -6,7 +6,7 @@ import corev1 "k8s.io/api/core/v1"
 // is hostler's own condition: True is good.
 const ShutdownProtected corev1.NodeConditionType = "hostler.io/ShutdownProtected"
 
-// The reasons that conditions carry. docs/conditions.md explains each one and
+// The reasons that conditions carry. docs/reference/conditions.md explains each one and
 // says what to do; a test keeps the two lists alike.
 const (
 	// ReasonNotMeasured: what the condition is about could not be read.

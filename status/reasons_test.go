@@ -18,7 +18,7 @@ import (
 )
 
 // TestReasonsAreDocumented compares the constants with the tables of
-// docs/conditions.md, in both directions.
+// docs/reference/conditions.md, in both directions.
 func TestReasonsAreDocumented(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "reasons.go", nil, 0)
 	if err != nil {
@@ -41,26 +41,26 @@ func TestReasonsAreDocumented(t *testing.T) {
 		return true
 	})
 
-	doc, err := os.ReadFile("../docs/conditions.md")
+	doc, err := os.ReadFile("../docs/reference/conditions.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	inDoc := map[string]bool{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (True|False|Unknown) \\| .+ \\| .+ \\|$").FindAllStringSubmatch(string(doc), -1) {
 		if inDoc[row[1]] {
-			t.Errorf("docs/conditions.md lists %s twice", row[1])
+			t.Errorf("docs/reference/conditions.md lists %s twice", row[1])
 		}
 		inDoc[row[1]] = true
 	}
 	got, want := slices.Sorted(maps.Keys(inDoc)), slices.Sorted(maps.Keys(inCode))
 	if !slices.Equal(got, want) || len(want) < 10 {
-		t.Errorf("docs/conditions.md lists %v, want %v", got, want)
+		t.Errorf("docs/reference/conditions.md lists %v, want %v", got, want)
 	}
 }
 
-// TestEventsAreDocumented looks up every Event reason in docs/conditions.md.
+// TestEventsAreDocumented looks up every Event reason in docs/reference/events.md.
 func TestEventsAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../docs/conditions.md")
+	doc, err := os.ReadFile("../docs/reference/events.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestEventsAreDocumented(t *testing.T) {
 			c.Status = s
 			reason := status.Transition{New: c}.EventReason()
 			if !strings.Contains(string(doc), "`"+reason+"`") {
-				t.Errorf("docs/conditions.md does not list Event %s of %s %s", reason, c.Type, s)
+				t.Errorf("docs/reference/events.md does not list Event %s of %s %s", reason, c.Type, s)
 			}
 		}
 	}

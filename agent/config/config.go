@@ -23,7 +23,7 @@ type Config struct {
 	Lease        Lease        `yaml:"lease" doc:"The heartbeat."`
 	Status       Status       `yaml:"status" doc:"How the Node's status is kept up to date."`
 	Pressure     Pressure     `yaml:"pressure" doc:"When the host counts as short of something: a quantity (100Mi) or a percentage (10%) of what there is." reload:"live"`
-	Conditions   Conditions   `yaml:"conditions" doc:"Conditions of your own, from executables that say whether there is a problem (docs/conditions.md)." reload:"live"`
+	Conditions   Conditions   `yaml:"conditions" doc:"Conditions of your own, from executables that say whether there is a problem (docs/howto/custom-condition.md)." reload:"live"`
 	Shutdown     Shutdown     `yaml:"shutdown" doc:"How pods are stopped before the host goes down."`
 	ImageGC      ImageGC      `yaml:"imageGC" doc:"When images are removed."`
 	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers, dead pods and their logs are removed."`

@@ -92,7 +92,7 @@ func bypasses(f Facts) Check {
 	}
 	podman := ""
 	if slices.ContainsFunc(f.Runtimes.List, func(r Runtime) bool { return r.Name == "podman" }) {
-		podman = ", but for containers of Podman that have no unit: they are left while podman.service does not run, because its start would cancel the shutdown (docs/runtimes.md says how to keep it running)"
+		podman = ", but for containers of Podman that have no unit: they are left while podman.service does not run, because its start would cancel the shutdown (docs/reference/runtimes.md says how to keep it running)"
 	}
 	return ok("without logind notification: %s; pods are stopped in order then, too, where checks unit-order, scopes and job-timeouts are ok%s; `reboot -f` and a reset ask nobody", past, podman)
 }

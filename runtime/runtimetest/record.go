@@ -21,7 +21,7 @@ type Result struct {
 const resultsFolder = "../runtimetest/testdata"
 
 // Record is Run, and compares what became of the cases with what is kept for runtimes of
-// that kind, which docs/runtimes.md is made from; update writes that anew. It does neither
+// that kind, which docs/reference/runtimes.md is made from; update writes that anew. It does neither
 // where `go test -run` leaves cases out.
 func Record(t *testing.T, kind string, update bool, factory Factory) {
 	t.Helper()
@@ -84,29 +84,29 @@ func noMaking(a Abilities) string {
 	if a.Bare {
 		return noImages(a)
 	}
-	return unless(a.TellsMaking, "what is made and gone before the next list, seconds later, counts as no use")
+	return unless(a.TellsMaking, "a container that is removed within seconds is not counted as use of its image")
 }
 
 func noEnds(a Abilities) string {
-	return unless(!a.Bare, "nobody remembers how a container ended, or when")
+	return unless(!a.Bare, "exit codes and exit times are not stored")
 }
 
 func noStart(a Abilities) string {
-	return unless(a.Starts, "hostler starts nothing again here: an orchestrator, systemd or a person does")
+	return unless(a.Starts, "hostler does not restart these containers: an orchestrator, systemd or a user does")
 }
 
 func noSandbox(a Abilities) string {
-	return unless(a.Sandboxes, "a pod has no sandbox that would stay to be removed")
+	return unless(a.Sandboxes, "a pod has no sandbox to remove")
 }
 
 func noRefusal(a Abilities) string {
 	if a.Bare {
 		return noImages(a)
 	}
-	return unless(a.RefusesImagesInUse, "the runtime would remove it: hostler itself looks who uses it, in the call just before")
+	return unless(a.RefusesImagesInUse, "the runtime removes it: hostler checks its users just before the removal")
 }
 
-func nobody(a Abilities) string { return unless(!a.Bare, "there is nobody to ask who could hang") }
+func nobody(a Abilities) string { return unless(!a.Bare, "no daemon is involved") }
 
 func unless(able bool, why string) string {
 	if able {

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/test/kept"
 )
 
-var update = flag.Bool("update", false, "write the table in docs/runtimes.md anew")
+var update = flag.Bool("update", false, "write the table in docs/reference/runtimes.md anew")
 
 // columns are the runtimes of the table, in its order.
 var columns = []string{"containerd", "Docker", "Podman", "runc", "crun"}
@@ -48,7 +48,7 @@ func TestTheTableInTheDocsIsMadeFromTheResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept.Block(t, "../../docs/runtimes.md", table, *update, "go test ./runtime/runtimetest -update")
+	kept.Block(t, "../../docs/reference/runtimes.md", table, *update, "go test ./runtime/runtimetest -update")
 }
 
 func TestATableWantsAllResults(t *testing.T) {

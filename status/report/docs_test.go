@@ -9,7 +9,7 @@ import (
 )
 
 func TestEventsAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/conditions.md")
+	doc, err := os.ReadFile("../../docs/reference/events.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestEventsAreDocumented(t *testing.T) {
 		for _, m := range regexp.MustCompile(`corev1\.EventType(Normal|Warning), "(\w+)"`).FindAllStringSubmatch(string(code), -1) {
 			found++
 			if row := regexp.MustCompile("(?m)^\\| .*`" + m[2] + "`.* \\| " + m[1] + " \\|"); !row.Match(doc) {
-				t.Errorf("docs/conditions.md does not list Event %s (%s) of %s", m[2], m[1], file)
+				t.Errorf("docs/reference/events.md does not list Event %s (%s) of %s", m[2], m[1], file)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/status/conditions"
 )
 
-// example switches a packaged one on as docs/conditions.md says, but for its
+// example switches a packaged one on as docs/howto/custom-condition.md says, but for its
 // interval.
 func (a *agent) example(folder, name string) {
 	a.t.Helper()

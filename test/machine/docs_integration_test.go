@@ -62,7 +62,7 @@ func TestCommandsOfTheDocs(t *testing.T) {
 		}
 		m.Write("/root/check", script)
 		if said := m.Run("chmod 755 /root/check && /root/check"); said != "all arrays have all their disks\n" {
-			t.Errorf("the check of docs/conditions.md says %q on a host without arrays", said)
+			t.Errorf("the check of docs/howto/custom-condition.md says %q on a host without arrays", said)
 		}
 		if t.Failed() {
 			return // what happened is told by this boot

@@ -74,6 +74,8 @@ func elsewhere() []struct{ page, line, why string } {
 		{"docs/etcd.md", "etcdctl snapshot save backup.db", "needs an etcd: TestARestoredBackup does it"},
 		{"docs/etcd.md", "etcdutl snapshot restore backup.db ", "needs an etcd that is lost: TestARestoredBackup does it, without the last two flags, which are for other programs than hostler"},
 		{"docs/fleet.md", "kubectl create ", "needs a cluster: TestTheRightToListTheFleet runs each"},
+		{"docs/howto/custom-condition.md", "install -m 755 /usr/share/doc/hostler/examples/", "needs the package: TestTheExampleOfAStaleMount runs the check"},
+		{"docs/howto/reboot.md", "systemctl reboot", "ends a machine: TestAMachineGoesDownInEveryWay runs it"},
 		{"docs/howto/upgrade.md", "apt install ./hostler_*_amd64.deb", "needs packages: TestTheDocumentedWayToInstall"},
 		{"docs/howto/upgrade.md", "dnf install ./hostler-*.x86_64.rpm", "needs a Fedora: TestAnRpmComesAndGoes has rpm install it"},
 		{"docs/kubernetes.md", "kubectl ", "needs a cluster: TestTheDocumentedWayToJoin runs each, and counts them"},

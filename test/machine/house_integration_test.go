@@ -151,7 +151,7 @@ func expectReboot(t *testing.T, m *machine.Machine, want reboots.Verdict) {
 	}
 }
 
-// tells logs what was seen, for docs/shutdown.md.
+// tells logs what was seen, for docs/explanation/shutdown.md.
 func (c closed) tells(t *testing.T, way string) {
 	t.Helper()
 	first := time.Time{}
