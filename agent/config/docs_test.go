@@ -12,11 +12,13 @@ import (
 func TestTheExamplesOfTheDocumentationAreValid(t *testing.T) {
 	for file, least := range map[string]int{
 		"addresses.md":  1, // that of addresses and interfaces
-		"api.md":        1, // that of the network
 		"shutdown.md":   4, // those of periods, priorities, services and rules
 		"conditions.md": 1, // that of contention
-		"kubernetes.md": 3, // those of joining and of k3s
-		"plugin.md":     1, // that of its socket
+		// A kubelet's credentials, k3s, and the two ways to join.
+		"start/kubernetes.md":           4,
+		"start/etcd.md":                 1,
+		"howto/network-api.md":          1,
+		"howto/control-plane-plugin.md": 1,
 	} {
 		doc, err := os.ReadFile("../../docs/" + file)
 		if err != nil {
