@@ -20,7 +20,7 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo machine transcript check test test-machine test-long test-all generate fuzz bench bench-fleet package fmt lint vulncheck prerequisites clean
+.PHONY: help build demo machine transcript check test test-machine test-long test-all generate fuzz bench bench-fleet package fmt lint words vulncheck prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,9 +55,8 @@ REAL = $(shell grep -rl --include='*_test.go' '^//go:build integration' . | xarg
 
 # Tests mostly wait for daemons and grace periods, so that more run than there are
 # processors. -count=1: go's cache of test results does not see the programs that tests run.
-# The longest begin first. test/machine runs alone, because it keeps all
-# processors busy.
-LONGEST = ./test/e2e ./runtime/docker ./runtime/podman ./test/e2e/docker
+# The longest begin first. test/machine runs alone, and more of it at once, because it waits the most.
+LONGEST = ./test/e2e ./test/e2e/docker ./runtime/podman ./runtime/docker ./gc/collect ./controlplane/kubernetes ./test/packages
 PARALLEL := $(shell echo $$((1 + $$(nproc))))
 TEST = $(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-$(1).json -- -race -tags integration -timeout 60m -p $(PARALLEL) -parallel $(PARALLEL)
 test: prerequisites build ## everyday tests: also real daemons and booted Debians, race detector on; as root
@@ -66,7 +65,7 @@ test: prerequisites build ## everyday tests: also real daemons and booted Debian
 	trap 'echo "The slowest tests:"; cat dist/tests-*.json | $(GOTESTSUM) tool slowest --num 20' EXIT; \
 	$(call TEST,1) $(filter-out $(REAL),$(PACKAGES)); \
 	$(call TEST,2) -count=1 $(LONGEST) $(filter-out $(LONGEST) ./test/machine,$(REAL)); \
-	$(call TEST,3) -count=1 ./test/machine
+	$(call TEST,3) -count=1 -parallel $$((1 + $(PARALLEL))) ./test/machine
 
 # A VM takes half a minute to two minutes for each shutdown, a container ten seconds.
 test-machine: prerequisites ## every scenario of test/machine in VMs: hours; as root
@@ -135,6 +134,11 @@ lint: ## formatting, vet, static analysis, import rules
 	$(GO) tool staticcheck -tags integration ./...
 	@# go list, which it runs, is not seen by the cache of test results
 	$(GO) test -count=1 ./test/arch
+
+# Vale is built with a C compiler.
+words: prerequisites ## plain words: docs, and the texts that the program prints
+	$(GO) build -modfile=test/tools/go.mod -o dist/vale github.com/vale-cli/vale/v3/cmd/vale
+	$(GO) run ./test/words dist/vale README.md SECURITY.md $$(find docs -name '*.md' | LC_ALL=C sort)
 
 # The database is on the network. Without bounds govulncheck would wait for it, and with -version it
 # names the database's date only if it reached it.

@@ -3,6 +3,7 @@ package config_test
 import (
 	"bytes"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -67,21 +68,24 @@ func TestTheSchemaTakesWhatTheConfigurationTakes(t *testing.T) {
 		"the network":             []byte("api: {listen: '[::]:9755', tls: {certificate: /a, key: /b, clientCA: /c, allowedNames: {read: 'system:node:a', act: [ops, 'spiffe://example.org/ops']}}}\nmetrics: {listen: '192.0.2.7:9754'}\n"),
 		"services first":          []byte("shutdown: {enabled: true, stopFirst: k3s.service, byPriority: [{priority: -5, gracePeriod: 0s}]}\n"),
 	}
-	pages, err := filepath.Glob("../../docs/*/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	examples := 0
-	for _, page := range pages {
-		for _, e := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(must(os.ReadFile(page)), -1) {
-			if _, err := config.Parse(page, e[1]); err == nil {
-				inputs[page+": "+string(e[1])] = e[1]
+	err := filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) != ".md" {
+			return err
+		}
+		for _, e := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(must(os.ReadFile(path)), -1) {
+			if _, err := config.Parse(path, e[1]); err == nil {
+				inputs[path+": "+string(e[1])] = e[1]
 				examples++
 			}
 		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if examples < 6 {
-		t.Errorf("docs have %d examples of a configuration, want those of Kubernetes, etcd and plugins at least", examples)
+	if examples < 8 {
+		t.Errorf("docs have %d examples of a configuration, want those of shutdown, conditions, kubernetes and plugin at least", examples)
 	}
 	for name, text := range inputs {
 		if _, err := config.Parse("f.yaml", text); err != nil {

@@ -36,7 +36,7 @@ func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error)
 	switch {
 	case query.Has("watch") && response.StatusCode == http.StatusOK: // as boundedEvents does
 		return response, nil
-	case query.Has("limit"):
+	case query.Has("limit") && query.Get("limit") != "1":
 		most = maxPageBytes
 	}
 	body := &answerBody{LimitedReader: io.LimitedReader{R: response.Body, N: most + 1}, Closer: response.Body, most: most}

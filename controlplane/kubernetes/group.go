@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -184,7 +185,7 @@ func (g *apiGroup) client(config *rest.Config) (*conn, error) {
 // codecs translate the objects of the three API groups that hostler speaks of.
 func codecs() (runtime.NegotiatedSerializer, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, metav1.AddMetaToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register API types: %w", err)
 		}
@@ -198,9 +199,7 @@ func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.Rou
 	if config.ExecProvider != nil {
 		plugin = config.ExecProvider.Command
 		config = rest.CopyConfig(config)
-		if !o.PluginAsRoot {
-			config.ExecProvider = asNobody(config.ExecProvider)
-		}
+		config.ExecProvider = launched(config.ExecProvider, o.PluginAsRoot)
 		config.Wrap(func(carrier http.RoundTripper) http.RoundTripper { return departure{carrier} })
 	}
 	t, err := config.TransportConfig()

@@ -305,12 +305,23 @@ func TestAPluginThatHangsHoldsUpNobodyForGood(t *testing.T) {
 	}
 }
 
+// It is no better protected when memory runs out than ordinary processes are, unlike hostler.
 func TestAPluginRunsAsNobodyUnlessConfigured(t *testing.T) {
-	plugin := writeProgram(t, "#!/bin/sh\n"+`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"'"$(id -u)-$(id -G)"'"}}'`+"\n")
+	const score = "/proc/self/oom_score_adj"
+	plugin := writeProgram(t, "#!/bin/sh\n"+`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"'"$(cat `+score+`)-$(id -u)-$(id -G)"'"}}'`+"\n")
+	own, err := os.ReadFile(score)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.WriteFile(score, []byte("-900"), 0o644) == nil { // as in hostler.service; only root may
+		t.Cleanup(func() { _ = os.WriteFile(score, own, 0o644) })
+		own = []byte("0")
+	}
 	for asRoot, want := range map[bool]string{false: "65534-65534", true: "0-"} {
 		if os.Geteuid() != 0 {
 			want = fmt.Sprintf("%d-", os.Geteuid())
 		}
+		want = strings.TrimSpace(string(own)) + "-" + want
 		got := make(chan string, 9)
 		server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			got <- strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")

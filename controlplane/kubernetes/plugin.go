@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"hostler.io/hostler/internal/oom"
 )
 
 // pluginError tells that an exec plugin gave no credentials as long as a request
@@ -25,18 +27,27 @@ func (e *pluginError) Error() string {
 // Unwrap returns why the request ended.
 func (e *pluginError) Unwrap() error { return e.cause }
 
-// asNobody returns a plugin that setpriv(1) runs as nobody, where hostler runs as root. It keeps none
-// of root's groups, cannot gain rights, and has no terminal (setsid(1)) into which it could type.
-func asNobody(plugin *clientcmdapi.ExecConfig) *clientcmdapi.ExecConfig {
+// launched returns a plugin as it is started where hostler runs as root: by choom(1), so that the
+// kernel may kill it when memory runs out, and unless asRoot by setpriv(1) as nobody. As nobody it
+// keeps none of root's groups, cannot gain rights, and has no terminal (setsid(1)) into which it
+// could type.
+func launched(plugin *clientcmdapi.ExecConfig, asRoot bool) *clientcmdapi.ExecConfig {
 	if os.Geteuid() != 0 {
 		return plugin
 	}
 	const nobody = "65534"
+	command := append([]string{plugin.Command}, plugin.Args...)
+	if !asRoot {
+		command = append([]string{"/usr/bin/setpriv", "--reuid=" + nobody, "--regid=" + nobody, "--clear-groups", "--no-new-privs", "--"}, command...)
+	}
+	if oom.Protected(oom.Proc) {
+		command = append([]string{"/usr/bin/choom", "--adjust", "0", "--"}, command...)
+	}
+	if !asRoot {
+		command = append([]string{"/usr/bin/setsid", "--wait"}, command...)
+	}
 	plugin = plugin.DeepCopy()
-	plugin.Args = append([]string{
-		"--wait", "/usr/bin/setpriv", "--reuid=" + nobody, "--regid=" + nobody, "--clear-groups", "--no-new-privs", "--", plugin.Command,
-	}, plugin.Args...)
-	plugin.Command = "/usr/bin/setsid"
+	plugin.Command, plugin.Args = command[0], command[1:]
 	return plugin
 }
 

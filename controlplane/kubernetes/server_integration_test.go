@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -413,5 +414,37 @@ func TestAddressesOfACloudProviderStay(t *testing.T) {
 	got, err := client.UpdateStatus(t.Context(), node)
 	if err != nil || len(got.Status.Addresses) != 2 {
 		t.Errorf("UpdateStatus() = %v, %v, want the provider's address beside the name", got.Status.Addresses, err)
+	}
+}
+
+// Who may write one Node's status takes nobody the sight of the others.
+func TestANodeThatIsTooLargeIsLeftOut(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{})
+	for _, name := range []string{"a", "b", "c"} {
+		node := asNode(t, cluster, name)
+		mustRegister(t, node, newNode(name), controlplane.RegisterOptions{})
+		if _, err := node.RenewLease(t.Context(), newLease(t, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	huge := cluster.KubectlCommand(t.Context(), "replace", "--raw", "/api/v1/nodes/b/status", "-f", "-")
+	huge.Stdin = strings.NewReader(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"b"},"status":{"images":[{}` + strings.Repeat(",{}", 500_000) + `]}}`)
+	if text, err := huge.CombinedOutput(); err != nil {
+		t.Fatalf("write 500,000 images: %v: %.300s", err, text)
+	}
+	var told []string
+	err := open(t, cluster.AdminKubeconfig()).Fleet(t.Context(), func(node *corev1.Node, lease *coordinationv1.Lease) error {
+		told = append(told, node.Name)
+		if lease == nil || lease.Name != node.Name {
+			t.Errorf("Fleet() tells of %s with the Lease %v, want its own", node.Name, lease)
+		}
+		return nil
+	})
+	if !errors.Is(err, controlplane.ErrIncomplete) || !strings.Contains(err.Error(), `"b" has more than`) {
+		t.Errorf("Fleet() = %v, want it incomplete, and b named", err)
+	}
+	if want := []string{"a", "c"}; !slices.Equal(told, want) {
+		t.Errorf("Fleet() tells of %q, want %q", told, want)
 	}
 }

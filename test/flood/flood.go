@@ -28,13 +28,18 @@ func Write(w io.Writer, begin, filling string) int {
 	return taken
 }
 
-// Bomb returns what Write writes, compressed.
+// Bomb returns what Write writes, compressed: as many members (RFC 1952, section 2.2), for to
+// compress all of it takes long.
 func Bomb(begin, filling string) []byte {
-	var bomb bytes.Buffer
-	z := gzip.NewWriter(&bomb)
-	Write(z, begin, filling)
-	_ = z.Close() // never fails into memory
-	return bomb.Bytes()
+	member := func(content []byte) []byte {
+		var compressed bytes.Buffer
+		z := gzip.NewWriter(&compressed)
+		_, _ = z.Write(content) // never fails into memory
+		_ = z.Close()
+		return compressed.Bytes()
+	}
+	content := bytes.Repeat([]byte(filling), (1<<20)/len(filling))
+	return append(member([]byte(begin)), bytes.Repeat(member(content), Most/len(content))...)
 }
 
 // Drop answers with a bomb.

@@ -97,13 +97,9 @@ func elsewhere() []struct{ page, line, why string } {
 func documented(t *testing.T) (commands []string, script, last string) {
 	t.Helper()
 	const root = "../.."
-	pages, err := filepath.Glob(root + "/docs/*.md")
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("find the documentation: %v", err)
-	}
 	explained := elsewhere()
 	needed := make([]bool, len(explained))
-	for _, name := range append(pages, root+"/README.md") {
+	for _, name := range page.Files(t, root) {
 		name = strings.TrimPrefix(name, root+"/")
 		for _, c := range page.Commands(t, root, name) {
 			i := slices.IndexFunc(explained, func(e struct{ page, line, why string }) bool {

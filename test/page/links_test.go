@@ -6,20 +6,19 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"hostler.io/hostler/test/page"
 )
 
 // link is where a page leads to, but for the place in it.
 var link = regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)
 
 func TestLinksLeadSomewhere(t *testing.T) {
-	var files []string
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil || len(found) == 0 {
-			t.Fatalf("find %s: %q, %v", pattern, found, err)
-		}
-		files = append(files, found...)
+	top, err := filepath.Glob("../../*.md")
+	if err != nil {
+		t.Fatal(err)
 	}
+	files := append(top, page.Files(t, "../..")...)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -59,12 +58,8 @@ func places(t *testing.T, file string) map[string]bool {
 }
 
 func TestLinksLeadToHeadings(t *testing.T) {
-	files, err := filepath.Glob("../../docs/*.md")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("find the documentation: %q, %v", files, err)
-	}
 	links := 0
-	for _, file := range append(files, "../../README.md") {
+	for _, file := range page.Files(t, "../..") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -88,22 +83,30 @@ func TestLinksLeadToHeadings(t *testing.T) {
 	}
 }
 
-// Each page is one that a reader of README.md comes to.
-func TestTheReadmeLeadsToEachPage(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
+// Each page is one that a reader of README.md comes to, by the index.
+func TestTheIndexLeadsToEachPage(t *testing.T) {
+	const docs = "../../docs"
+	index, err := os.ReadFile(docs + "/index.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := filepath.Glob("../../docs/*.md")
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("find the pages: %q, %v", pages, err)
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, p := range pages {
-		if name := "docs/" + filepath.Base(p); !strings.Contains(string(text), "]("+name+")") {
-			t.Errorf("README.md does not name %s", name)
+	if !strings.Contains(string(readme), "](docs/index.md)") {
+		t.Error("README.md has no link to docs/index.md")
+	}
+	for _, file := range page.Files(t, "../..")[1:] {
+		name, err := filepath.Rel(docs, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name != "index.md" && !strings.Contains(string(index), "]("+name+")") {
+			t.Errorf("docs/index.md has no link to %s", name)
 		}
 	}
-	if lines := strings.Count(string(text), "\n"); lines > 100 {
+	if lines := strings.Count(string(readme), "\n"); lines > 100 {
 		t.Errorf("README.md has %d lines, want what fits on a screen or two", lines)
 	}
 }

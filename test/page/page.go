@@ -2,10 +2,29 @@
 package page
 
 import (
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
+
+// Files are the paths of all pages in the sources at root: those of docs and its folders, by name, and
+// README.md. They begin with root.
+func Files(t testing.TB, root string) []string {
+	t.Helper()
+	files := []string{filepath.Join(root, "README.md")}
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil || len(files) < 2 {
+		t.Fatalf("find the documentation: %q, %v", files, err)
+	}
+	return files
+}
 
 // Blocks are the blocks of code in a language, such as "sh", in the section of a file below
 // a heading of the second level. There is at least one, or the test ends.

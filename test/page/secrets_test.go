@@ -1,7 +1,6 @@
 package page_test
 
 import (
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,12 +15,8 @@ var secretGiven = regexp.MustCompile(`(?i)--?(password|passwd|pass|token|secret|
 
 func TestNoPageHasASecretOnACommandLine(t *testing.T) {
 	const root = "../.."
-	pages, err := filepath.Glob(root + "/docs/*.md")
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("find the documentation: %v", err)
-	}
 	commands := 0
-	for _, name := range append(pages, root+"/README.md") {
+	for _, name := range page.Files(t, root) {
 		name = strings.TrimPrefix(name, root+"/")
 		lines := page.Spans(t, root, name)
 		for _, c := range page.Commands(t, root, name) {

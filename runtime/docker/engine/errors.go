@@ -116,45 +116,13 @@ func (l limited) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil:
 	case strings.HasSuffix(req.URL.Path, "/events") && resp.StatusCode == http.StatusOK:
-		resp.Body = &values{ReadCloser: resp.Body}
+		resp.Body = &elements{ReadCloser: resp.Body}
+	case strings.HasSuffix(req.URL.Path, "/json") && resp.StatusCode == http.StatusOK:
+		resp.Body = &bounded{ReadCloser: &elements{ReadCloser: resp.Body}, left: MaxAnswerBytes}
 	default:
 		resp.Body = &bounded{ReadCloser: resp.Body, left: MaxAnswerBytes}
 	}
 	return resp, err
-}
-
-// values bounds each object in a stream of JSON, which its decoder holds as a whole.
-type values struct {
-	io.ReadCloser
-	size            int // of the object so far, or of what is between two
-	depth           int // in objects and arrays
-	quoted, escaped bool
-}
-
-// Read is io.Reader's.
-func (v *values) Read(p []byte) (int, error) {
-	n, err := v.ReadCloser.Read(p)
-	for i, c := range p[:n] {
-		if v.size++; v.size > MaxAnswerBytes {
-			return i, errTooLarge
-		}
-		switch {
-		case v.escaped:
-			v.escaped = false
-		case v.quoted && c == '\\':
-			v.escaped = true
-		case c == '"':
-			v.quoted = !v.quoted
-		case v.quoted:
-		case c == '{', c == '[':
-			v.depth++
-		case c == '}', c == ']':
-			if v.depth--; v.depth == 0 {
-				v.size = 0
-			}
-		}
-	}
-	return n, err
 }
 
 type bounded struct {

@@ -1,0 +1,233 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+
+	"hostler.io/hostler/internal/sanitize"
+)
+
+// An element of a list, or an event, has the labels of an image, and its author decides how large they
+// are. One such container must not keep hostler from seeing the others.
+const (
+	// maxStringBytes bounds a string in an answer. A longer one is cut.
+	maxStringBytes = 64 << 10
+	// maxElementBytes bounds an element: the entries of its maps and lists beyond that are left out.
+	maxElementBytes = 8 << 20
+	// maxUncleanedBytes bounds an element that is passed on as it is. A larger one goes through
+	// sanitize.Clean, which keeps the labels that hostler needs most.
+	maxUncleanedBytes = 64 << 10
+)
+
+// elements passes on JSON: the elements of a list, each bounded, or of a sequence of objects.
+type elements struct {
+	io.ReadCloser
+	chunk []byte // for reading
+	out   []byte // what is passed on next
+	err   error  // what Read returns after out
+
+	element         []byte
+	begun, list     bool
+	between         int // bytes since the last element
+	depth           int // in objects and arrays
+	quoted, escaped bool
+	length          int // of the string
+	hex             int // digits of \u that follow
+	cut             bool
+	skip            int // the depth of the object or array whose further entries are left out, or 0
+}
+
+// Read is io.Reader's.
+func (e *elements) Read(p []byte) (int, error) {
+	if e.chunk == nil {
+		e.chunk = make([]byte, 32<<10)
+	}
+	for len(e.out) == 0 {
+		if e.err != nil {
+			return 0, e.err
+		}
+		var n int
+		n, e.err = e.ReadCloser.Read(e.chunk)
+		e.out = e.out[:0]
+		if err := e.takeAll(e.chunk[:n]); err != nil {
+			e.err = err
+		}
+	}
+	n := copy(p, e.out)
+	e.out = e.out[n:]
+	return n, nil
+}
+
+// takeAll takes the next bytes of the answer.
+func (e *elements) takeAll(text []byte) error {
+	for len(text) > 0 {
+		if n := e.plain(text); n > 0 {
+			text = text[n:]
+			continue
+		}
+		if err := e.take(text[0]); err != nil {
+			return err
+		}
+		text = text[1:]
+	}
+	return nil
+}
+
+// plain takes what continues a string with neither an escape nor its end, and returns how much that is.
+func (e *elements) plain(text []byte) int {
+	if !e.quoted || e.escaped || e.hex > 0 {
+		return 0
+	}
+	for _, end := range []byte{'"', '\\'} {
+		if i := bytes.IndexByte(text, end); i >= 0 {
+			text = text[:i]
+		}
+	}
+	kept := text[:min(len(text), max(0, maxStringBytes-e.length))]
+	if e.skip == 0 && !e.cut {
+		e.element = append(e.element, kept...)
+	}
+	e.length += len(text)
+	return len(text)
+}
+
+// take takes the next byte of the answer.
+func (e *elements) take(c byte) error {
+	if e.quoted {
+		e.text(c)
+	} else if e.outside(c) {
+		e.out = append(e.out, c)
+		if e.between++; e.between > MaxAnswerBytes {
+			return errTooLarge
+		}
+		return nil
+	} else {
+		e.structure(c)
+	}
+	if e.depth == 0 && !e.quoted { // it was an element of a sequence
+		e.pass()
+	}
+	if len(e.element) > MaxAnswerBytes {
+		return errTooLarge
+	}
+	return nil
+}
+
+// outside reports whether the next byte, which is not in a string, is in no element.
+func (e *elements) outside(c byte) bool {
+	switch {
+	case c == '[' && !e.begun:
+		e.begun, e.list, e.depth = true, true, 1
+		return true
+	case e.list && e.depth == 1 && (c == ',' || c == ']'):
+		e.pass()
+		if c == ']' {
+			e.list, e.depth = false, 0
+		}
+		return true
+	}
+	return e.depth == 0 && c != '{' && c != '[' && c != '"'
+}
+
+// structure takes the next byte of an element that is not in a string.
+func (e *elements) structure(c byte) {
+	nested := 1 // in an element: the depth of its own members
+	if e.list {
+		nested = 2
+	}
+	e.begun = true
+	switch c {
+	case '"':
+		e.quoted, e.length, e.cut = true, 0, false
+	case '{', '[':
+		e.depth++
+	case '}', ']':
+		if e.depth--; e.depth < e.skip {
+			e.skip = 0
+		}
+	case ',':
+		if e.skip == 0 && e.depth > nested && len(e.element) > maxElementBytes {
+			e.skip = e.depth
+		}
+	}
+	e.keep(c)
+}
+
+// text takes the next byte of a string.
+func (e *elements) text(c byte) {
+	switch whole := !e.escaped && e.hex == 0; {
+	case whole && c == '"':
+		e.quoted = false
+		e.keep(c)
+		return
+	case whole: // it is a backslash
+		e.cut = e.cut || e.length >= maxStringBytes
+		e.escaped = true
+	case e.escaped && c == 'u':
+		e.escaped, e.hex = false, 4
+	case e.escaped:
+		e.escaped = false
+	default:
+		e.hex--
+	}
+	if e.length++; !e.cut {
+		e.keep(c)
+	}
+}
+
+func (e *elements) keep(c byte) {
+	if e.skip == 0 {
+		e.element = append(e.element, c)
+	}
+}
+
+// pass passes on the element.
+func (e *elements) pass() {
+	e.between = 0
+	if len(e.element) > maxUncleanedBytes {
+		e.out = append(e.out, cleaned(e.element)...)
+		e.element = nil // so that a large one is not held
+		return
+	}
+	e.out = append(e.out, e.element...)
+	e.element = e.element[:0]
+}
+
+// cleaned returns a value with bounded strings and labels; one that is no JSON as it is.
+func cleaned(element []byte) []byte {
+	decoder := json.NewDecoder(bytes.NewReader(element))
+	decoder.UseNumber()
+	var value any
+	if decoder.Decode(&value) != nil {
+		return element
+	}
+	text, err := json.Marshal(sanitize.Clean(withLabels(value)))
+	if err != nil {
+		return element
+	}
+	return text
+}
+
+// withLabels returns a decoded value in which maps of strings are of that type, as sanitize bounds them.
+func withLabels(value any) any {
+	switch v := value.(type) {
+	case []any:
+		for i := range v {
+			v[i] = withLabels(v[i])
+		}
+	case map[string]any:
+		labels := make(map[string]string, len(v))
+		for key, inner := range v {
+			if text, ok := inner.(string); ok {
+				labels[key] = text
+				continue
+			}
+			v[key] = withLabels(inner)
+		}
+		if len(labels) == len(v) {
+			return labels
+		}
+	}
+	return value
+}

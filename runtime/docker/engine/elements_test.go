@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// passed returns what is passed on of an answer that comes in small parts.
+func passed(text string) (string, error) {
+	read, err := io.ReadAll(&elements{ReadCloser: io.NopCloser(iotest.HalfReader(strings.NewReader(text)))})
+	return string(read), err
+}
+
+func TestAnswersPassAsTheyAre(t *testing.T) {
+	for _, text := range []string{
+		``, `null`, `"a \" b"`, `[]`, ` [ ] `, `{}`, `{"a":[1,2,{"b":"],}"}]}`, `[{"Id":"a","Labels":{"x":"\\\",]"}} , {"Id":"b"}]` + "\n",
+		`{"e":1}` + "\n" + `{"e":2}` + "\n", `["a",1,null,[[]],{}]`, `[{"Id":"c`, `{"Id":`, `[1,2`,
+	} {
+		got, err := passed(text)
+		if complete := json.Valid([]byte(text)) || strings.Contains(text, `"e"`); complete && got != text || !strings.HasPrefix(text, got) || err != nil {
+			t.Errorf("of %s is passed on %s, %v", text, got, err)
+		}
+	}
+}
+
+func TestALargeElementIsCut(t *testing.T) {
+	many := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `"a%d":"b",`, i)
+		}
+		return b.String()
+	}
+	for name, labels := range map[string]string{
+		"a long value":         `"long":"` + strings.Repeat("x", 20<<20) + `",`,
+		"a long value escaped": `"long":"` + strings.Repeat(`\"`, 1<<20) + `",`,
+		"a long value of \\u":  `"long":"` + strings.Repeat(`\ud83d\ude00`, 1<<18) + `",`,
+		"a long key":           `"` + strings.Repeat("k", 1<<20) + `":"v",`,
+		"long values":          strings.Repeat(`"long":"`+strings.Repeat("x", 60<<10)+`",`, 400),
+		"many small labels":    many(100_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			element := `{"Id":"c","Created":12345678901234567,"Labels":{"hostler.io/keep":"true",` + labels + `"com.docker.compose.project":"shop","z":"1"},"State":"running"}`
+			var list []struct {
+				ID      string
+				Created int64
+				Labels  map[string]string
+				State   string
+			}
+			text, err := passed("[" + element + "," + element + `,{"Id":"d"}]`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != 3 {
+				t.Fatalf("passed on is a list of %d, %v, want 3", len(list), err)
+			}
+			for _, c := range list[:2] {
+				if c.ID != "c" || c.Created != 12345678901234567 || c.State != "running" || c.Labels["hostler.io/keep"] != "true" {
+					t.Errorf("passed on is %q of %d, %q, kept %q", c.ID, c.Created, c.State, c.Labels["hostler.io/keep"])
+				}
+				if name != "long values" && c.Labels["com.docker.compose.project"] != "shop" {
+					t.Errorf("the label of its project is lost")
+				}
+			}
+			if len(text) > 4*maxUncleanedBytes {
+				t.Errorf("passed on are %d bytes", len(text))
+			}
+		})
+	}
+}
+
+func TestAnElementThatCannotBeCutIsTooLarge(t *testing.T) {
+	for _, filling := range []string{"[", "1"} {
+		if _, err := passed(`{"a":` + strings.Repeat(filling, MaxAnswerBytes)); !errors.Is(err, errTooLarge) {
+			t.Errorf("of many %s is passed on %v, want %v", filling, err, errTooLarge)
+		}
+	}
+}
+
+// What is passed on is valid JSON where the answer is, and the same where it is small.
+func FuzzElements(f *testing.F) {
+	f.Add([]byte(`[{"Id":"a","Labels":{"x":"\\\",]"}} , {"Id":"b"}]`))
+	f.Add([]byte(`{"e":"é","f":[{}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, err := passed(string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !json.Valid(text) {
+			return
+		}
+		var want, have any
+		if err := errors.Join(json.Unmarshal(text, &want), json.NewDecoder(bytes.NewReader([]byte(got))).Decode(&have)); err != nil || !reflect.DeepEqual(want, have) {
+			t.Errorf("of %s is passed on %s, %v", text, got, err)
+		}
+	})
+}
