@@ -89,7 +89,7 @@ fuzz: ## each fuzz target for FUZZTIME
 	| xargs grep -o '^func Fuzz[A-Za-z0-9]*' | sed 's/:func / /' | while read -r file target; do \
 		echo "$$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$(dirname "$$file")"; done
 
-bench: build ## the figures of docs/performance.md; as root
+bench: build ## the figures of docs/reference/performance.md; as root
 	$(GO) test -tags integration -run '^$$' -bench . -benchtime 1x -timeout 150m -v ./test/bench
 
 # Apart from bench: it wants both processors of a small machine for itself.

@@ -90,7 +90,7 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 	if err != nil {
 		return err
 	}
-	takeOff := "correct it on the control plane's object of this Node, or take it off, see docs/fleet.md"
+	takeOff := "correct it on the control plane's object of this Node, or take it off, see docs/explanation/heartbeats.md"
 	if client.Type() == kubernetes.Type {
 		takeOff = fmt.Sprintf("`kubectl annotate node %s %s-` takes it off", a.node(), controlplane.AnnotationLeaseDuration)
 	}

@@ -92,7 +92,7 @@ type ask struct {
 func NewPacing(configured time.Duration, takeOff string, apply func(time.Duration), log *slog.Logger) *Pacing {
 	return &Pacing{
 		configured: configured, applied: configured, apply: apply, log: log.With("component", "lease"),
-		mends: [askers]string{AskedOfNode: takeOff, AskedOfAll: "correct or remove settings/lease-duration on the control plane, see docs/fleet.md"},
+		mends: [askers]string{AskedOfNode: takeOff, AskedOfAll: "correct or remove settings/lease-duration on the control plane, see docs/explanation/heartbeats.md"},
 	}
 }
 

@@ -158,7 +158,7 @@ func decodeInto(r *http.Request, req any) error {
 	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 4<<10))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(req); errors.Is(err, io.EOF) {
-		return &Error{Message: "read request: no body", Hint: "send one of JSON, such as {}: docs/api.md has what can be asked for"}
+		return &Error{Message: "read request: no body", Hint: "send one of JSON, such as {}: docs/reference/api.md lists the routes"}
 	} else if err != nil {
 		return &Error{Message: "read request: " + err.Error()}
 	}

@@ -22,7 +22,7 @@ import (
 type object = map[string]any
 
 // OpenAPI describes the API as OpenAPI 3.1, made of the table of its routes and of the
-// types of their answers. What answers promise is in docs/api.md.
+// types of their answers. What answers promise is in docs/reference/api.md.
 func OpenAPI(version string) ([]byte, error) {
 	d := describer{schemas: object{}}
 	failure, err := d.schema(reflect.TypeFor[Error]())

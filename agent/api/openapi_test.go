@@ -18,7 +18,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-var update = flag.Bool("update", false, "write the table of routes in docs/api.md")
+var update = flag.Bool("update", false, "write the table of routes in docs/reference/api.md")
 
 // document is the description as its readers have it.
 type document struct {
@@ -174,9 +174,9 @@ func TestAccessIsAsDescribed(t *testing.T) {
 	}
 }
 
-// docs/api.md lists the routes as they are.
+// docs/reference/api.md lists the routes as they are.
 func TestThePageOfTheAPIListsItsRoutes(t *testing.T) {
-	const page, begin, end = "../../docs/api.md", "| route | on the socket | over the network | |\n|---|---|---|---|\n", "\n\n## "
+	const page, begin, end = "../../docs/reference/api.md", "| route | on the socket | over the network | |\n|---|---|---|---|\n", "\n\n## "
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ type Config struct {
 	ImageGC      ImageGC      `yaml:"imageGC" doc:"When images are removed."`
 	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers, dead pods and their logs are removed."`
 	State        State        `yaml:"state" doc:"What must survive a restart."`
-	API          API          `yaml:"api" doc:"The API that the hostler commands ask, and that others may over the network (docs/api.md)."`
+	API          API          `yaml:"api" doc:"The API that the hostler commands ask, and that others may over the network (docs/howto/network-api.md)."`
 	Metrics      Metrics      `yaml:"metrics" doc:"Prometheus metrics; they are on the API socket as well."`
 	Log          Log          `yaml:"log" doc:"The agent's log."`
 }
@@ -73,7 +73,7 @@ type Reserved struct {
 
 // ControlPlane picks the client.
 type ControlPlane struct {
-	Type       string     `yaml:"type" doc:"embedded keeps everything on this host; kubernetes tells a cluster; etcd keeps it in etcd, for others to read; plugin tells a program of yours (docs/plugin.md)." words:"embedded|kubernetes|etcd|plugin"`
+	Type       string     `yaml:"type" doc:"embedded keeps everything on this host; kubernetes tells a cluster; etcd keeps it in etcd, for others to read; plugin tells a program of yours (docs/howto/control-plane-plugin.md)." words:"embedded|kubernetes|etcd|plugin"`
 	Kubernetes Kubernetes `yaml:"kubernetes" doc:"How the cluster is reached; with type kubernetes."`
 	Etcd       Etcd       `yaml:"etcd" doc:"How etcd is reached; with type etcd."`
 	Plugin     Plugin     `yaml:"plugin" doc:"How the plugin is reached; with type plugin."`

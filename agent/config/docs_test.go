@@ -13,11 +13,13 @@ func TestTheExamplesOfTheDocumentationAreValid(t *testing.T) {
 	for file, least := range map[string]int{
 		"howto/addresses.md":      1,
 		"howto/keep-images.md":    1,
-		"api.md":                  1, // that of the network
 		"explanation/shutdown.md": 5, // phases, priorities, rules, stopFirst, restartAfterBoot
 		"reference/conditions.md": 1, // contention
-		"kubernetes.md":           3, // those of joining and of k3s
-		"plugin.md":               1, // that of its socket
+		// A kubelet's credentials, k3s, and the two ways to join.
+		"start/kubernetes.md":           4,
+		"start/etcd.md":                 1,
+		"howto/network-api.md":          1,
+		"howto/control-plane-plugin.md": 1,
 	} {
 		doc, err := os.ReadFile("../../docs/" + file)
 		if err != nil {

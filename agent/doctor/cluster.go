@@ -186,7 +186,7 @@ func (c *Cluster) waiting(f Facts) Check {
 	if !f.Agent.Answers {
 		return judge(start(f), "%s: %v", message, c.Waits)
 	}
-	hint := fmt.Sprintf("see that the token in %s has not expired (kubeadm token create makes one), and that its group may ask (docs/kubernetes.md)", c.Kubeconfig)
+	hint := fmt.Sprintf("see that the token in %s has not expired (kubeadm token create makes one), and that its group may ask (docs/start/kubernetes.md)", c.Kubeconfig)
 	return judge(hint, "%s: %v", message, c.Waits)
 }
 
@@ -274,10 +274,10 @@ func clusterRights(f Facts) Check {
 	}
 	clones := "the fleet is looked through for hosts with this one's machine ID"
 	if !r.Compare {
-		clones = "hosts with this one's machine ID are not looked for, which takes the right to list nodes and get leases (docs/kubernetes.md)"
+		clones = "hosts with this one's machine ID are not looked for, which takes the right to list nodes and get leases (docs/reference/kubernetes.md)"
 	}
 	if r.Delete {
 		return ok("the credentials allow all that hostler does, and `hostler leave` to delete the Node; %s", clones)
 	}
-	return ok("the credentials allow all that hostler does by itself; `hostler leave` needs somebody else to delete the Node, or the right to (docs/kubernetes.md); %s", clones)
+	return ok("the credentials allow all that hostler does by itself; `hostler leave` needs somebody else to delete the Node, or the right to (docs/reference/kubernetes.md); %s", clones)
 }

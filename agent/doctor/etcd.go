@@ -90,7 +90,7 @@ func etcdMend(err error, endpoint string) string {
 	case errors.Is(err, controlplane.ErrUntrusted):
 		return "set controlPlane.etcd.tls.ca to the authority of the members' certificates, and endpoints to names that these hold; see that `date` is right"
 	case errors.Is(err, controlplane.ErrUnauthorized):
-		return "give this host credentials that the cluster accepts (docs/etcd.md); hostler takes files up by itself"
+		return "give this host credentials that the cluster accepts (docs/reference/etcd.md); hostler takes files up by itself"
 	}
 	return fmt.Sprintf("see that the member runs, that most of them do, and that this host reaches it: `etcdctl --endpoints=%s endpoint health`", endpoint)
 }

@@ -33,7 +33,7 @@ func pluginServes(f Facts) Check {
 	case p.Unreached.Message != "":
 		return fail(cmp.Or(p.Unreached.Command, "start the plugin's own service, or correct controlPlane.plugin.socket; hostler connects by itself"), "the plugin's socket %s: %s", p.Socket, p.Unreached.Message)
 	case p.Silent != nil:
-		return fail("do as it says, or see its log: a plugin answers Info at once, whatever is behind it (docs/plugin.md)", "%v", p.Silent)
+		return fail("do as it says, or see its log: a plugin answers Info at once, whatever is behind it (docs/howto/control-plane-plugin.md)", "%v", p.Silent)
 	}
 	who := fmt.Sprintf("plugin %s, speaking protocol 1 for %s,", strings.TrimSpace(p.Name+" "+p.Version), p.Endpoint)
 	switch {
@@ -74,7 +74,7 @@ func pluginAbilities(f Facts) Check {
 		case !a.says:
 			cannot = append(cannot, a.without)
 		case a.err != nil:
-			found.add(warn("mend it, or have it say without "+a.ability+" who it is (docs/plugin.md)", "it says that it %s, and does not: %v", a.does, a.err))
+			found.add(warn("mend it, or have it say without "+a.ability+" who it is (docs/howto/control-plane-plugin.md)", "it says that it %s, and does not: %v", a.does, a.err))
 		}
 	}
 	if len(cannot) > 0 {

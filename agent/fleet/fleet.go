@@ -115,7 +115,7 @@ func (r *Reader) explain(what string, err error) error {
 	e := &hint.Error{Message: fmt.Sprintf("%s of control plane %s at %s: %s", what, r.client.Type(), r.client.Endpoint(), sanitize.Text(err.Error(), sanitize.MaxText))}
 	switch {
 	case errors.Is(err, controlplane.ErrForbidden) && r.client.Type() == "kubernetes":
-		e.Hint = fmt.Sprintf("a node may not see others by itself: `kubectl get nodes` as somebody who may, or give it the right as docs/fleet.md says; `hostler nodes %s` shows this one", r.node)
+		e.Hint = fmt.Sprintf("a node may not see others by itself: `kubectl get nodes` as somebody who may, or give it the right as docs/reference/kubernetes.md says; `hostler nodes %s` shows this one", r.node)
 	case errors.Is(err, controlplane.ErrForbidden), errors.Is(err, errNoList):
 		e.Hint = fmt.Sprintf("ask the control plane itself, or give this host the right to read all; `hostler nodes %s` shows this one", r.node)
 	case errors.Is(err, controlplane.ErrInvalid):

@@ -82,7 +82,7 @@ func TestWhatCannotBeReadIsExplained(t *testing.T) {
 		err    error
 		hint   string
 	}{
-		"a node that may not see others":       {named("kubernetes"), controlplane.ErrForbidden, "docs/fleet.md"},
+		"a node that may not see others":       {named("kubernetes"), controlplane.ErrForbidden, "docs/reference/kubernetes.md"},
 		"a store that keeps them apart":        {named("etcd"), controlplane.ErrForbidden, "the right to read all; `hostler nodes " + own + "`"},
 		"a control plane that is out of reach": {named("etcd"), controlplane.ErrUnavailable, "`hostler status`"},
 		"a control plane that has no list":     {silentOn{fake, "plugin"}, nil, "ask the control plane itself"},

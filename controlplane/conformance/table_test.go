@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/test/kept"
 )
 
-var update = flag.Bool("update", false, "write the table in docs/controlplanes.md anew")
+var update = flag.Bool("update", false, "write the table in docs/reference/control-planes.md anew")
 
 // columns are the control planes of the table, in its order. The fake is for tests.
 var columns = []string{"embedded", "kubernetes", "etcd", "plugin"}
@@ -55,7 +55,7 @@ func TestTheTableInTheDocsIsMadeFromTheResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept.Block(t, "../../docs/controlplanes.md", table, *update, "go test ./controlplane/conformance -update")
+	kept.Block(t, "../../docs/reference/control-planes.md", table, *update, "go test ./controlplane/conformance -update")
 }
 
 func TestEveryResultIsOfACheckThatThereIs(t *testing.T) {

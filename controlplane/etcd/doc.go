@@ -1,5 +1,5 @@
 // Package etcd keeps a fleet's Nodes, Leases and Events in etcd: JSON of the API types
-// under a prefix, in a layout that docs/etcd.md promises.
+// under a prefix, in a layout that docs/reference/etcd.md promises.
 //
 //   - store.go, list.go, watch.go: the objects.Store
 //   - layout.go, version.go: where an object is, and what tells its states apart

@@ -84,7 +84,7 @@ func mend(err error) string {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "`ss -ltnp` tells who has it; set it to another port"
 	case errors.Is(err, syscall.EACCES):
-		return "a port below 1024 takes CAP_NET_BIND_SERVICE, which the service lacks (docs/security.md); set it to another port"
+		return "a port below 1024 takes CAP_NET_BIND_SERVICE, which the service lacks (docs/howto/service-rights.md); set it to another port"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "`ip address` has this host's addresses; set it to one of them, or to [::] for all"
 	}

@@ -232,7 +232,7 @@ func TestANodeWhoseCertificateIsNotAcceptedAnyMore(t *testing.T) {
 	a.stop()
 }
 
-// TestTheDocumentedWayToJoin follows docs/kubernetes.md to the letter.
+// TestTheDocumentedWayToJoin runs the commands of docs/start/kubernetes.md and docs/reference/kubernetes.md.
 func TestTheDocumentedWayToJoin(t *testing.T) {
 	t.Parallel()
 	c, folder := newCluster(t, kube.Options{ControllerManager: true}), t.TempDir()
@@ -266,7 +266,7 @@ func TestTheDocumentedWayToJoin(t *testing.T) {
 		}
 	}
 	if len(before) != 8 || len(after) != 8 || len(token) != 3 || settings == "" {
-		t.Fatalf("docs/kubernetes.md has the commands %q and %q around %q, and %q for the token, want 8 to join, 8 afterwards and 3", before, after, settings, token)
+		t.Fatalf("docs/start/kubernetes.md and docs/reference/kubernetes.md have the commands %q and %q around %q, and %q for the token, want 8 to join, 8 afterwards and 3", before, after, settings, token)
 	}
 	shell := exec.Command("bash", "-euo", "pipefail", "-c", strings.Join(token, "\n"))
 	shell.Dir = folder
@@ -303,10 +303,14 @@ func TestTheDocumentedWayToJoin(t *testing.T) {
 	a.stop()
 }
 
-// document is docs/kubernetes.md.
+// document returns the pages about joining a cluster, one after the other.
 func document(t testing.TB) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/kubernetes.md")
-	check(t, err)
+	var text []byte
+	for _, name := range []string{"start", "reference"} {
+		part, err := os.ReadFile(filepath.Join("../../docs", name, "kubernetes.md"))
+		check(t, err)
+		text = append(text, part...)
+	}
 	return string(text)
 }

@@ -112,7 +112,7 @@ func TestTwoThatAreOneHost(t *testing.T) {
 	first.stop()
 }
 
-// TestTheRightToLookForClones follows docs/kubernetes.md.
+// TestTheRightToLookForClones checks the right that docs/reference/kubernetes.md names.
 func TestTheRightToLookForClones(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
@@ -134,10 +134,10 @@ func TestTheRightToLookForClones(t *testing.T) {
 	a.stop()
 }
 
-// TestTheRightToListTheFleet follows docs/fleet.md to the letter.
+// TestTheRightToListTheFleet runs the commands of docs/reference/kubernetes.md and docs/explanation/heartbeats.md.
 func TestTheRightToListTheFleet(t *testing.T) {
 	t.Parallel()
-	const file = "../../docs/fleet.md"
+	const rights, file = "../../docs/reference/kubernetes.md", "../../docs/explanation/heartbeats.md"
 	c := newCluster(t, kube.Options{})
 	a := startAgent(t, c.asNode("lister", "")+often)
 	eventually(t, "the node is Ready", c.ready("lister"))
@@ -145,7 +145,7 @@ func TestTheRightToListTheFleet(t *testing.T) {
 		t.Errorf("hostler nodes = %d %s, want it refused the list", r.code, r.err)
 	}
 	mentions(t, "hostler nodes of its own name", a.prints("nodes", "lister"), "lister is Ready")
-	for line := range strings.Lines(page.Blocks(t, file, "Who may see it", "sh")[0]) {
+	for line := range strings.Lines(page.Blocks(t, rights, "Optional rights", "sh")[1]) {
 		mentions(t, line, c.kubectl(strings.Fields(line)[1:]...), "created")
 	}
 	eventually(t, "the right has come", func() bool {
@@ -157,7 +157,7 @@ func TestTheRightToListTheFleet(t *testing.T) {
 	check(t, err)
 	spans := regexp.MustCompile("`kubectl ([^`]+)`").FindAllStringSubmatch(string(text), -1)
 	if len(spans) != 6 {
-		t.Fatalf("docs/fleet.md names the commands %q, want six", spans)
+		t.Fatalf("docs/explanation/heartbeats.md names the commands %q, want six", spans)
 	}
 	for _, span := range spans {
 		command := strings.ReplaceAll(span[1], "NAME", "lister")

@@ -22,7 +22,7 @@ const (
 	version = "0.0.0-e2e"
 	// binary is the binary under test, which ends with the lab.
 	binary = lab.Dir + "/bin/hostler"
-	// examplePlugin is the plugin of docs/plugin.md, likewise.
+	// examplePlugin is the plugin of docs/howto/control-plane-plugin.md, likewise.
 	examplePlugin = lab.Dir + "/bin/plugin-https"
 	// spawner is what starts the agent as the process of a unit, likewise.
 	spawner = lab.Dir + "/bin/spawn"

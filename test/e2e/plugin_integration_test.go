@@ -89,7 +89,7 @@ func (f endpoint) ready(name string) string {
 	return string(c.Status) + " " + c.Reason
 }
 
-// TestAHostWhoseControlPlaneIsAPlugin is its life, with the plugin that docs/plugin.md
+// TestAHostWhoseControlPlaneIsAPlugin is its life, with the plugin that docs/howto/control-plane-plugin.md
 // shows.
 func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 	t.Parallel()

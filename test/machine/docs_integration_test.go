@@ -74,12 +74,12 @@ func TestCommandsOfTheDocs(t *testing.T) {
 	})
 }
 
-// TestTheDocumentedWayToTheAPIOverTheNetwork follows docs/api.md to the letter, on a host with
+// TestTheDocumentedWayToTheAPIOverTheNetwork runs the commands of docs/howto/network-api.md, on a host with
 // the address that it speaks of.
 func TestTheDocumentedWayToTheAPIOverTheNetwork(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		section := func(language string) []string {
-			return page.Blocks(t, "../../docs/api.md", "Over the network", language)
+			return page.Blocks(t, "../../docs/howto/network-api.md", "Steps", language)
 		}
 		m := machine.Boot(t, o)
 		m.Run("ip address add 192.0.2.7/32 dev lo")
@@ -89,7 +89,7 @@ func TestTheDocumentedWayToTheAPIOverTheNetwork(t *testing.T) {
 		m.AwaitArmed()
 		calls := slices.Collect(strings.Lines(section("sh")[1]))
 		if len(calls) != 2 {
-			t.Fatalf("docs/api.md has the calls %q, want two", calls)
+			t.Fatalf("docs/howto/network-api.md has the calls %q, want two", calls)
 		}
 		const folder = "cd /etc/hostler/tls && "
 		served := func(what string) {
@@ -108,7 +108,7 @@ func TestTheDocumentedWayToTheAPIOverTheNetwork(t *testing.T) {
 			t.Errorf("after %s the node's cordon is %+v, want it of the certificate", calls[1], s.Cordon)
 		}
 
-		// The key comes by LoadCredential=, as docs/security.md has it.
+		// The key comes by LoadCredential=, as docs/howto/service-rights.md shows.
 		m.Run("mkdir -p /etc/credstore /etc/systemd/system/hostler.service.d && mv /etc/hostler/tls/host.key /etc/credstore/api.key" +
 			" && printf '[Service]\nLoadCredential=api.key:/etc/credstore/api.key\n' >/etc/systemd/system/hostler.service.d/key.conf" +
 			" && sed -i 's,/etc/hostler/tls/host.key,/run/credentials/hostler.service/api.key,' /etc/hostler/conf.d/api.yaml" +

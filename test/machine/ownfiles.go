@@ -76,7 +76,7 @@ func ownFiles(o Options, installed debian.Files) (debian.Files, error) {
 			debian.File{Path: "etc/systemd/system/sysinit.target.wants/machine-uplink.service", Link: "/etc/systemd/system/machine-uplink.service"})
 	}
 	if o.Bed == Container && o.Release == Debian12 {
-		// As docs/security.md has it of hosts that are containers: its boot ID would be the
+		// As docs/howto/service-rights.md says of hosts that are containers: its boot ID would be the
 		// real host's.
 		files = append(files, debian.File{Path: "etc/systemd/system/hostler.service.d/container.conf", Mode: 0o644, Data: []byte("[Service]\nProtectKernelTunables=no\n")})
 	}

@@ -10,11 +10,11 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// TestAPluginIsAServiceOfItsOwn runs a control plane's plugin behind the unit of docs/plugin.md:
+// TestAPluginIsAServiceOfItsOwn runs a control plane's plugin behind the unit of docs/howto/control-plane-plugin.md:
 // it serves hostler within that unit's limits, is restarted, and is stopped after hostler.
 func TestAPluginIsAServiceOfItsOwn(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
-		const docs = "../../docs/plugin.md"
+		const docs = "../../docs/howto/control-plane-plugin.md"
 		m := machine.Boot(t, o)
 		m.Copy(machine.Built("serve"), "/usr/local/bin/fleet")
 		m.Copy(machine.Built("plugin-https"), "/usr/local/bin/plugin-https")

@@ -10,7 +10,7 @@ import (
 
 // Command is what a page has people type.
 type Command struct {
-	Page string // its path in the sources, such as docs/api.md
+	Page string // its path in the sources, such as docs/reference/api.md
 	Line string // without prompt, sudo and comment; all of a script that people write
 }
 

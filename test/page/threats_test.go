@@ -14,17 +14,17 @@ var (
 	testFunc  = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 )
 
-// TestTheThreatModelNamesTests reads docs/threat-model.md: whatever an attacker cannot do is shown by
+// TestTheThreatModelNamesTests reads docs/explanation/threat-model.md: whatever an attacker cannot do is shown by
 // a test of the tree, or is said not to be.
 func TestTheThreatModelNamesTests(t *testing.T) {
-	text, err := os.ReadFile("../../docs/threat-model.md")
+	text, err := os.ReadFile("../../docs/explanation/threat-model.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	tests := testsOf(t, "../..")
 	for _, m := range testNamed.FindAllStringSubmatch(string(text), -1) {
 		if !tests[m[1]] {
-			t.Errorf("docs/threat-model.md names %s, and there is no such test", m[1])
+			t.Errorf("docs/explanation/threat-model.md names %s, and there is no such test", m[1])
 		}
 	}
 	attackers, rows := 0, 0
@@ -40,15 +40,15 @@ func TestTheThreatModelNamesTests(t *testing.T) {
 			}
 			rows++
 			if !testNamed.MatchString(row) && !strings.Contains(row, "*not tested*") {
-				t.Errorf("docs/threat-model.md has a row without a test that does not say so: %s", row)
+				t.Errorf("docs/explanation/threat-model.md has a row without a test that does not say so: %s", row)
 			}
 		}
 	}
 	if attackers != 9 || rows < 40 {
-		t.Errorf("docs/threat-model.md has %d attackers and %d rows, want 9 and 40 at least", attackers, rows)
+		t.Errorf("docs/explanation/threat-model.md has %d attackers and %d rows, want 9 and 40 at least", attackers, rows)
 	}
 	if words := len(strings.Fields(string(text))); words > 1500 {
-		t.Errorf("docs/threat-model.md has %d words, want at most 1500", words)
+		t.Errorf("docs/explanation/threat-model.md has %d words, want at most 1500", words)
 	}
 }
 

@@ -3,7 +3,7 @@
 // a key, a version and a value; what a Node, a Lease and an Event are, whose they are
 // and how one gives way to another is hostler's.
 //
-// docs/plugin.md tells step by step how one is written, run and checked.
+// docs/howto/control-plane-plugin.md tells step by step how one is written, run and checked.
 //
 // # Errors
 //
@@ -119,7 +119,7 @@ type Key struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the object is: "nodes" (v1 Node), "leases" (coordination.k8s.io/v1 Lease) or
 	// "events" (v1 Event); or "settings", a text that somebody keeps for all hosts, which
-	// hostler reads and watches, and never writes (docs/fleet.md). A control plane that has
+	// hostler reads and watches, and never writes (docs/explanation/heartbeats.md). A control plane that has
 	// no settings answers NOT_FOUND, and to a Watch with an object without a version.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// The node that it is, or is about; the name of a setting.

@@ -3,7 +3,7 @@
 // a key, a version and a value; what a Node, a Lease and an Event are, whose they are
 // and how one gives way to another is hostler's.
 //
-// docs/plugin.md tells step by step how one is written, run and checked.
+// docs/howto/control-plane-plugin.md tells step by step how one is written, run and checked.
 //
 // # Errors
 //

@@ -35,7 +35,7 @@ const (
 	prefix  = "/hostler"
 	version = "0.0.0-bench"
 
-	// What etcd runs with beside the bed's flags: as docs/etcd.md advises, and with a
+	// What etcd runs with beside the bed's flags: as docs/reference/etcd.md advises, and with a
 	// quota that a bench of an hour does not reach.
 	compaction = "--auto-compaction-mode=periodic --auto-compaction-retention=10m"
 	quota      = "--quota-backend-bytes=8589934592"

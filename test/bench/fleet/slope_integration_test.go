@@ -19,7 +19,7 @@ import (
 const retention = 10 * time.Minute
 
 // wants are fleets to be foretold: at the default pace, and with the Leases that
-// docs/fleet.md has for them.
+// docs/explanation/heartbeats.md has for them.
 func wants() []step {
 	return []step{
 		{agents: 20_000, pace: standard()},

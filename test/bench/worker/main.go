@@ -1,5 +1,5 @@
 // Command worker measures what a second, unprivileged process would cost, which would serve metrics and
-// the API over the network and be the client of control planes. docs/security.md has the result.
+// the API over the network and be the client of control planes. docs/explanation/security.md has the result.
 package main
 
 import (

@@ -23,7 +23,7 @@ import (
 )
 
 // nextBoot has the kernel tell another boot ID from now on, by a file mounted over its own,
-// as on a host that is a container. There the unit wants a drop-in (docs/security.md).
+// as on a host that is a container. There the unit wants a drop-in (docs/howto/service-rights.md).
 func (a *agent) nextBoot() {
 	a.Helper()
 	const place = "/proc/sys/kernel/random/boot_id"

@@ -1,4 +1,4 @@
-// Command fleet prints the hosts that hostler keeps in etcd: docs/etcd.md has it.
+// Command fleet prints the hosts that hostler keeps in etcd: docs/reference/etcd.md links to it.
 package main
 
 import (

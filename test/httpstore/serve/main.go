@@ -1,5 +1,5 @@
 // Serve runs the endpoint of package httpstore for a person who tries the example of a
-// plugin out (docs/plugin.md): over HTTPS, on this host alone. It owns its certificate,
+// plugin out (docs/howto/control-plane-plugin.md): over HTTPS, on this host alone. It owns its certificate,
 // and refuses to keep anything: what is put there goes with it.
 package main
 
