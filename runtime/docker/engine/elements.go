@@ -12,7 +12,7 @@ import (
 // are. One such container must not keep hostler from seeing the others.
 const (
 	// maxStringBytes bounds a string in an answer. A longer one is cut.
-	maxStringBytes = 64 << 10
+	maxStringBytes = 1 << 20
 	// maxElementBytes bounds an element: the entries of its maps and lists beyond that are left out.
 	maxElementBytes = 8 << 20
 	// maxUncleanedBytes bounds an element that is passed on as it is. A larger one goes through

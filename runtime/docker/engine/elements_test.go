@@ -40,9 +40,9 @@ func TestALargeElementIsCut(t *testing.T) {
 	}
 	for name, labels := range map[string]string{
 		"a long value":         `"long":"` + strings.Repeat("x", 20<<20) + `",`,
-		"a long value escaped": `"long":"` + strings.Repeat(`\"`, 1<<20) + `",`,
+		"a long value escaped": `"long":"` + strings.Repeat(`\"`, 2<<20) + `",`,
 		"a long value of \\u":  `"long":"` + strings.Repeat(`\ud83d\ude00`, 1<<18) + `",`,
-		"a long key":           `"` + strings.Repeat("k", 1<<20) + `":"v",`,
+		"a long key":           `"` + strings.Repeat("k", 2<<20) + `":"v",`,
 		"long values":          strings.Repeat(`"long":"`+strings.Repeat("x", 60<<10)+`",`, 400),
 		"many small labels":    many(100_000),
 	} {
