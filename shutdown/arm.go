@@ -103,7 +103,7 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 		a.source, _ = sourcer.MaxDelaySource(ctx) // it only explains
 	}
 	if a.shortage == nil && a.granted < wanted {
-		a.shortage = errors.New("the login manager does not say why")
+		a.shortage = errors.New("logind does not report why")
 	}
 	lock, err := inhibitor.Inhibit(ctx, why)
 	switch {
@@ -117,7 +117,7 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 	}
 	a.lock = lock
 	if a.preparing, a.err = inhibitor.Preparing(ctx); a.err != nil {
-		a.err = fmt.Errorf("ask whether a shutdown is under way: %w", a.err)
+		a.err = fmt.Errorf("read shutdown state from logind: %w", a.err)
 	}
 	if a.preparing {
 		a.tellKind(ctx, inhibitor)
@@ -174,7 +174,7 @@ func (g *Guard) onAttempt(a attempt) {
 	case a.refused && g.status.State == Released, a.preparing && g.status.State == Released:
 		g.arming.retry.Reset(askInterval)
 	case a.refused:
-		g.begin(journal.TriggerShutdown, a.kind, shutdownOf(a.kind)+" was in progress already, and no lock to be had")
+		g.begin(journal.TriggerShutdown, a.kind, shutdownOf(a.kind)+" was already in progress, so logind granted no lock")
 	case a.preparing:
 		g.begin(journal.TriggerShutdown, a.kind, shutdownOf(a.kind)+" was announced before the guard was ready")
 	case draining:
@@ -199,17 +199,17 @@ func (g *Guard) askAgain() {
 func (g *Guard) guardOn(a attempt) {
 	switch g.status.State {
 	case Released:
-		g.set(Disarmed, "the shutdown did not take place")
+		g.set(Disarmed, "shutdown did not take place")
 	case Delegated:
-		g.set(Disarmed, "the other owner is gone")
+		g.set(Disarmed, "no other owner of shutdown found any more")
 	}
 	g.arming.retries.reset()
 	g.well()
 	g.settle()
-	reason, shortage := "holds the shutdown lock", ""
+	reason, shortage := "shutdown lock held", ""
 	if a.shortage != nil {
 		shortage = a.shortage.Error()
-		reason = fmt.Sprintf("holds the shutdown lock, but is granted only %v of the %v asked for: %v", a.granted, g.options.needed(), a.shortage)
+		reason = fmt.Sprintf("shutdown lock held, but logind grants only %v of the %v requested: %v", a.granted, g.options.needed(), a.shortage)
 	}
 	before := g.status
 	g.status.InhibitDelayShortage = shortage
@@ -229,7 +229,7 @@ func (g *Guard) settle() {
 		g.options.Starter.Release()
 	}
 	if r := g.options.Journal.Current(); r != nil && r.FinishedAt.IsZero() {
-		g.log.Info("the shutdown for which pods were being stopped was cancelled meanwhile", "started", r.StartedAt)
+		g.log.Info("shutdown was cancelled while pods were being stopped", "started", r.StartedAt)
 	}
 	settled := g.options.Journal.Settle()
 	g.reviver.revive(g.ctx)
@@ -246,9 +246,9 @@ func (g *Guard) tellShortage(before Status) {
 		return
 	}
 	if now.InhibitDelayShortage == "" {
-		g.log.Info("a shutdown is delayed for as long as the phases take", "granted", now.InhibitDelayMax.Duration)
+		g.log.Info("shutdown delay covers all phases", "granted", now.InhibitDelayMax.Duration)
 	} else {
-		g.log.Warn("a shutdown is delayed for less than the phases take", "granted", now.InhibitDelayMax.Duration,
+		g.log.Warn("shutdown delay is shorter than the phases", "granted", now.InhibitDelayMax.Duration,
 			"needed", now.InhibitDelayNeeded.Duration, "error", now.InhibitDelayShortage)
 	}
 	if before.State == Armed {
@@ -267,13 +267,13 @@ func (o Options) needed() time.Duration {
 // delegate stands back for the other owner.
 func (g *Guard) delegate(evidence string, unyielding error) {
 	if unyielding != nil && g.status.State != Delegated {
-		g.log.Warn("the delay of the shutdown's owner may be cut down", "owner", evidence, "error", unyielding)
+		g.log.Warn("cannot leave logind drop-in to the shutdown's owner, its delay may be shortened", "owner", evidence, "error", unyielding)
 	}
 	g.drop()
 	g.well()
 	released := g.status.State == Released
 	if released {
-		g.set(Disarmed, "the shutdown did not take place")
+		g.set(Disarmed, "shutdown did not take place")
 	}
 	if released || g.options.Journal.Current() == nil { // else it may be under way
 		g.settle()
@@ -298,7 +298,7 @@ func (g *Guard) drop() {
 	g.closeLock(old)
 	if inheritor, ok := g.options.Inhibitor.(LockInheritor); ok {
 		if err := inheritor.ReleaseAll(); err != nil {
-			g.log.Warn("cannot release the shutdown locks of an earlier process, which may delay the shutdown", "error", err)
+			g.log.Warn("cannot release shutdown locks of an earlier process, shutdown may be delayed", "error", err)
 		}
 	}
 }
@@ -308,7 +308,7 @@ func (g *Guard) closeLock(lock io.Closer) {
 		return
 	}
 	if err := lock.Close(); err != nil {
-		g.log.Warn("the shutdown lock did not close cleanly", "error", err)
+		g.log.Warn("cannot close shutdown lock cleanly", "error", err)
 	}
 }
 
@@ -334,7 +334,7 @@ func (g *Guard) lose(err error) {
 	switch g.status.State {
 	case Armed, Disarmed:
 		if began {
-			g.log.Warn("the host's shutdown is not guarded, will try again", "error", err)
+			g.log.Warn("host shutdown not protected, retrying", "error", err)
 		}
 		g.set(Disarmed, err.Error())
 	}
@@ -343,7 +343,7 @@ func (g *Guard) lose(err error) {
 // well notes that nothing keeps the guard from being armed any more.
 func (g *Guard) well() {
 	if g.arming.trouble != nil {
-		g.log.Info("the login manager answers again")
+		g.log.Info("logind recovered")
 	}
 	g.arming.trouble = nil
 }

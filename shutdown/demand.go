@@ -15,13 +15,13 @@ import (
 var (
 	// ErrDelegated: another owner guards the shutdown of this host, and stops
 	// its pods itself.
-	ErrDelegated = errors.New("the shutdown of this host is guarded by another owner")
+	ErrDelegated = errors.New("another owner handles the shutdown of this host")
 	// ErrSwitchedOff: the configuration leaves no time to stop anything.
-	ErrSwitchedOff = errors.New("shutdown protection is switched off in the configuration")
+	ErrSwitchedOff = errors.New("shutdown protection is disabled in the configuration")
 	// ErrShuttingDown: the host goes down already, and its pods with it.
-	ErrShuttingDown = errors.New("the host is being shut down already")
+	ErrShuttingDown = errors.New("the host is already shutting down")
 	// ErrDraining: a person's drain runs already.
-	ErrDraining = errors.New("another drain is running; wait for it to end")
+	ErrDraining = errors.New("another drain is running; wait until it ends")
 	// ErrCancelled: the drain was called off before its end.
 	ErrCancelled = errors.New("the drain was cancelled")
 )
@@ -43,7 +43,7 @@ func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Rec
 	case journal.TriggerPerson, journal.TriggerPersonAll:
 		return g.DrainByHand(ctx, trigger == journal.TriggerPersonAll, func(*journal.Record) {})
 	}
-	return journal.Record{}, fmt.Errorf("drain: no such trigger %q", trigger)
+	return journal.Record{}, fmt.Errorf("drain: unknown trigger %q", trigger)
 }
 
 // DrainByHand is a person's drain: of all pods, or of all but critical ones. It
@@ -97,7 +97,7 @@ func (g *Guard) drainForStop(answer chan outcome) {
 		answer <- outcome{err: ErrSwitchedOff}
 		return
 	case state != Draining:
-		g.begin(journal.TriggerServiceStop, "", "the service manager is going down")
+		g.begin(journal.TriggerServiceStop, "", "systemd is shutting down")
 	case g.episode.cancelling:
 		g.episode.resume(g.episode.kind)
 	}
@@ -119,7 +119,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 		g.reviver.revive(g.ctx)
 	}
 	g.reviver.endFollowing() // what a person stops has not failed
-	g.options.Journal.WaiveRestarts("a person has drained the host", func(priority int32) bool {
+	g.options.Journal.WaiveRestarts("an operator drained the host", func(priority int32) bool {
 		return trigger == journal.TriggerPerson && priority >= plan.CriticalPriority
 	})
 	if trigger == journal.TriggerPersonAll { // else some are of pods that are spared

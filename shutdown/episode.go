@@ -63,7 +63,7 @@ func (e *episode) resume(kind string) {
 // begin enters Draining. The first stop does not wait for anybody who is told.
 func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	if g.status.State == Delegated {
-		g.set(Disarmed, "the other owner is gone")
+		g.set(Disarmed, "no other owner of shutdown found any more")
 	}
 	g.reviver.end()
 	record, start := g.options.Journal.Current().Clone(), time.Now()
@@ -81,7 +81,7 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 		// An earlier process began it, and the time it took is gone. From here on
 		// the monotonic clock counts, which a time from the journal lacks.
 		start = start.Add(min(record.Lead(start), drain.LongestLead) - start.Sub(record.StartedAt))
-		g.log.Info("going on with a drain that was interrupted", "started", start)
+		g.log.Info("resumed interrupted drain", "started", start)
 	}
 	g.carryOn(trigger, record, start, reason)
 }
@@ -127,7 +127,7 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 		status := g.Status()
 		go func() {
 			if err := g.options.Reporter.ReportShutdown(early, status); err != nil && early.Err() == nil {
-				g.log.Warn("the fleet was not told that the drain begins", "error", err)
+				g.log.Warn("cannot report the drain to the control plane", "error", err)
 			}
 		}()
 	}
@@ -151,7 +151,7 @@ func (g *Guard) onDrained(e *episode) {
 		if reporter := g.options.Reporter; reporter != nil {
 			err := bounded.Call(ctx, func() error { return reporter.ReportShutdown(ctx, status) })
 			if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-				g.log.Warn("the final status is not written; the shutdown goes on without", "error", err)
+				g.log.Warn("cannot write final status, continuing shutdown without it", "error", err)
 			}
 		}
 		g.options.Journal.Flush(ctx) // it was being written meanwhile
@@ -173,9 +173,9 @@ func (g *Guard) release(e *episode) {
 	g.drop()
 	g.episode = nil
 	record := e.drain.Record()
-	reason := "all pods are stopped"
+	reason := "all pods stopped"
 	if !record.Graceful {
-		reason = "out of time, pods may still run"
+		reason = "out of time, pods may still be running"
 	}
 	g.set(Released, reason)
 	if !g.arming.final {
@@ -196,7 +196,7 @@ func (e *episode) answer(o outcome) {
 func (g *Guard) cancel() {
 	switch e := g.episode; {
 	case g.arming.final:
-		g.log.Info("a cancellation comes too late: the service manager is going down")
+		g.log.Info("ignored cancellation: systemd is already shutting down")
 	case e != nil && e.reporting:
 		g.endCancelled(e)
 	case e != nil && !e.cancelling:
@@ -226,7 +226,7 @@ func (g *Guard) endCancelled(e *episode) {
 	if e.again {
 		record.Kind, record.StartedAt = e.kind, time.Now()
 		record.FinishedAt, record.CancelledAt, record.Graceful, record.Error = time.Time{}, time.Time{}, false, ""
-		g.carryOn(journal.TriggerShutdown, record, record.StartedAt, "a shutdown was announced anew")
+		g.carryOn(journal.TriggerShutdown, record, record.StartedAt, "a shutdown was announced again")
 		g.episode.waiters = e.waiters
 		return
 	}
@@ -238,7 +238,7 @@ func (g *Guard) endCancelled(e *episode) {
 	g.setCurrent(record)
 	e.answer(outcome{record: *record, err: ErrCancelled})
 	if g.lock != nil && g.arming.subscribed {
-		g.set(Armed, "the shutdown was cancelled, and the lock is still held")
+		g.set(Armed, "shutdown cancelled, lock still held")
 	} else {
 		g.set(Disarmed, "the shutdown was cancelled")
 	}

@@ -32,7 +32,7 @@ func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 			return
 		case err == nil && result != "":
 			if !failed {
-				r.log.Warn("a service that the shutdown had stopped was started again, and has failed", "unit", name, "result", result)
+				r.log.Warn("service failed after restart", "unit", name, "result", result)
 			}
 			failed, up, unfailed, pause = true, 0, 0, revivePause
 			r.noteDown(ctx, name, NotStarted{Unit: name, Reason: result, Failed: true})
@@ -45,7 +45,7 @@ func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 		_ = bounded.Sleep(ctx, pause)
 	}
 	if failed && up >= steady {
-		r.log.Info("a service that had failed since the shutdown was called off has not any more", "unit", name)
+		r.log.Info("failed service recovered", "unit", name)
 	}
 	r.noteDown(ctx, name)
 }

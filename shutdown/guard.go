@@ -20,11 +20,11 @@ import (
 
 // ErrLoginManagerGone is what keeps a guard from being armed whose login manager
 // was there and is no more.
-var ErrLoginManagerGone = errors.New("the login manager went away")
+var ErrLoginManagerGone = errors.New("logind stopped")
 
 const (
 	// why stands in the list of inhibitors beside the lock.
-	why = "Stopping pods in order before the host goes down"
+	why = "Stopping pods in order before the host shuts down"
 	// beatInterval is how often the guard shows that its loop turns.
 	beatInterval = 10 * time.Second
 	// recheckInterval is how often it asks whether the other owner is still there.
@@ -120,7 +120,7 @@ type Guard struct {
 // New checks the options and returns a Guard that Run starts.
 func New(options Options) (*Guard, error) {
 	if options.Runtime == nil || options.Journal == nil || options.Log == nil {
-		return nil, errors.New("shutdown guard: needs a runtime, a journal and a log")
+		return nil, errors.New("shutdown guard: runtime, journal and log are required")
 	}
 	if err := plan.Check(options.Phases); err != nil {
 		return nil, fmt.Errorf("shutdown guard: %w", err)
@@ -184,7 +184,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	g.episode, g.person, g.status.ByHand = nil, nil, nil
 	g.arming.subscribed, g.arming.underWay, g.arming.again = false, false, false
 	if g.status.State == Draining { // the Run before panicked; the journal knows where it stood
-		g.set(Disarmed, "the shutdown guard starts anew")
+		g.set(Disarmed, "shutdown guard restarted")
 	}
 	g.arming.final = g.arming.final && g.status.State == Released
 	g.arming.retry = time.NewTimer(0)
@@ -196,11 +196,11 @@ func (g *Guard) Run(ctx context.Context) error {
 	case g.arming.final:
 	case len(g.options.Phases) == 0:
 		g.drop()
-		g.set(Disarmed, "switched off in the configuration")
+		g.set(Disarmed, "disabled in the configuration")
 	case g.options.Inhibitor == nil:
-		g.set(Disarmed, "this host has no login manager that could delay a shutdown")
+		g.set(Disarmed, "this host has no logind to delay a shutdown")
 	default:
-		g.set(Disarmed, "looking for the login manager")
+		g.set(Disarmed, "connecting to logind")
 		wg.Go(func() { g.watch(ctx, events, lost) })
 	}
 	for ctx.Err() == nil {
@@ -212,7 +212,7 @@ func (g *Guard) Run(ctx context.Context) error {
 			g.on(e)
 		case err := <-lost:
 			g.arming.subscribed = false
-			g.lose(fmt.Errorf("watch the login manager: %w", err))
+			g.lose(fmt.Errorf("watch logind: %w", err))
 		case <-g.arming.retry.C:
 			if g.arming.subscribed {
 				g.arm()
@@ -298,7 +298,7 @@ func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
 	if services := g.options.First.Services; services != nil {
 		known, unknown := services.OrderedAfter(ctx, plan.Holders(pods)...)
 		if order = known; unknown != nil {
-			err = errors.Join(err, fmt.Errorf("services that systemd stops before containers are missing in the plan: %w", unknown))
+			err = errors.Join(err, fmt.Errorf("list services that stop before containers: %w; they are missing from the plan", unknown))
 		}
 	}
 	p := plan.New(g.options.Phases, order.Apply(pods), g.options.Rules, g.options.First.Left(granted))

@@ -17,9 +17,9 @@ import (
 var (
 	// ErrNoService is what Starter.StartUnit returns where there is no such service, or somebody has
 	// seen to it that it is not started: no retry changes that.
-	ErrNoService = errors.New("there is no such service to start")
+	ErrNoService = errors.New("no such service")
 	// ErrStillStops is what it returns of one that has not ended yet, which a retry finds ended.
-	ErrStillStops = errors.New("it still stops")
+	ErrStillStops = errors.New("it is still stopping")
 )
 
 // Starter starts services again that a drain has stopped, before the pods or for a container of
@@ -123,7 +123,7 @@ func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{})
 	failed, began := false, time.Now()
 	for ctx.Err() == nil && r.owes(name) {
 		asked := time.Now()
-		call, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the order to start it for %v", reviveBound))
+		call, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the start request for %v", reviveBound))
 		err := bounded.Call(call, func() error { return r.starter.StartUnit(call, name) })
 		cancel()
 		first()
@@ -132,11 +132,11 @@ func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{})
 			return time.Time{}
 		case err == nil:
 			r.journal.NoteStarted(name, time.Now())
-			r.log.Info("a service that the shutdown had stopped is started again, for the host does not go down", "unit", name)
+			r.log.Info("restarted service after cancelled shutdown", "unit", name)
 			return asked
 		case errors.Is(err, ErrNoService):
 			r.journal.NoteStarted(name, time.Now()) // as good as that: nothing is to be done any more
-			r.log.Warn("a service that the shutdown had stopped stays down", "unit", name, "error", err)
+			r.log.Warn("cannot restart service after cancelled shutdown", "unit", name, "error", err)
 			return time.Time{}
 		case errors.Is(err, ErrStillStops) && time.Since(began) < stopsBound: // nobody has to do anything
 			r.noteDown(ctx, name)
@@ -144,7 +144,7 @@ func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{})
 			continue
 		default:
 			if !failed {
-				r.log.Warn("a service that the shutdown had stopped does not start again yet, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)
+				r.log.Warn("cannot restart service after cancelled shutdown, retrying; run `systemctl start "+name+"` to start it manually", "unit", name, "error", err)
 			}
 			failed = true
 			r.noteDown(ctx, name, NotStarted{Unit: name, Reason: err.Error()})

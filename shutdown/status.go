@@ -54,18 +54,18 @@ type Transition struct {
 // stop follows Released.
 func Transitions() []Transition {
 	return []Transition{
-		{Disarmed, Armed, "subscribed, locked, and no shutdown is under way"},
-		{Disarmed, Draining, "a shutdown is announced or found under way, or the service stops with the manager"},
-		{Disarmed, Delegated, "another owner is found"},
-		{Armed, Disarmed, "the login manager or the bus is lost, or does not answer"},
-		{Armed, Draining, "a shutdown is announced, or the service stops with the manager"},
-		{Armed, Delegated, "another owner is found"},
-		{Draining, Armed, "the shutdown is cancelled and the lock still held"},
-		{Draining, Disarmed, "the shutdown is cancelled and no lock held"},
-		{Draining, Released, "all pods are stopped or out of time, and the status is written"},
-		{Released, Disarmed, "the shutdown is cancelled or forgotten"},
-		{Released, Draining, "a shutdown is announced anew, or the service stops with the manager"},
-		{Delegated, Disarmed, "the other owner is gone"},
+		{Disarmed, Armed, "lock held and no shutdown in progress"},
+		{Disarmed, Draining, "shutdown announced or in progress, or systemd stops the service at shutdown"},
+		{Disarmed, Delegated, "another owner found"},
+		{Armed, Disarmed, "logind or D-Bus unreachable"},
+		{Armed, Draining, "shutdown announced, or systemd stops the service at shutdown"},
+		{Armed, Delegated, "another owner found"},
+		{Draining, Armed, "shutdown cancelled, lock still held"},
+		{Draining, Disarmed, "shutdown cancelled, no lock held"},
+		{Draining, Released, "all pods stopped or out of time, status written"},
+		{Released, Disarmed, "shutdown cancelled or lost by logind"},
+		{Released, Draining, "shutdown announced again, or systemd stops the service at shutdown"},
+		{Delegated, Disarmed, "no other owner of shutdown found any more"},
 	}
 }
 

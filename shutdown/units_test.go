@@ -214,7 +214,7 @@ func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 			t.Errorf("Status().NotStarted = %v, want no word of those that only take their time", said)
 		}
 		time.Sleep(6 * time.Minute)
-		if said := r.guard.Status().NotStarted; len(said) != 1 || !strings.Contains(said[0].Reason, "it still stops") {
+		if said := r.guard.Status().NotStarted; len(said) != 1 || !strings.Contains(said[0].Reason, "it is still stopping") {
 			t.Errorf("Status().NotStarted = %v after ten minutes, want web-c.service, which still stops", said)
 		}
 		r.logind.shutdown("reboot")

@@ -10,7 +10,7 @@ import (
 )
 
 func TestProtectedTellsTheTruth(t *testing.T) {
-	armed := status.Shutdown{State: "Armed", Reason: "holds the shutdown lock", Granted: 40 * time.Second, Needed: 36 * time.Second}
+	armed := status.Shutdown{State: "Armed", Reason: "shutdown lock held", Granted: 40 * time.Second, Needed: 36 * time.Second}
 	short := armed
 	short.Granted, short.Shortage = 8*time.Second, "granted 8s, because /etc/systemd/logind.conf.d/zzz.conf sets it"
 	unknown := short
@@ -28,7 +28,7 @@ func TestProtectedTellsTheTruth(t *testing.T) {
 		reason   string
 		message  string // a part of it
 	}{
-		{"armed, and granted what the phases take", armed, nil, true, "Armed", "a shutdown waits for the pods to stop: holds the shutdown lock"},
+		{"armed, and granted what the phases take", armed, nil, true, "Armed", "a shutdown waits for the pods to stop: shutdown lock held"},
 		{"granted too little", short, nil, false, "DelayTooShort", "waits for 8s, and the pods' phases take 36s with their margin: they are shortened to fit: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf"},
 		{"granted too little, and nobody says why", silent, nil, false, "DelayTooShort", "waits for 35s, and the pods' phases take 36s with their margin: they are shortened to fit"},
 		{"granted nobody knows what", unknown, nil, false, "DelayTooShort", "may stop services before the pods' phases are over, which take 36s with their margin: granted"},

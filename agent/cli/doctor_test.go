@@ -39,7 +39,7 @@ func pluginTrouble() doctor.Report {
 func allWell() doctor.Report {
 	return doctor.Report{Protected: true, Checks: []doctor.Check{
 		{Name: "dbus", Status: doctor.OK, Message: "the system bus answers"},
-		{Name: "lock", Status: doctor.OK, Message: "hostler holds the shutdown lock, as pid 812"},
+		{Name: "lock", Status: doctor.OK, Message: "hostler shutdown lock held, as pid 812"},
 		{Name: "unit", Status: doctor.OK, Message: "hostler.service is active and enabled, and keeps the lock across its restarts"},
 		{Name: "other-locks", Status: doctor.OK, Message: `a shutdown also waits for unattended-upgrades (pid 1011, user 0, "Stop ongoing upgrades or perform upgrades before shutdown")`},
 	}}

@@ -92,7 +92,7 @@ func healthy() api.Status {
 					good(corev1.NodeDiskPressure, status.ReasonSufficientDisk, "/ (ext4 on /dev/nvme0n1p2) has 61% free"),
 					good(corev1.NodePIDPressure, status.ReasonSufficientPIDs, "99% of 4194304 PIDs available (kernel.pid_max)"),
 					good(corev1.NodeNetworkUnavailable, status.ReasonNetworkAvailable, "192.0.2.17 on bond0"),
-					good(status.ShutdownProtected, status.ReasonArmed, "a shutdown waits for the pods to stop: holds the shutdown lock"),
+					good(status.ShutdownProtected, status.ReasonArmed, "a shutdown waits for the pods to stop: shutdown lock held"),
 					good(corev1.NodeReady, status.ReasonHostReady, "containerd v2.1.4 is ready"),
 				},
 			},
@@ -107,7 +107,7 @@ func healthy() api.Status {
 		Owners:       owners(owner.Owner{Name: owner.Hostler, Evidence: "no other owner found"}, "node", "lease", "shutdown", "imageGC", "containerGC"),
 		Topology:     status.Topology{CPUs: 64, MemoryBytes: 263836520 << 10, SwapBytes: 8 << 30, CgroupVersion: 2},
 		Shutdown: shutdown.Status{
-			State: shutdown.Armed, Reason: "holds the shutdown lock", GracePeriod: seconds(30), GracePeriodCriticalPods: seconds(10),
+			State: shutdown.Armed, Reason: "shutdown lock held", GracePeriod: seconds(30), GracePeriodCriticalPods: seconds(10),
 			InhibitDelayMax: delay(35), InhibitDelaySource: "/run/systemd/logind.conf.d/zz-hostler.conf",
 			Last: &journal.Record{
 				BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", Graceful: true,
@@ -219,7 +219,7 @@ func onRequest() api.Status {
 		{Runtime: "docker", Pod: "compose:shop", ID: "b", Name: "shop-web-1", Reason: "waits for mnt-nas.mount (/mnt/nas)"},
 		{Runtime: "podman", Pod: "e", ID: "e", Name: "quadlet", ByUnit: true},
 		{Runtime: "docker", Pod: "c", ID: "c", Name: "gpu", Outcome: journal.RestartFailed, Reason: `start container "gpu": no such device`},
-		{Runtime: "docker", Pod: "d", ID: "d", Name: "job", Outcome: journal.LeftStopped, Reason: "its restart policy does not ask for it"},
+		{Runtime: "docker", Pod: "d", ID: "d", Name: "job", Outcome: journal.LeftStopped, Reason: "its restart policy does not require it"},
 	}
 	s.ImageGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker", "podman"}, Unused: 61, Bytes: 19 << 30, Setting: "imageGC: {enabled: true}"}
 	s.ContainerGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker", "podman", "runc"}, Unused: 1, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
@@ -258,7 +258,7 @@ func draining() api.Status {
 
 func disarmed() api.Status {
 	s := healthy()
-	const cause = "watch the login manager: connect to unix:path=/run/dbus/system_bus_socket: the system bus cannot be reached: dial unix /run/dbus/system_bus_socket: connect: no such file or directory; is the dbus service installed and running?"
+	const cause = "watch logind: connect to unix:path=/run/dbus/system_bus_socket: the system bus cannot be reached: dial unix /run/dbus/system_bus_socket: connect: no such file or directory; is the dbus service installed and running?"
 	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax = shutdown.Disarmed, cause, delay(0)
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 40*time.Minute, status.ReasonNoBus, "a shutdown will not wait for the pods to stop: "+cause)
 	fail(&s, "shutdown-guard", cause, api.CauseShutdown)
@@ -270,7 +270,7 @@ const overridden = "raise logind's longest delay to 36s: granted 8s, because /et
 
 func overriddenDelay() api.Status {
 	s := healthy()
-	s.Shutdown.Reason = "holds the shutdown lock, but is granted only 8s of the 36s asked for: " + overridden
+	s.Shutdown.Reason = "shutdown lock held, but logind grants only 8s of the 36s asked for: " + overridden
 	s.Shutdown.InhibitDelayMax, s.Shutdown.InhibitDelaySource = delay(8), "/etc/systemd/logind.conf.d/zzz.conf"
 	s.Shutdown.InhibitDelayNeeded, s.Shutdown.InhibitDelayShortage = seconds(36), overridden
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 5*time.Minute, status.ReasonDelayTooShort,
@@ -294,7 +294,7 @@ func starting() api.Status {
 	s := healthy()
 	s.Node, s.Lease, s.Runtimes, s.Topology, s.Addresses = nil, nil, nil, status.Topology{}, nil
 	s.ControlPlane.Connected = false
-	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax, s.Shutdown.Last = shutdown.Disarmed, "looking for the login manager", delay(0), nil
+	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax, s.Shutdown.Last = shutdown.Disarmed, "connecting to logind", delay(0), nil
 	s.ImageGC.Filesystems, s.ImageGC.Images, s.ImageGC.Unused, s.ImageGC.LastRun = nil, 0, 0, nil
 	s.ContainerGC = api.ContainerGC{}
 	for i := range s.Loops {
@@ -322,10 +322,10 @@ func muchIsWrong() api.Status {
 
 func switchedOff() api.Status {
 	s := healthy()
-	off := owner.Owner{Name: owner.None, Evidence: "switched off in the configuration"}
+	off := owner.Owner{Name: owner.None, Evidence: "disabled in the configuration"}
 	s.Owners["shutdown"], s.Owners["containerGC"] = off, off
-	s.Shutdown = shutdown.Status{State: shutdown.Disarmed, Reason: "switched off in the configuration"}
-	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 72*time.Hour, status.ReasonSwitchedOff, "a shutdown will not wait for the pods to stop: switched off in the configuration")
+	s.Shutdown = shutdown.Status{State: shutdown.Disarmed, Reason: "disabled in the configuration"}
+	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 72*time.Hour, status.ReasonSwitchedOff, "a shutdown will not wait for the pods to stop: disabled in the configuration")
 	s.ContainerGC.LastRun = nil
 	return s
 }

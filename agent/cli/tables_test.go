@@ -169,7 +169,7 @@ func queued() []api.Image {
 }
 
 func phases() api.ShutdownPlan {
-	return api.ShutdownPlan{State: shutdown.Armed, Reason: "holds the shutdown lock", Plan: plan.Plan{
+	return api.ShutdownPlan{State: shutdown.Armed, Reason: "shutdown lock held", Plan: plan.Plan{
 		Phases: []plan.PlannedPhase{
 			{Name: "regular", Grace: seconds(20), Pods: []plan.PlannedPod{
 				{Runtime: "containerd", Namespace: "shop", Name: "web-6f7d", Grace: seconds(20), Containers: []plan.PlannedContainer{{Name: "web", Grace: seconds(20)}, {Name: "log", Grace: seconds(5), After: []string{"web"}}}},
@@ -191,7 +191,7 @@ func TestTables(t *testing.T) {
 	off := house()
 	off.phases = api.ShutdownPlan{Plan: plan.Plan{Phases: []plan.PlannedPhase{}}}
 	unguarded := house()
-	unguarded.phases.State, unguarded.phases.Reason = shutdown.Disarmed, "the login manager went away"
+	unguarded.phases.State, unguarded.phases.Reason = shutdown.Disarmed, "logind stopped"
 	delegated := house()
 	delegated.phases.State, delegated.phases.Reason = shutdown.Delegated, besideKubelet().Shutdown.Reason
 	incomplete := house()
@@ -210,7 +210,7 @@ func TestTables(t *testing.T) {
 	orchestrated := house()
 	orchestrated.phases.StopFirst = []string{"k3s.service"}
 	stoppedFirst := orchestrated.status.Shutdown.Last.Clone()
-	stoppedFirst.StoppedFirst = []journal.Service{{Name: "k3s.service", Took: seconds(2)}, {Name: "k3s-agent.service", Took: seconds(10), Error: "it had not ended after 10s"}}
+	stoppedFirst.StoppedFirst = []journal.Service{{Name: "k3s.service", Took: seconds(2)}, {Name: "k3s-agent.service", Took: seconds(10), Error: "still running after 10s"}}
 	orchestrated.status.Shutdown.Last = stoppedFirst
 	shortened := house()
 	brief := shortened.status.Shutdown.Last.Clone()

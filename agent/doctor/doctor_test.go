@@ -33,7 +33,7 @@ func healthy() doctor.Facts {
 		Name:       &doctor.Name{Node: "web", HostName: "web"},
 		Protection: doctor.Protection{Protected: true, Reason: status.ReasonArmed, Message: "a shutdown waits for the pods to stop"},
 		Phases:     plan.Defaults(),
-		Guard:      &shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
+		Guard:      &shutdown.Status{State: shutdown.Armed, Reason: "shutdown lock held"},
 		Logind: doctor.Logind{
 			Granted: 36 * time.Second, Locks: []systemd.InhibitorLock{own}, Own: []systemd.InhibitorLock{own}, Held: true,
 			Files: logindconf.Delay{Effective: ours, Others: logindconf.Setting{Max: 5 * time.Second}, DropIn: true},

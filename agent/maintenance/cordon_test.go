@@ -64,7 +64,7 @@ func TestACordonThatCannotBeIsRefusedWithAHint(t *testing.T) {
 		}, []string{"process kubelet, pid 7", "kubectl cordon node-a"}},
 		"there is no Node": {func(d *desk) {
 			d.Owners = ownedBy(owner.Off, nil)
-		}, []string{"switched off in the configuration", "node.enabled: false"}},
+		}, []string{"disabled in the configuration", "node.enabled: false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {

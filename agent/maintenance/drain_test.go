@@ -180,7 +180,7 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 			if _, err := d.Guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
 				t.Fatal(err)
 			}
-		}, want: []string{"drain: the host is being shut down already", "hostler status"}},
+		}, want: []string{"drain: the host is already shutting down", "hostler status"}},
 		"in another drain": {begin: func(t *testing.T, d *desk) {
 			go func() { _, _ = d.Guard.DrainByHand(t.Context(), false, func(*journal.Record) {}) }()
 			synctest.Wait()

@@ -50,7 +50,7 @@ func TestEachJobHasOneOwner(t *testing.T) {
 		"auto, beside a kubelet":      {Auto, true, kubelet},
 		"forced, alone":               {On, false, Owner{Name: "hostler", Evidence: "switched on in the configuration"}},
 		"forced, beside a kubelet":    {On, true, Owner{Name: "hostler", Evidence: "switched on in the configuration, although there is a kubelet: process kubelet, pid 7"}},
-		"forbidden, alone":            {Off, false, Owner{Name: "none", Evidence: "switched off in the configuration"}},
+		"forbidden, alone":            {Off, false, Owner{Name: "none", Evidence: "disabled in the configuration"}},
 		"forbidden, beside a kubelet": {Off, true, kubelet},
 	} {
 		t.Run(name, func(t *testing.T) {

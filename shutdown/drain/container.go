@@ -45,22 +45,22 @@ type Transition struct {
 // Transitions lists every change of state that a container can make. It starts in Unrequested.
 func Transitions() []Transition {
 	return []Transition{
-		{Unrequested, Waiting, "its turn comes after other containers"},
-		{Unrequested, Stopping, "its stop is requested"},
-		{Waiting, Stopping, "the containers before it have stopped"},
-		{Waiting, Failed, "the shutdown is cancelled before its turn"},
-		{Stopping, Stopped, "it has ended"},
-		{Stopping, Killed, "its grace period is over"},
-		{Stopping, Failed, "its runtime does not stop it"},
-		{Stopped, Unrequested, "a list shows another run of it"},
-		{Stopped, Killed, "the last list shows that SIGKILL has ended it"},
-		{Stopped, Failed, "the last list shows that it runs"},
-		{Killed, Unrequested, "a list shows another run of it"},
-		{Killed, Stopped, "the last list shows that it has ended by itself"},
-		{Killed, Failed, "the last list shows that it runs"},
-		{Failed, Unrequested, "a list shows another run of it"},
-		{Failed, Stopped, "the last list shows that it has ended"},
-		{Failed, Killed, "its sandbox is torn down, or the last list shows that SIGKILL has ended it"},
+		{Unrequested, Waiting, "other containers stop first"},
+		{Unrequested, Stopping, "stop requested"},
+		{Waiting, Stopping, "containers before it have stopped"},
+		{Waiting, Failed, "shutdown cancelled before its stop"},
+		{Stopping, Stopped, "container exited"},
+		{Stopping, Killed, "grace period expired"},
+		{Stopping, Failed, "runtime cannot stop it"},
+		{Stopped, Unrequested, "a list shows that it was started again"},
+		{Stopped, Killed, "last list shows that SIGKILL ended it"},
+		{Stopped, Failed, "last list shows it running"},
+		{Killed, Unrequested, "a list shows that it was started again"},
+		{Killed, Stopped, "last list shows that it exited by itself"},
+		{Killed, Failed, "last list shows it running"},
+		{Failed, Unrequested, "a list shows that it was started again"},
+		{Failed, Stopped, "last list shows that it exited"},
+		{Failed, Killed, "sandbox removed, or last list shows that SIGKILL ended it"},
 	}
 }
 

@@ -254,7 +254,7 @@ type serviceEnd struct {
 // stopAll stops services, and waits for them for so long, or until a cancellation. Stops that are
 // given up then may take a moment to report what they have done.
 func (d *Drain) stopAll(run context.Context, names []string, atMost time.Duration, before []journal.Service) {
-	ctx, cancel := context.WithTimeoutCause(run, atMost, fmt.Errorf("it had not ended after %v", atMost))
+	ctx, cancel := context.WithTimeoutCause(run, atMost, fmt.Errorf("still running after %v", atMost))
 	defer cancel()
 	d.stopping = &stopping{run: run, ctx: ctx, before: before, awaited: map[string]bool{}}
 	defer func() { d.stopping = nil }()
@@ -312,11 +312,11 @@ func (d *Drain) noteFirst(name string, end serviceEnd, before []journal.Service)
 		now.Error = "the shutdown was cancelled"
 	case end.err != nil:
 		now.Error = end.err.Error()
-		d.log.Warn("a service that is to stop before the pods may still run, and start them again", "unit", name, "error", end.err)
+		d.log.Warn("cannot stop service before the pods, it may start them again", "unit", name, "error", end.err)
 	case now.AskedAt.IsZero():
 		d.record.StoppedFirst = slices.DeleteFunc(d.record.StoppedFirst, func(s journal.Service) bool { return s.Name == name })
 	case end.ran:
-		d.log.Info("a service was stopped before the pods", "unit", name, "took", now.Took.Duration)
+		d.log.Info("stopped service before the pods", "unit", name, "took", now.Took.Duration)
 	}
 }
 

@@ -24,7 +24,7 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 		d.relist(ctx)
 	}
 	if n > 0 {
-		d.log.Info("shutdown phase begins", "phase", phase.Name, "pods", n, "grace", time.Until(end))
+		d.log.Info("shutdown phase started", "phase", phase.Name, "pods", n, "grace", time.Until(end))
 	} else if d.lists.settled {
 		return
 	}
@@ -58,7 +58,7 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 	case late:
 		d.lists.settled = false
 		if d.progress.inPhase > 0 { // else no list came
-			d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", d.stuck())
+			d.log.Warn("containers not stopped in time", "phase", phase.Name, "containers", d.stuck())
 			d.progress.overran = true
 		}
 		return // their calls continue, and so do the phases
@@ -66,7 +66,7 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 		return
 	}
 	if n > 0 {
-		d.log.Info("shutdown phase ends", "phase", phase.Name, "took", time.Since(began))
+		d.log.Info("shutdown phase ended", "phase", phase.Name, "took", time.Since(began))
 	}
 	if i < len(d.schedule.phases)-1 && d.any((*pod).tears) {
 		d.awaitSandboxes(ctx, min(time.Until(end), sandboxWait))

@@ -161,7 +161,7 @@ const (
 	livingBound = 500 * time.Millisecond
 )
 
-var errLivingHangs = errors.New("a look for the processes of containers hangs")
+var errLivingHangs = errors.New("search for container processes does not return")
 
 // living is which containers live. It is safe for concurrent use.
 type living struct {

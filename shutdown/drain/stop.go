@@ -250,7 +250,7 @@ func (c *calls) tearDown(phase int, pod key, what runtime.Pod, end time.Time, la
 	defer cancel()
 	err := bounded.Call(ctx, func() error { return c.runtime.StopPod(ctx, what) })
 	if err != nil {
-		c.log.Warn("the sandbox of a pod stays behind", "pod", strings.TrimPrefix(what.Namespace+"/"+what.Name, "/"), "error", err)
+		c.log.Warn("cannot remove pod sandbox", "pod", strings.TrimPrefix(what.Namespace+"/"+what.Name, "/"), "error", err)
 	}
 	c.report(result{phase: phase, pod: pod, torn: &teardown{last, err}})
 }

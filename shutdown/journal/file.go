@@ -143,7 +143,7 @@ func decode(data []byte) (content, error) {
 		return content{}, fmt.Errorf("%w: no boot ID", errFaulty)
 	}
 	if file.Record != nil && file.Record.StartedAt.IsZero() {
-		return content{}, fmt.Errorf("%w: a drain without a start", errFaulty)
+		return content{}, fmt.Errorf("%w: drain has no start time", errFaulty)
 	}
 	return file, nil
 }
@@ -157,7 +157,7 @@ func (f content) verdict() *Record {
 		}
 		r = r.Clone()
 		r.Graceful = false
-		r.Error = "the host went down in the middle of the drain"
+		r.Error = "the host went down during the drain"
 		for i := range r.Pods {
 			if r.Pods[i].Outcome == "" {
 				r.Pods[i].Outcome = Left

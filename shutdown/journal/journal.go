@@ -60,11 +60,11 @@ func Open(path, bootID string, log *slog.Logger) *Journal {
 	case errors.Is(err, fs.ErrNotExist):
 	case errors.Is(err, errFaulty):
 		if aside := j.setAside(corrupt, err); aside != nil {
-			j.log.Warn("the shutdown journal is faulty, and stays where it is", "error", errors.Join(err, aside))
+			j.log.Warn("cannot move corrupt shutdown journal aside", "error", errors.Join(err, aside))
 		}
 	default:
 		j.unread = true
-		j.log.Warn("the shutdown journal cannot be read yet: how the last shutdown went is not known", "path", path, "error", err)
+		j.log.Warn("cannot read shutdown journal yet, result of the last shutdown unknown", "path", path, "error", err)
 	}
 	if err != nil {
 		file = content{BootID: bootID}
@@ -84,9 +84,9 @@ const (
 func (j *Journal) setAside(fault string, reason error) error {
 	aside := j.path + fault
 	if err := os.Rename(j.path, aside); err != nil {
-		return fmt.Errorf("set the faulty shutdown journal aside: %w", err)
+		return fmt.Errorf("move corrupt shutdown journal aside: %w", err)
 	}
-	j.log.Warn("set the shutdown journal aside: how the last shutdown went is not known", "path", j.path, "aside", aside, "error", reason)
+	j.log.Warn("moved corrupt shutdown journal aside, result of the last shutdown unknown", "path", j.path, "aside", aside, "error", reason)
 	return nil
 }
 
@@ -118,7 +118,7 @@ func (j *Journal) reread() error {
 	if err != nil {
 		return nil
 	}
-	j.log.Info("the shutdown journal can be read after all", "path", j.path)
+	j.log.Info("shutdown journal readable again", "path", j.path)
 	j.first = !SameBoot(file.BootID, j.file.BootID)
 	file = file.takenUp(j.file.BootID)
 	if j.settled {
@@ -325,9 +325,9 @@ func (j *Journal) Run(ctx context.Context) {
 		file, err := j.save()
 		switch {
 		case err != nil && !failing:
-			j.log.Warn("the shutdown journal is not written", "error", err)
+			j.log.Warn("cannot write shutdown journal", "error", err)
 		case err == nil && failing:
-			j.log.Info("the shutdown journal is written again")
+			j.log.Info("shutdown journal writable again")
 		}
 		failing = err != nil
 		if failing {

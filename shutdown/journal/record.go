@@ -123,7 +123,7 @@ func (r Record) First() string {
 		if s.Error == "" {
 			stopped = append(stopped, s.Name)
 		} else {
-			others = append(others, fmt.Sprintf("%s was to stop first: %s", s.Name, s.Error))
+			others = append(others, fmt.Sprintf("%s did not stop first: %s", s.Name, s.Error))
 		}
 	}
 	if len(stopped) > 0 {
@@ -144,7 +144,7 @@ func (s *Shortened) String() string {
 	if s == nil {
 		return ""
 	}
-	return fmt.Sprintf("phases were shortened to %v of %v, for logind granted %v", s.Had.Duration, s.Wanted.Duration, s.Granted.Duration)
+	return fmt.Sprintf("phases were shortened to %v of %v because logind granted %v", s.Had.Duration, s.Wanted.Duration, s.Granted.Duration)
 }
 
 // Clone copies the record so that its pods and services can be changed.

@@ -51,9 +51,9 @@ func (h *HostFacts) awaited(r journal.Restart, waited time.Duration) (reason str
 	needs, known := h.Needs(r)
 	switch {
 	case !known && waited < holdBound:
-		return "waits for its runtime, which has not returned what it needs", true
+		return "waits for its runtime to report its dependencies", true
 	case h.NoAnswer && waited < holdBound:
-		return "waits for systemd, which has not returned what it still starts", true
+		return "waits for systemd to report its queued units", true
 	}
 	for _, c := range h.Coming {
 		at := c.Unit

@@ -38,7 +38,7 @@ func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
 		"its folder is the mount":                    {paths: "/etc /mnt/nas", coming: queued(nas), want: "wait waits for mnt-nas.mount"},
 		"its folder has a longer name":               {paths: "/mnt/nas2", coming: queued(nas), want: "start"},
 		"the mount has failed":                       {paths: "/mnt/nas/web", coming: nas, waited: minutes(60), want: "wait waits for mnt-nas.mount"},
-		"the mount has failed, a day ago":            {paths: "/mnt/nas/web", coming: nas, waited: day, want: "settle a day later it still waits for mnt-nas.mount"},
+		"the mount has failed, a day ago":            {paths: "/mnt/nas/web", coming: nas, waited: day, want: "settle after a day it still waits for mnt-nas.mount"},
 		"the mount is below its folder":              {paths: "/mnt", coming: queued(nas), want: "wait waits for mnt-nas.mount"},
 		"the mount below its folder has failed":      {paths: "/mnt", coming: nas, want: "start"},
 		"the mount below its folder takes long":      {paths: "/mnt", coming: queued(nas), waited: minutes(10), want: "start"},

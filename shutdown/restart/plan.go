@@ -90,7 +90,7 @@ const untoldAfter = time.Hour
 const listAge = time.Minute
 
 // byUnit is why nobody here starts a container of a unit.
-const byUnit = "the systemd unit that it is of starts it, or not"
+const byUnit = "its systemd unit decides whether it starts"
 
 // pauseAfter is how long after so many tries the next one is made: 5 s, and three times
 // as long each time.
@@ -197,9 +197,9 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	case f.Never:
 		return leave(journal.LeftStopped, "shutdown.restartAfterBoot is never")
 	case f.Silent(r.Runtime) && waited >= goneAfter:
-		return leave(journal.LeftStopped, "its runtime does not answer, a day later")
+		return leave(journal.LeftStopped, "its runtime has not answered for a day")
 	case f.Silent(r.Runtime):
-		return wait("waits for its runtime, which does not answer")
+		return wait("waits for its runtime to answer")
 	case f.Unable != nil && f.Unable(r.Runtime):
 		return leave(journal.LeftStopped, "its runtime cannot start it again")
 	case !there && r.ByUnit:
@@ -207,7 +207,7 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	case !there:
 		return leave(journal.LeftStopped, "it was removed")
 	case c.State == runtime.Running && r.HostLived && now.Sub(r.AskedAt).Abs() < r.Grace.Duration+margin:
-		d := wait("waits for its end, which was requested") // it may be about to come
+		d := wait("waits for its stop, which was requested") // it may be about to come
 		d.holds = r.Tries == 0
 		return d
 	case c.State == runtime.Running:
@@ -215,21 +215,21 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	case r.Tries >= maxTries && ended(r, c):
 		return leave(journal.RestartFailed, r.Reason)
 	case untold(r, c) != "" && heard >= untoldAfter:
-		return leave(journal.RestartFailed, "for an hour "+untold(r, c)+"; start it yourself if it is to run")
+		return leave(journal.RestartFailed, "for an hour "+untold(r, c)+"; start it manually if it should run")
 	case untold(r, c) != "":
 		d := wait("waits for its runtime: " + untold(r, c))
 		d.holds = r.Tries == 0 && heard < holdBound
 		return d
 	case !sameRun(r, c) && !c.StartedAt.Before(r.AskedAt):
-		return leave(journal.LeftStopped, "somebody has started it since, and it has ended")
+		return leave(journal.LeftStopped, "it was started after the shutdown and has exited")
 	case endedBefore(r, c) && !r.Restarting:
-		return leave(journal.LeftStopped, "it had ended before the shutdown")
+		return leave(journal.LeftStopped, "it had exited before the shutdown")
 	case c.Restart == runtime.RestartByUnit, r.ByUnit:
 		return leave(journal.LeftStopped, byUnit)
 	case c.Restart == runtime.RestartNever, c.Restart == runtime.RestartNotAtBoot && !r.HostLived:
-		return leave(journal.LeftStopped, "its restart policy does not ask for it")
+		return leave(journal.LeftStopped, "its restart policy does not require it")
 	case c.Restart == runtime.RestartByRuntime && !r.HostLived && r.Tries == 0 && heard < settleAfter:
-		d := wait("waits for its runtime, which may start it")
+		d := wait("waits in case its runtime starts it")
 		d.holds = true
 		return d
 	}
@@ -240,7 +240,7 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	}
 	if reason, queued := f.Host.awaited(r, waited); reason != "" {
 		if waited >= goneAfter {
-			return leave(journal.RestartFailed, "a day later it still "+reason)
+			return leave(journal.RestartFailed, "after a day it still "+reason)
 		}
 		d := wait(reason)
 		d.holds = queued
@@ -254,11 +254,11 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 func untold(r journal.Restart, c runtime.Container) string {
 	switch {
 	case !ended(r, c):
-		return fmt.Sprintf("its runtime has said that it is %v, not that it has ended", c.State)
+		return fmt.Sprintf("its runtime reports it as %v, not as exited", c.State)
 	case c.StartedAt.IsZero():
-		return "its runtime has not told of its last run"
+		return "its runtime has not reported its last run"
 	case c.Restart == runtime.RestartUnknown:
-		return "nobody has told who starts it again"
+		return "its restart policy is unknown"
 	}
 	return ""
 }

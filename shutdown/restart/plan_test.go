@@ -215,7 +215,7 @@ func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
 		waited time.Duration
 		want   string
 	}{
-		"it has ended":                         {stopped(), owed(hostLived), 0, "db=start web=start proxy=start"},
+		"container exited":                         {stopped(), owed(hostLived), 0, "db=start web=start proxy=start"},
 		"it may be about to end":               {stopped(running), owed(hostLived, slow), 0, "db=wait web=wait proxy=wait"},
 		"it may be, for long":                  {stopped(running), owed(hostLived, slow), 3 * time.Minute, "db=wait web=wait proxy=wait"},
 		"its grace is over":                    {stopped(running), owed(hostLived), 0, "db=settle web=start proxy=start"},

@@ -256,7 +256,7 @@ func (r *Restarter) start(ctx context.Context, d Decision) {
 	default:
 		now.Reason = err.Error()
 		if now.Tries == 1 {
-			r.log.Warn("container does not start again yet", "container", now.Name, "id", now.ID, "runtime", now.Runtime, "error", err)
+			r.log.Warn("cannot restart container yet", "container", now.Name, "id", now.ID, "runtime", now.Runtime, "error", err)
 		}
 		r.o.Journal.NoteRestart(now)
 		return
@@ -273,12 +273,12 @@ func (r *Restarter) settle(now journal.Restart) {
 	attributes := []any{"container", now.Name, "id", now.ID, "runtime", now.Runtime}
 	switch now.Outcome {
 	case journal.Restarted:
-		r.log.Info("started a container again that a shutdown had stopped", attributes...)
+		r.log.Info("restarted container that the shutdown stopped", attributes...)
 		r.o.Tell(now)
 	case journal.RestartFailed:
-		r.log.Warn("a container that a shutdown had stopped stays down", append(attributes, "tries", now.Tries, "error", now.Reason)...)
+		r.log.Warn("cannot restart container that the shutdown stopped", append(attributes, "tries", now.Tries, "error", now.Reason)...)
 		r.o.Tell(now)
 	case journal.LeftStopped:
-		r.log.Info("a container that a shutdown had stopped is not hostler's to start", append(attributes, "reason", now.Reason)...)
+		r.log.Info("did not restart container that the shutdown stopped", append(attributes, "reason", now.Reason)...)
 	}
 }

@@ -50,7 +50,7 @@ func (r *Restarter) lookAtHost(ctx context.Context, f *Facts) {
 		if !known {
 			var err error
 			if n, err = r.askNeeds(asking, d.Container); err != nil {
-				r.log.Debug("runtime does not return what a container needs", "container", d.Restart.Name, "id", d.Restart.ID, "error", err)
+				r.log.Debug("cannot read dependencies of container", "container", d.Restart.Name, "id", d.Restart.ID, "error", err)
 				continue
 			}
 		}
@@ -62,7 +62,7 @@ func (r *Restarter) lookAtHost(ctx context.Context, f *Facts) {
 	var err error
 	if len(needs) > 0 {
 		if now.coming, err = r.coming(ctx, now.units); err != nil {
-			r.log.Debug("systemd does not return what it still starts", "error", err)
+			r.log.Debug("cannot list queued start jobs of systemd", "error", err)
 		}
 		now.picture = r.host.picture(ctx, now.paths)
 	}
@@ -126,6 +126,6 @@ func (r *Restarter) noteWait(before []journal.Restart, now journal.Restart) {
 		return
 	}
 	if r.o.Journal.NoteRestart(now) && now.Reason != "" {
-		r.log.Info("container is not started yet", "container", now.Name, "id", now.ID, "runtime", now.Runtime, "reason", now.Reason)
+		r.log.Info("container not started yet", "container", now.Name, "id", now.ID, "runtime", now.Runtime, "reason", now.Reason)
 	}
 }

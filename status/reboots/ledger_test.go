@@ -102,9 +102,9 @@ func TestHowABootCameAboutIsTold(t *testing.T) {
 		},
 		"power that went in the middle of a drain": {
 			dies, "two@200", drained(before, func(r *journal.Record) {
-				r.FinishedAt, r.Graceful, r.Error = time.Time{}, false, "the host went down in the middle of the drain"
+				r.FinishedAt, r.Graceful, r.Error = time.Time{}, false, "the host went down during the drain"
 			}), back,
-			"expected (reboot announced by logind), not graceful: the host went down in the middle of the drain", false,
+			"expected (reboot announced by logind), not graceful: the host went down during the drain", false,
 		},
 		"a power cut": {
 			dies, "two@200", drained(before, func(r *journal.Record) {

@@ -91,14 +91,14 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 	}{
 		"a reboot that went well": {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Stopped, journal.Killed, journal.Stopped)}},
-			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 3 pods: 2 stopped, 1 killed at the end of their grace",
+			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 3 pods: 2 stopped, 1 killed after their grace period",
 			"Normal Rebooted: Node node-a has been rebooted, boot id: two: expected (reboot announced by logind), graceful, pods were stopped in 1s",
 		},
 		"a reboot in less time than it was to have": {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Killed), Shortened: &journal.Shortened{
 				Granted: metav1.Duration{Duration: 8 * time.Second}, Wanted: metav1.Duration{Duration: 30 * time.Second}, Had: metav1.Duration{Duration: 6 * time.Second},
 			}}},
-			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 1 pod killed at the end of their grace; phases were shortened to 6s of 30s, for logind granted 8s",
+			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 1 pod killed after their grace period; phases were shortened to 6s of 30sbecause logind granted 8s",
 			"Normal Rebooted: Node node-a has been rebooted, boot id: two: expected (reboot announced by logind), graceful, pods were stopped in 1s",
 		},
 		"a forced reboot": {
@@ -108,8 +108,8 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 		},
 		"a drain that was cut off": {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "poweroff", StartedAt: began, Pods: pods(journal.Stopped, "")}},
-			"Warning LastShutdownNotGraceful: the last shutdown (poweroff) was not graceful: the host went down in the middle of the drain: 2 pods: 1 stopped, 1 cut off",
-			"Warning Rebooted: Node node-a has been rebooted, boot id: two: expected (poweroff announced by logind), not graceful: the host went down in the middle of the drain",
+			"Warning LastShutdownNotGraceful: the last shutdown (poweroff) was not graceful: the host went down during the drain: 2 pods: 1 stopped, 1 cut off",
+			"Warning Rebooted: Node node-a has been rebooted, boot id: two: expected (poweroff announced by logind), not graceful: the host went down during the drain",
 		},
 		"a host without pods": {
 			map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{}}},
@@ -236,7 +236,7 @@ func TestAShutdownIsToldOnceHoweverOftenTheServiceStops(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
 		guard, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: time.Second})
-		want := []string{"Normal Shutdown: pods are being stopped: the service manager is going down", "Normal ShutdownReleased: 1 pod stopped in 1s"}
+		want := []string{"Normal Shutdown: pods are being stopped: systemd is shutting down", "Normal ShutdownReleased: 1 pod stopped in 1s"}
 		for range 3 {
 			if _, err := guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
 				t.Fatal(err)

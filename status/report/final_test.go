@@ -54,7 +54,7 @@ func (d *desk) witnessed() *witness {
 func (d *desk) goesDown(t *testing.T, bound time.Duration) (took time.Duration, err error) {
 	t.Helper()
 	released := drainingStatus()
-	released.State, released.Reason = shutdown.Released, "all pods are stopped"
+	released.State, released.Reason = shutdown.Released, "all pods stopped"
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
 	farewell := Farewell{d.Reporter, d.chronicle(nil), statefile.NewMemory().Flush}
@@ -204,7 +204,7 @@ func TestTheLastWordIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
 			t.Errorf("ReportShutdown() = %v after %v, want it given up in time", err, took)
 		}
 		<-begun
-		if values, _ := d.kept.Load(); !strings.Contains(string(values[keyFinal]), "all pods are stopped") {
+		if values, _ := d.kept.Load(); !strings.Contains(string(values[keyFinal]), "all pods stopped") {
 			t.Errorf("kept is %s, want the last word", values[keyFinal])
 		}
 	})

@@ -146,11 +146,11 @@ func TestReportShutdownTakesTheGuardsWord(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.set(func() { d.guard = drainingStatus() })
 		released := drainingStatus()
-		released.State, released.Reason = shutdown.Released, "all pods are stopped"
+		released.State, released.Reason = shutdown.Released, "all pods stopped"
 		if err := d.ReportShutdown(t.Context(), released); err != nil {
 			t.Fatal(err)
 		}
-		if c := ready(d.stored(t)); !strings.Contains(c.Message, "all pods are stopped") {
+		if c := ready(d.stored(t)); !strings.Contains(c.Message, "all pods stopped") {
 			t.Errorf("Ready = %+v, want what the guard told", c)
 		}
 	})

@@ -101,7 +101,7 @@ func TestDoctorFindsNothingOnAHostThatIsProtected(t *testing.T) {
 	if !r.Protected || r.Message != "" || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 14 {
 		t.Errorf("hostler doctor = %+v, want all ok", r)
 	}
-	found(t, r, "lock", doctor.OK, "hostler holds the shutdown lock, as pid")
+	found(t, r, "lock", doctor.OK, "hostler shutdown lock held, as pid")
 	found(t, r, "delay", doctor.OK, "logind grants 36s, set by "+systemd.DropInPath)
 	mentions(t, "hostler doctor", a.prints("doctor"), "pods are protected at a shutdown: all")
 	mentions(t, "hostler doctor -o wide", a.prints("doctor", "-o", "wide"), "CHECK", "MEND", "other-locks")
@@ -237,7 +237,7 @@ func TestDoctorSaysWhatIsMissingAndThatItIsBack(t *testing.T) {
 	wantLocks(t, login, "after its lock was lost", 1)
 	a.awaitProtection(status.ReasonArmed)
 	r = a.diagnose()
-	found(t, r, "lock", doctor.OK, "hostler holds the shutdown lock")
+	found(t, r, "lock", doctor.OK, "hostler shutdown lock held")
 
 	check(t, containerd.Pause())
 	t.Cleanup(func() { check(t, containerd.Continue()) })

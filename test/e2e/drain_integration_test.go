@@ -332,7 +332,7 @@ func TestWhatTheLastShutdownEndedIsToldAndKeptForADay(t *testing.T) {
 		t.Errorf("sandboxes = %v, %v, want all three", sandboxes, err)
 	}
 	a.stop()
-	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 2 pods: 1 stopped, 1 killed at the end of their grace", "ShutdownReleased",
+	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 2 pods: 1 stopped, 1 killed after their grace period", "ShutdownReleased",
 		"Rebooted", "has been rebooted, boot id: ", "announced by logind), graceful, pods were stopped in ")
 }
 

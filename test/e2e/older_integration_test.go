@@ -59,7 +59,7 @@ func TestTheStateOfAnOlderProgramIsTakenUp(t *testing.T) {
 	wantReport(t, s.Shutdown.Last, journal.TriggerShutdown)
 	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "graceful, 4 pods", "polite", "stubborn", "greedy", "critical")
 	a.stop()
-	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 4 pods: 2 stopped, 2 killed at the end of their grace")
+	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 4 pods: 2 stopped, 2 killed after their grace period")
 
 	// What a person says from now on holds against it.
 	a.start()
