@@ -227,7 +227,7 @@ func TestTheAgentRunsAnswersAndEnds(t *testing.T) {
 func TestASecondAgentIsRefused(t *testing.T) {
 	r := newRig(t)
 	r.build(t)
-	if _, err := New(r.options()); err == nil || !strings.Contains(err.Error(), "in use by another hostler agent; only one may run") {
+	if _, err := New(r.options()); err == nil || !strings.Contains(err.Error(), "in use by another hostler agent; run") {
 		t.Errorf("New() beside an agent = %v, want it refused", err)
 	}
 	other := newRig(t)

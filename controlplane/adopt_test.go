@@ -186,7 +186,7 @@ func TestIdentityErrorSaysWhatToDo(t *testing.T) {
 		}
 	}
 	err.Until = start.Add(40 * time.Second)
-	for _, want := range []string{"is being watched", "2026-11-20T12:00:40Z", "node.takeover"} {
+	for _, want := range []string{"does not renew its lease before", "2026-11-20T12:00:40Z", "node.takeover"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("Error() while the other is watched = %q, want it to contain %q", err, want)
 		}

@@ -176,26 +176,26 @@ var (
 	// ErrNotFound: there is no such object.
 	ErrNotFound = errors.New("not found")
 	// ErrConflict: the object has changed since it was read.
-	ErrConflict = errors.New("changed meanwhile")
+	ErrConflict = errors.New("changed since it was read")
 	// ErrForbidden: this host's credentials do not allow it.
 	ErrForbidden = errors.New("forbidden")
 	// ErrInvalid: the control plane refuses the object as it is, so that trying
 	// again is in vain.
 	ErrInvalid = errors.New("invalid")
 	// ErrIncomplete: all was told but what the error names.
-	ErrIncomplete = errors.New("not all of it can be read")
+	ErrIncomplete = errors.New("some objects cannot be read")
 	// ErrLeaseStays: the Node is deleted, and its Lease could not be.
-	ErrLeaseStays = errors.New("the node is deleted, its lease is not")
+	ErrLeaseStays = errors.New("node deleted, but not its lease")
 	// ErrUnavailable: the control plane does not answer, or not in time, or not
 	// these credentials, or asks to come back later.
 	ErrUnavailable = errors.New("control plane unavailable")
 
 	// ErrUnauthorized, always beside ErrUnavailable: the control plane answers, and
 	// does not accept who this host says that it is.
-	ErrUnauthorized = errors.New("the server does not accept")
+	ErrUnauthorized = errors.New("the server rejected")
 	// ErrUntrusted, always beside ErrUnavailable: whoever answers does not prove to
 	// be the control plane.
-	ErrUntrusted = errors.New("the server is not the one that it should be")
+	ErrUntrusted = errors.New("cannot verify the server's identity")
 )
 
 // LabelsError is an ErrForbidden that is about labels of the Node.
@@ -215,7 +215,7 @@ type BusyError struct {
 
 // Error says both.
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("%v: it asks to come back in %v", e.Err, e.After)
+	return fmt.Sprintf("%v: retry after %v", e.Err, e.After)
 }
 
 // Unwrap returns what went wrong.

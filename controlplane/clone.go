@@ -23,13 +23,13 @@ const machineIDMend = "rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd
 // Message says what is wrong, for the Node of that name.
 func (c Clone) Message(node string) string {
 	if c.Node != node {
-		return fmt.Sprintf("node %s, which is alive, has this host's machine ID: one was cloned from the other", c.Node)
+		return fmt.Sprintf("running node %s has the same machine ID: one host was cloned from the other", c.Node)
 	}
-	who := "somebody"
+	who := "another client"
 	if c.Instance != "" {
 		who = "another hostler (" + c.Instance + ")"
 	}
-	return fmt.Sprintf("%s keeps this Node, too, and renews its lease in turns with this one: another host has the same name and machine ID, as clones have", who)
+	return fmt.Sprintf("%s also writes this Node and renews its lease: another host has the same name and machine ID, such as a clone", who)
 }
 
 // Mend is what to type, on the one of the two that is the copy.

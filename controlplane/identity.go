@@ -143,11 +143,11 @@ func (e *IdentityError) Error() string {
 	if !e.LeaseRenewed.IsZero() {
 		renewed = ", which renewed its lease at " + e.LeaseRenewed.UTC().Format(time.RFC3339) + " by its own clock"
 	}
-	mend := "give one of them another node.name, or set node.takeover: true here if the other is gone for good"
+	mend := "give one of them another node.name, or set node.takeover: true here if the other no longer exists"
 	if e.Watching() {
-		mend = "whether the other is alive is being watched: unless it renews its lease before " + e.Until.UTC().Format(time.RFC3339) + " this one takes its place; node.takeover: true does so at once"
+		mend = "if the other machine does not renew its lease before " + e.Until.UTC().Format(time.RFC3339) + ", this one takes over; set node.takeover: true to take over at once"
 	}
-	return fmt.Sprintf("node %q belongs to another machine (%s)%s; this one is %s: %s", e.Name, e.Theirs, renewed, e.Ours, mend)
+	return fmt.Sprintf("node %q belongs to another machine (%s)%s; this machine is %s: %s", e.Name, e.Theirs, renewed, e.Ours, mend)
 }
 
 // refusal is the error for a Node whose Lease says that its machine is not dead.

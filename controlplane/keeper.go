@@ -100,7 +100,7 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 	}
 	policy.mark(lease)
 	if policy.Interval <= 0 || policy.Interval >= policy.Duration/2 {
-		return nil, fmt.Errorf("lease of node %q: an interval of %v does not leave room for a retry within %v", policy.Node, policy.Interval, policy.Duration)
+		return nil, fmt.Errorf("lease of node %q: an interval of %v leaves no time for a retry within %v", policy.Node, policy.Interval, policy.Duration)
 	}
 	if policy.Now == nil {
 		policy.Now = time.Now
@@ -271,7 +271,7 @@ func (s LeaseStats) Overdue(configured time.Duration) error {
 	if since.IsZero() || time.Since(since) < duration {
 		return nil
 	}
-	err := fmt.Errorf("lease not renewed for %v, and good for %v only", time.Since(since).Round(time.Second), duration)
+	err := fmt.Errorf("lease not renewed for %v, valid for %v", time.Since(since).Round(time.Second), duration)
 	if s.LastError != nil {
 		err = fmt.Errorf("%w: %w", err, s.LastError)
 	}

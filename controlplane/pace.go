@@ -49,7 +49,7 @@ func (a Asker) String() string {
 	if a == AskedOfNode {
 		return "annotation " + AnnotationLeaseDuration + " of the Node"
 	}
-	return "the control plane, of all its hosts,"
+	return "the control plane's setting for all hosts"
 }
 
 // PaceFault is a value that is asked for and of no use.
@@ -115,16 +115,16 @@ func (p *Pacing) Ask(by Asker, text string) {
 	p.asked[by] = now
 	switch {
 	case now.fault != nil:
-		p.log.Warn("the lease that is asked for is of no use", "by", by.String(), "problem", now.fault, "mend", p.mends[by])
+		p.log.Warn("ignoring invalid lease duration", "by", by.String(), "problem", now.fault, "mend", p.mends[by])
 	case before.fault != nil:
-		p.log.Info("what is asked for of the lease is of use again", "by", by.String())
+		p.log.Info("lease duration valid again", "by", by.String())
 	}
 	next, asker := p.choose()
 	if next == p.applied {
 		return
 	}
 	p.applied = next
-	p.log.Info("the lease is to be good for another time", "duration", next, "by", cmp.Or(asker, "the configuration"))
+	p.log.Info("changed lease duration", "duration", next, "by", cmp.Or(asker, "the configuration"))
 	p.apply(next)
 }
 
@@ -148,7 +148,7 @@ func (p *Pacing) Pace() Pace {
 	for who, a := range p.asked {
 		if a.fault != nil {
 			by := Asker(who)
-			pace.Faults = append(pace.Faults, PaceFault{Message: fmt.Sprintf("%s asks for a lease of %.40q, which changes nothing: %v", by, a.text, a.fault), Mend: p.mends[by]})
+			pace.Faults = append(pace.Faults, PaceFault{Message: fmt.Sprintf("%s requests a lease of %.40q, which is ignored: %v", by, a.text, a.fault), Mend: p.mends[by]})
 		}
 	}
 	return pace
@@ -159,13 +159,13 @@ func usable(text string, configured time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		return 0, errors.New("it is no duration, such as 2m or 90s")
+		return 0, errors.New("not a duration such as 2m or 90s")
 	case d%time.Second != 0:
-		return 0, errors.New("it is no whole number of seconds")
+		return 0, errors.New("not a whole number of seconds")
 	case d < configured:
-		return 0, fmt.Errorf("it is less than this host is configured for, lease.duration %v", configured)
+		return 0, fmt.Errorf("shorter than this host's lease.duration %v", configured)
 	case d > max(LongestLease, configured):
-		return 0, fmt.Errorf("it is more than %v", LongestLease)
+		return 0, fmt.Errorf("longer than %v", LongestLease)
 	}
 	return d, nil
 }
@@ -178,7 +178,7 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) erro
 	for {
 		err := p.follow(ctx, pacer, func() {
 			if failing {
-				p.log.Info("what the control plane asks of all leases is seen again")
+				p.log.Info("watch of the fleet's lease duration restored")
 			}
 			backoff, failing = Retry(), false
 			beat(nil)
@@ -195,7 +195,7 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) erro
 		}
 		beat(err)
 		if !failing {
-			p.log.Warn("what the control plane asks of all leases is not seen until it can be watched again", "error", err)
+			p.log.Warn("cannot watch the fleet's lease duration, retrying", "error", err)
 		}
 		failing = true
 		// A control plane that restarts ends every host's watch at once.

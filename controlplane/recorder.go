@@ -252,15 +252,15 @@ func (r *Recorder) settle(rec *record, err error) bool {
 	case err == nil:
 		r.stats.Published++
 		if failed {
-			r.log.Info("events are published again", "queued", len(r.queue), "dropped", r.stats.Dropped)
+			r.log.Info("publishing events again", "queued", len(r.queue), "dropped", r.stats.Dropped)
 		}
 	case refused:
 		r.stats.Refused++
 		if !failed {
-			r.log.Warn("event refused, giving it up", "reason", rec.event.Reason, "error", err)
+			r.log.Warn("control plane rejected event, dropped", "reason", rec.event.Reason, "error", err)
 		}
 	case !failed:
-		r.log.Warn("events not published, trying again", "error", err)
+		r.log.Warn("cannot publish events, retrying", "error", err)
 	}
 	if err != nil && !refused {
 		return false
@@ -290,7 +290,7 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("publish events: %d still wait: %w", r.Stats().Queued, context.Cause(ctx))
+		return fmt.Errorf("publish events: %d not published: %w", r.Stats().Queued, context.Cause(ctx))
 	}
 }
 

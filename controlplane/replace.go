@@ -101,7 +101,7 @@ func (r Remains) note(node *corev1.Node) error {
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
-		return fmt.Errorf("node %q: note of what remains: %w", node.Name, err)
+		return fmt.Errorf("node %q: annotation of remaining settings: %w", node.Name, err)
 	}
 	node.Annotations[AnnotationReplaced] = string(text)
 	return nil

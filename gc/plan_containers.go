@@ -118,7 +118,7 @@ func keepLabel(labels ...map[string]string) string {
 		case value == "true":
 			return "label " + runtime.LabelKeep
 		default:
-			kept = fmt.Sprintf(`label %s is %q, neither "true" nor "false", and keeps to be safe`, runtime.LabelKeep, value)
+			kept = fmt.Sprintf(`label %s is %q, neither "true" nor "false"; kept to be safe`, runtime.LabelKeep, value)
 		}
 	}
 	return kept

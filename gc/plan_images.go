@@ -107,7 +107,7 @@ func (r *releaser) release(q *queued) {
 	case !r.knownSince(q).IsZero():
 		q.reason, q.detail = FreesNothing, "removals freed nothing at "+r.knownSince(q).UTC().Format(time.RFC3339)
 	case !r.ledger.brings(name, most, whole):
-		q.reason, q.detail = FreesNothing, "images or containers that stay hold its layers"
+		q.reason, q.detail = FreesNothing, "kept images or containers share its layers"
 	default:
 		r.remove(q, LRU)
 	}
@@ -246,7 +246,7 @@ func (j *judge) kept(img *ImageFact) string {
 		return detail
 	}
 	if img.LabelsUnknown {
-		return "the runtime has not told its labels yet"
+		return "the runtime has not reported its labels yet"
 	}
 	for _, ref := range j.refs {
 		if j.sandbox[ref] {
@@ -259,7 +259,7 @@ func (j *judge) kept(img *ImageFact) string {
 		}
 	}
 	if j.facts.SandboxImages[img.Runtime] == "" && looksLikeSandbox(j.refs) {
-		return "looks like a sandbox image"
+		return "name of a sandbox image"
 	}
 	return ""
 }

@@ -75,9 +75,9 @@ func planPods(f *Facts, p ContainerPolicy, now time.Time, o Options, containers 
 		switch stays := staying[PodKey{pod.Runtime, pod.ID}]; {
 		case d.Reason != "":
 		case stays != nil:
-			d.Reason, d.Detail = InUse, "container "+stays.Name+" stays ("+string(stays.Reason)+")"
+			d.Reason, d.Detail = InUse, "container "+stays.Name+" is kept ("+string(stays.Reason)+")"
 		case f.Kubelet && newest[PodKey{pod.Runtime, pod.UID}] == pod:
-			d.Reason, d.Detail = Newest, "the kubelet may bring the pod back"
+			d.Reason, d.Detail = Newest, "the kubelet may restart the pod"
 		case age(now, lastTouched(pod)) < p.settling():
 			d.Reason = TooYoung
 		default:

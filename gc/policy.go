@@ -111,7 +111,7 @@ func checkThresholds(what string, high, low int) error {
 		}
 	}
 	if low >= high {
-		return fmt.Errorf("%s: low threshold %d%% is not below the high one, %d%%; set it lower", what, low, high)
+		return fmt.Errorf("%s: low threshold %d%% is not below the high threshold %d%%; set it lower", what, low, high)
 	}
 	return nil
 }
@@ -121,16 +121,16 @@ func checkAges(what string, minimum, maximum time.Duration) error {
 	case minimum < 0:
 		return fmt.Errorf("%s: minimum age %s is negative", what, minimum)
 	case maximum < 0:
-		return fmt.Errorf("%s: maximum age %s is negative; 0s switches it off", what, maximum)
+		return fmt.Errorf("%s: maximum age %s is negative; set 0s to disable it", what, maximum)
 	case maximum > 0 && maximum <= minimum:
-		return fmt.Errorf("%s: maximum age %s is not above the minimum age %s; 0s switches it off", what, maximum, minimum)
+		return fmt.Errorf("%s: maximum age %s is not above the minimum age %s; set 0s to disable it", what, maximum, minimum)
 	}
 	return nil
 }
 
 func checkLimit(what string, n int) error {
 	if n < Unlimited {
-		return fmt.Errorf("%s: limit %d makes no sense; -1 switches it off", what, n)
+		return fmt.Errorf("%s: limit %d is invalid; set -1 for no limit", what, n)
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (o Options) Validate() error {
 	case o.TargetPercent < 0 || o.TargetPercent > 100:
 		return fmt.Errorf("target %d%% is outside 1 to 100", o.TargetPercent)
 	case o.TargetPercent > 0 && o.AllUnused:
-		return errors.New("all unused and a target percentage exclude each other; choose one")
+		return errors.New("all unused and a target percentage cannot be combined; choose one")
 	}
 	return nil
 }

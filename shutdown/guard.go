@@ -196,7 +196,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	case g.arming.final:
 	case len(g.options.Phases) == 0:
 		g.drop()
-		g.set(Disarmed, "disabled in the configuration")
+		g.set(Disarmed, "switched off in the configuration")
 	case g.options.Inhibitor == nil:
 		g.set(Disarmed, "this host has no logind to delay a shutdown")
 	default:

@@ -103,10 +103,10 @@ func TestALossIsLoggedOnce(t *testing.T) {
 		r.logind.breaks("Watch", nil)
 		time.Sleep(time.Minute)
 		r.stop()
-		if n := strings.Count(log.String(), "not guarded"); n != 1 {
+		if n := strings.Count(log.String(), "not protected"); n != 1 {
 			t.Errorf("an hour without a bus gave %d warnings, want 1", n)
 		}
-		if n := strings.Count(log.String(), "answers again"); n != 1 {
+		if n := strings.Count(log.String(), "logind recovered"); n != 1 {
 			t.Errorf("its end was logged %d times, want once", n)
 		}
 	})
@@ -352,8 +352,8 @@ func TestSwitchedOff(t *testing.T) {
 		r.start()
 		r.expect(shutdown.Disarmed, 0)
 		// Without a cause: no phases may come of enabled: false or gracePeriod: 0s.
-		if got := r.guard.Status().Reason; got != "disabled in the configuration" {
-			t.Errorf("Status().Reason = %q, want %q", got, "disabled in the configuration")
+		if got := r.guard.Status().Reason; got != "switched off in the configuration" {
+			t.Errorf("Status().Reason = %q, want %q", got, "switched off in the configuration")
 		}
 		if n := r.logind.called("Watch"); n != 0 {
 			t.Errorf("logind was asked %d times, want it left alone", n)

@@ -211,7 +211,7 @@ func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 		r.logind.cancel()
 		time.Sleep(4 * time.Minute)
 		if said := r.guard.Status().NotStarted; len(said) > 0 {
-			t.Errorf("Status().NotStarted = %v, want no word of those that only take their time", said)
+			t.Errorf("Status().NotStarted = %v, want no mention of those that only take their time", said)
 		}
 		time.Sleep(6 * time.Minute)
 		if said := r.guard.Status().NotStarted; len(said) != 1 || !strings.Contains(said[0].Reason, "it is still stopping") {

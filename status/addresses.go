@@ -33,7 +33,7 @@ func Choose(network probe.Network, options AddressOptions, nodeName string) ([]C
 	for _, ip := range externalAddresses(options.External) {
 		choices = append(choices, Choice{Type: corev1.NodeExternalIP, Address: ip.String(), Interface: holder(network, ip), Reason: "node.address.external"})
 	}
-	return append(choices, Choice{Type: corev1.NodeHostName, Address: nodeName, Reason: "the name of the Node"}), err
+	return append(choices, Choice{Type: corev1.NodeHostName, Address: nodeName, Reason: "name of the Node"}), err
 }
 
 // Addresses are those of Choose as a Node has them.
@@ -72,7 +72,7 @@ func internalAddresses(network probe.Network, selectors []string) ([]chosen, err
 			}
 		}
 		if len(result) == 0 {
-			return nil, errors.New("no interface has an address that other hosts could reach; configure the network, or name the address in node.address.internal")
+			return nil, errors.New("no interface has an address that other hosts can reach; configure the network, or set node.address.internal")
 		}
 		return result, nil
 	}
@@ -141,7 +141,7 @@ func byRoute(network probe.Network, is6 bool) (chosen, bool) {
 	if len(others) == 0 {
 		return chosen{}, false
 	}
-	return chosen{others[0], "no route tells; the likeliest to last on " + others[0].Interface}, true
+	return chosen{others[0], "no route found; most stable address of " + others[0].Interface}, true
 }
 
 // towards chooses by the way to one address of the control plane, where that tells
@@ -180,7 +180,7 @@ func explained(a probe.Address, exact bool, route string) chosen {
 	if exact {
 		return chosen{a, "source of " + route}
 	}
-	return chosen{a, fmt.Sprintf("likeliest to last on %s, for %s", a.Interface, route)}
+	return chosen{a, fmt.Sprintf("most stable address of %s, for %s", a.Interface, route)}
 }
 
 // lasting returns the source that the kernel names for packets which leave through an

@@ -79,11 +79,11 @@ func CheckReserved(facts Facts, reserved Reserved, policy Policy) error {
 			}
 		}
 		if left.Sign() < 0 {
-			errs = append(errs, field.Errorf("node.reserved."+string(name), "%sof %s there is; %s", parts, total.String(), hint))
+			errs = append(errs, field.Errorf("node.reserved."+string(name), "%sof %s in total; %s", parts, total.String(), hint))
 		}
 	}
 	if limit := facts.PIDs.Limit; limit > 0 && reserved.PIDs > limit {
-		errs = append(errs, field.Errorf("node.reserved.pid", "%d reserved, of %d that %s allows; reserve fewer, or raise the limit",
+		errs = append(errs, field.Errorf("node.reserved.pid", "%d reserved, but %[3]s allows only %[2]d; reserve fewer, or raise the limit",
 			reserved.PIDs, limit, facts.PIDs.Source))
 	}
 	return errors.Join(errs...)

@@ -54,7 +54,7 @@ func (l StallLimit) judge(s probe.Stall, name string) finding {
 	switch {
 	case s.Absent:
 		return finding{corev1.ConditionUnknown, ReasonPSIUnavailable, fmt.Sprintf(
-			"the kernel keeps no pressure stall information (/proc/pressure/%s); boot it with psi=1 on its command line", s.Resource)}
+			"the kernel provides no pressure stall information (/proc/pressure/%s); boot it with psi=1 on its command line", s.Resource)}
 	case s.Problem != "":
 		return finding{corev1.ConditionUnknown, ReasonNotMeasured, s.Problem}
 	}

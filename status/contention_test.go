@@ -72,7 +72,7 @@ func TestContention(t *testing.T) {
 		},
 		{
 			"a kernel without PSI", func(_, _, io *probe.Stall) { io.Absent = true },
-			io, "Unknown", "PSIUnavailable", "the kernel keeps no pressure stall information (/proc/pressure/io); boot it with psi=1 on its command line",
+			io, "Unknown", "PSIUnavailable", "the kernel provides no pressure stall information (/proc/pressure/io); boot it with psi=1 on its command line",
 		},
 		{
 			"a file that cannot be read", func(_, _, io *probe.Stall) { io.Problem = "read /proc/pressure/io: permission denied" },

@@ -27,7 +27,7 @@ func shutdownProtected(facts Facts) finding {
 	case "Draining":
 		return finding{corev1.ConditionTrue, ReasonShuttingDown, "a shutdown is waiting for the pods to stop" + why}
 	case "Released":
-		return finding{corev1.ConditionTrue, ReasonReleased, "the pods have stopped and the shutdown goes on" + why}
+		return finding{corev1.ConditionTrue, ReasonReleased, "the pods have stopped and the shutdown continues" + why}
 	case "Delegated":
 		return finding{corev1.ConditionTrue, ReasonDelegated, "another program on this host delays a shutdown for the pods" + why}
 	case "Disarmed":
@@ -37,7 +37,7 @@ func shutdownProtected(facts Facts) finding {
 		}
 		return finding{corev1.ConditionFalse, reason, "a shutdown will not wait for the pods to stop" + why}
 	}
-	return finding{corev1.ConditionUnknown, ReasonNotMeasured, "the shutdown guard has not said yet whether it holds a lock"}
+	return finding{corev1.ConditionUnknown, ReasonNotMeasured, "the shutdown guard has not reported yet whether it holds a lock"}
 }
 
 // named says of runtimes that they are not ready.
@@ -53,9 +53,9 @@ func named(away []string) string {
 func armed(facts Facts) finding {
 	s := facts.Shutdown
 	if s.Shortage != "" || s.Granted > 0 && s.Granted < s.Needed {
-		message := fmt.Sprintf("a shutdown waits for %v, and the pods' phases take %v with their margin: they are shortened to fit", s.Granted, s.Needed)
+		message := fmt.Sprintf("a shutdown waits for %v, but the pods' phases take %v with their margin: they are shortened to fit", s.Granted, s.Needed)
 		if s.Granted == 0 {
-			message = fmt.Sprintf("a shutdown may stop services before the pods' phases are over, which take %v with their margin", s.Needed)
+			message = fmt.Sprintf("a shutdown may stop services before the pods' phases end, which take %v with their margin", s.Needed)
 		}
 		return finding{corev1.ConditionFalse, ReasonDelayTooShort, strings.TrimSuffix(message+": "+s.Shortage, ": ")}
 	}
@@ -74,7 +74,7 @@ func armed(facts Facts) finding {
 	case len(facts.Runtimes)+len(facts.Unheard) == 0:
 		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "any: no container runtime was found"}
 	case len(away) > 0:
-		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "those of " + named(away)}
+		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "the pods of " + named(away)}
 	}
 	message := "a shutdown waits for the pods to stop"
 	if s.Reason != "" {

@@ -18,7 +18,7 @@ const alonePoll = 50 * time.Millisecond
 // UnitRuns tells whether there is anything to stop of the unit of that name: whether it runs,
 // starts, stops, or has a start job that waits. Nothing has where there is no systemd.
 func (m *Manager) UnitRuns(ctx context.Context, name string) (bool, error) {
-	return orAbsent(false)(ask(ctx, m, "ask systemd whether "+name+" runs", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+	return orAbsent(false)(ask(ctx, m, "get state of "+name+" from systemd", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		done, err := rests(ctx, conn, name)
 		return !done, err
 	}))
@@ -38,7 +38,7 @@ func (m *Manager) StopAlone(ctx context.Context, name string) (ran bool, err err
 		case err == nil, errors.Is(err, ErrNotSystemd) && !ran:
 			return ran, nil
 		case !ran && !bus.Severed(err), ctx.Err() != nil, bus.ErrorName(err) != "":
-			return ran, fmt.Errorf("have systemd stop %s: %w", name, err)
+			return ran, fmt.Errorf("stop %s: %w", name, err)
 		}
 		// The connection is lost, as by a systemd that executes itself anew.
 		select {
@@ -97,7 +97,7 @@ type job struct {
 }
 
 // notBegun is what systemd says in its log alone.
-const notBegun = "what it needs did not start, or a condition of it does not hold"
+const notBegun = "a dependency did not start, or a condition of the unit is not met"
 
 // UnitFares tells whether systemd starts the unit of that name, or has a job for it, and else, if
 // it has failed since somebody had it started, with what result, such as "exit-code".
@@ -127,7 +127,7 @@ func (m *Manager) UnitChanges(ctx context.Context, name string) (bool, error) {
 // shutdown with it. shutdown.ErrStillStops says so, and shutdown.ErrNoService that there is no such
 // unit (any more), or that nobody may start it.
 func (m *Manager) StartUnit(ctx context.Context, name string) error {
-	_, err := ask(ctx, m, "have systemd start "+name, func(ctx context.Context, conn *dbus.Conn) (job dbus.ObjectPath, err error) {
+	_, err := ask(ctx, m, "start "+name, func(ctx context.Context, conn *dbus.Conn) (job dbus.ObjectPath, err error) {
 		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StartUnit", &job, name, "fail")
 		switch bus.ErrorName(err) {
 		case "org.freedesktop.systemd1.NoSuchUnit", "org.freedesktop.systemd1.UnitMasked", "org.freedesktop.systemd1.OnlyByDependency":

@@ -34,7 +34,7 @@ var mountTargets = []string{"local-fs.target", "remote-fs.target"}
 // automount units, and those named. It includes mounts that this boot was to make and that are not
 // there. There is none where there is no systemd.
 func (m *Manager) Coming(ctx context.Context, names ...string) ([]Coming, error) {
-	return orAbsent[[]Coming](nil)(ask(ctx, m, "ask systemd what it still starts", func(ctx context.Context, conn *dbus.Conn) ([]Coming, error) {
+	return orAbsent[[]Coming](nil)(ask(ctx, m, "list queued start jobs of systemd", func(ctx context.Context, conn *dbus.Conn) ([]Coming, error) {
 		return newTalk(conn).coming(ctx, names)
 	}))
 }

@@ -18,7 +18,7 @@ type Run struct {
 // empty for a service that is not there. It asks systemd itself, which lets in root
 // alone. ErrNotSystemd where there is none.
 func (m *Manager) Run(ctx context.Context, service string) (Run, error) {
-	return ask(ctx, m, "ask systemd how it runs "+service, func(ctx context.Context, conn *dbus.Conn) (Run, error) {
+	return ask(ctx, m, "get properties of "+service, func(ctx context.Context, conn *dbus.Conn) (Run, error) {
 		return newTalk(conn).Run(ctx, service)
 	})
 }

@@ -106,7 +106,7 @@ func (k *lockKeeper) takeUp(listed bool) *lock {
 	}
 	if len(useless) > 0 {
 		if err := k.letGo(useless...); err != nil {
-			k.log.Warn("a useless shutdown lock stays behind", "error", err)
+			k.log.Warn("cannot remove stale shutdown lock", "error", err)
 		}
 		if good != nil {
 			// The store knows names alone: what was dropped took the good one along.
@@ -133,9 +133,9 @@ func (k *lockKeeper) store() {
 	}
 	switch {
 	case err != nil && !k.unstored:
-		k.log.Warn("the service manager does not keep the shutdown lock: a restart of this service would release it", "error", err)
+		k.log.Warn("systemd did not store the shutdown lock, a restart of this service would release it", "error", err)
 	case err == nil && k.unstored:
-		k.log.Info("the service manager keeps the shutdown lock again")
+		k.log.Info("systemd stores the shutdown lock again")
 	}
 	k.held.stored, k.unstored = err == nil, err != nil
 }
@@ -206,12 +206,12 @@ func (k *lockKeeper) dropped(last bool) bool {
 	err := k.unstore()
 	switch {
 	case err == nil:
-		k.log.Info("the service manager has dropped the shutdown lock")
+		k.log.Info("systemd dropped the stored shutdown lock")
 		if k.held != nil {
 			k.store() // it was not, as long as an old one was there
 		}
 	case last:
-		k.log.Warn("the service manager keeps a shutdown lock that nobody needs: the shutdown waits for it as long as logind allows; a stop of this service ends that", "error", err)
+		k.log.Warn("systemd still stores an unused shutdown lock that delays shutdowns; run `systemctl stop hostler` to release it", "error", err)
 	default:
 		return false
 	}

@@ -177,7 +177,7 @@ func (l *Logind) ListInhibitors(ctx context.Context) ([]InhibitorLock, error) {
 	err = bus.Call(ctx, conn, loginName, loginPath, loginManager+".ListInhibitors", &locks)
 	l.bus.Heard(conn, err)
 	if err != nil {
-		return nil, fault("list the inhibitors of logind", err)
+		return nil, fault("list inhibitors of logind", err)
 	}
 	return locks, nil
 }
@@ -199,7 +199,7 @@ func get(ctx context.Context, b *bus.Connection, name string, answer any) error 
 	err = bus.Property(ctx, conn, loginName, loginPath, loginManager, name, answer)
 	b.Heard(conn, err)
 	if err != nil {
-		return fault("ask logind for "+name, err)
+		return fault("read logind property "+name, err)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 
 // ErrNotSystemd tells that this host is not run by systemd, or that its manager
 // cannot be reached from here.
-var ErrNotSystemd = errors.New("no systemd manager here")
+var ErrNotSystemd = errors.New("no systemd manager found")
 
 // ManagerSocket is systemd's private socket, which works when the bus is gone.
 const ManagerSocket = "/run/systemd/private"
@@ -67,7 +67,7 @@ func NewManagerOver(dial func(context.Context) (io.ReadWriteCloser, error)) *Man
 // halt, kexec or soft-reboot), rather than this service alone. ErrNotSystemd
 // where there is no systemd to ask.
 func (m *Manager) Stopping(ctx context.Context) (bool, error) {
-	return ask(ctx, m, "ask systemd whether the system is stopping", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+	return ask(ctx, m, "get system state from systemd", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		var state string
 		err := bus.Property(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager, "SystemState", &state)
 		if err != nil || state == "stopping" {
@@ -110,7 +110,7 @@ func shutdownQueued(ctx context.Context, conn *dbus.Conn) (bool, error) {
 // it identifies a boot: a soft-reboot keeps the boot ID. It is the wall clock's
 // reading of then, which later steps of the clock do not change.
 func (m *Manager) StartedAt(ctx context.Context) (time.Time, error) {
-	return ask(ctx, m, "ask systemd when it started", func(ctx context.Context, conn *dbus.Conn) (time.Time, error) {
+	return ask(ctx, m, "get start time of systemd", func(ctx context.Context, conn *dbus.Conn) (time.Time, error) {
 		var microseconds uint64
 		err := bus.Property(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager, "UserspaceTimestamp", &microseconds)
 		return time.UnixMicro(int64(microseconds)), err

@@ -22,7 +22,7 @@ const maxOrdered = 500
 // process are left out, and so is what outlives this service itself, because that is ordered
 // after it. Empty where there is no systemd.
 func (m *Manager) OrderedAfter(ctx context.Context, units ...string) (map[string][]string, error) {
-	return orAbsent[map[string][]string](nil)(ask(ctx, m, "ask systemd what is ordered after container units", func(ctx context.Context, conn *dbus.Conn) (map[string][]string, error) {
+	return orAbsent[map[string][]string](nil)(ask(ctx, m, "list units ordered after container units", func(ctx context.Context, conn *dbus.Conn) (map[string][]string, error) {
 		talk := newTalk(conn)
 		known, err := ordered(ctx, talk, units)
 		if err != nil {

@@ -22,7 +22,7 @@ const alongBound = 500 * time.Millisecond
 // where there is something to stop, it calls before with the names of that unit and of those
 // that systemd stops with it.
 func (m *Manager) StopUnit(ctx context.Context, name string, pid int, before func(ctx context.Context, names []string)) (stopping bool, err error) {
-	return orAbsent(false)(ask(ctx, m, "have systemd stop "+name, func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+	return orAbsent(false)(ask(ctx, m, "stop "+name, func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		return stopUnit(ctx, conn, name, pid, before)
 	}))
 }
@@ -71,7 +71,7 @@ func along(ctx context.Context, conn *dbus.Conn, name string) (names []string) {
 // for others to stop first. A unit that is not loaded, and any where there is no systemd,
 // has stopped.
 func (m *Manager) UnitStops(ctx context.Context, name string) (bool, error) {
-	return orAbsent(true)(ask(ctx, m, "ask systemd whether "+name+" stops", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+	return orAbsent(true)(ask(ctx, m, "get state of "+name+" from systemd", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		_, active, err := unitState(ctx, conn, name)
 		return active == "deactivating" || over(active), err
 	}))
@@ -96,7 +96,7 @@ func over(active string) bool { return active == "" || active == "inactive" || a
 // MainOf names the service whose main process that is; none if it is of no service, or not the
 // main one, and where there is no systemd.
 func (m *Manager) MainOf(ctx context.Context, pid int) (name string, err error) {
-	return orAbsent("")(ask(ctx, m, "ask systemd whose main process it is", func(ctx context.Context, conn *dbus.Conn) (string, error) {
+	return orAbsent("")(ask(ctx, m, "find unit of main process", func(ctx context.Context, conn *dbus.Conn) (string, error) {
 		unit, err := ownerOf(ctx, conn, pid)
 		if err != nil || unit == "" {
 			return "", err

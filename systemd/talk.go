@@ -29,7 +29,7 @@ func newTalk(conn *dbus.Conn) *Talk {
 // Ask has questions put to systemd itself, which lets in root alone, and returns when they
 // do. The error tells that nobody could be asked: ErrNotSystemd where there is no systemd.
 func (m *Manager) Ask(ctx context.Context, questions func(context.Context, *Talk)) error {
-	_, err := ask(ctx, m, "ask systemd", func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
+	_, err := ask(ctx, m, "query systemd", func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
 		questions(ctx, newTalk(conn))
 		return struct{}{}, nil
 	})

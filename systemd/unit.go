@@ -70,7 +70,7 @@ func (t *Talk) Units(ctx context.Context, names ...string) []Unit {
 
 // Unit tells of one, loading it if it is not; that starts nothing.
 func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
-	return ask(ctx, m, "ask systemd about "+name, func(ctx context.Context, conn *dbus.Conn) (Unit, error) {
+	return ask(ctx, m, "get properties of "+name, func(ctx context.Context, conn *dbus.Conn) (Unit, error) {
 		values, err := newTalk(conn).unit(ctx, name)
 		return newUnit(name, values), err
 	})
@@ -79,7 +79,7 @@ func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
 // UnitsThatAre tells of those units that there are, by name; of none where there is no
 // systemd. What cannot be the name of a unit is none.
 func (m *Manager) UnitsThatAre(ctx context.Context, names ...string) (map[string]Unit, error) {
-	return orAbsent[map[string]Unit](nil)(ask(ctx, m, "ask systemd about units", func(ctx context.Context, conn *dbus.Conn) (map[string]Unit, error) {
+	return orAbsent[map[string]Unit](nil)(ask(ctx, m, "get properties of units", func(ctx context.Context, conn *dbus.Conn) (map[string]Unit, error) {
 		units := map[string]Unit{}
 		for _, name := range names {
 			unit, err := readUnit(ctx, conn, name)

@@ -86,7 +86,7 @@ func (l *Logind) startFollowing(ctx context.Context) (changed <-chan struct{}, s
 			err = l.follow(ctx, watcher, told)
 		}
 		if ctx.Err() == nil {
-			l.log.Warn("a change of logind's files will be noticed late", "error", err)
+			l.log.Warn("cannot watch logind's files, changes are noticed late", "error", err)
 		}
 	}()
 	return told, func() { cancel(); <-ended }
@@ -117,7 +117,7 @@ func (l *Logind) subscribe(ctx context.Context, w *watch) (*dbus.Conn, chan *dbu
 	}
 	if err != nil {
 		l.unsubscribe(conn, signals)
-		return nil, nil, fault("subscribe to the announcements of logind", err)
+		return nil, nil, fault("subscribe to logind's signals", err)
 	}
 	return conn, signals, nil
 }

@@ -29,10 +29,10 @@ func pluginTrouble() doctor.Report {
 	return doctor.Report{Protected: true, Checks: append([]doctor.Check{
 		{
 			Name: "plugin", Status: doctor.Fail,
-			Message: "the plugin's socket /run/fleet/plugin.sock: nobody serves it: is the plugin running?",
+			Message: "the plugin's socket /run/fleet/plugin.sock: nothing listens on it: is the plugin running?",
 			Hint:    "start the plugin's own service, or correct controlPlane.plugin.socket; hostler connects by itself",
 		},
-		{Name: "plugin-node", Status: doctor.Fail, Message: "the fleet takes this host for dead: lease not renewed for 52s, and good for 40s only", Hint: "see the checks of the plugin"},
+		{Name: "plugin-node", Status: doctor.Fail, Message: "the fleet takes this host for dead: lease not renewed for 52s, valid for 40s only", Hint: "see the checks of the plugin"},
 	}, allWell().Checks...)}
 }
 

@@ -103,10 +103,10 @@ func (c *Census) take(clones []controlplane.Clone) bool {
 	}
 	c.clones = clones
 	if len(clones) == 0 {
-		c.log.Info("no other node has this host's machine ID any more")
+		c.log.Info("no other node shares this host's machine ID any more")
 	}
 	for _, clone := range clones {
-		c.log.Error("this host was cloned", "problem", clone.Message(c.self.Name), "mend", clone.Mend())
+		c.log.Error("another node shares this host's machine ID", "problem", clone.Message(c.self.Name), "mend", clone.Mend())
 	}
 	return true
 }
@@ -119,7 +119,7 @@ func (c *Census) look(ctx context.Context) ([]controlplane.Clone, error) {
 	info := c.self.Status.NodeInfo
 	found, err := c.finder.NodesOf(finding, info.MachineID)
 	if err != nil {
-		return nil, fmt.Errorf("look for clones: %w", err)
+		return nil, fmt.Errorf("find clones: %w", err)
 	}
 	found = slices.DeleteFunc(found, func(n corev1.Node) bool {
 		own := n.Status.NodeInfo.BootID != "" && n.Status.NodeInfo.BootID == info.BootID
@@ -142,7 +142,7 @@ func (c *Census) look(ctx context.Context) ([]controlplane.Clone, error) {
 			lease, err := c.leases.Lease(reading, n.Name)
 			cancel()
 			if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
-				return nil, fmt.Errorf("look for clones: %w", err)
+				return nil, fmt.Errorf("find clones: %w", err)
 			}
 			if watch.See(lease).Renewed {
 				clones = append(clones, controlplane.Clone{Node: n.Name})

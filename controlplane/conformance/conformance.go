@@ -147,7 +147,7 @@ func (b *Backend) edit(ctx context.Context, name string, change func(*corev1.Nod
 	if edit == nil {
 		editor, able := as[Editor](b)
 		if !able {
-			return &UntriedError{"nobody here can change a node as others do"}
+			return &UntriedError{"no client here can change a node as another client"}
 		}
 		edit = editor.Edit
 	}
@@ -167,7 +167,7 @@ func (b *Backend) delete(ctx context.Context, name string) error {
 // hinder makes a fault befall answers.
 func (b *Backend) hinder(f Fault) (restore func(), err error) {
 	if b.Hinder == nil {
-		return nil, &UntriedError{"it takes a test bed that comes between client and server"}
+		return nil, &UntriedError{"requires a test bed between client and server"}
 	}
 	return b.Hinder(f)
 }

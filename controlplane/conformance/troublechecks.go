@@ -113,7 +113,7 @@ func checkSlow(ctx context.Context, b *Backend) error {
 	}
 	defer restore()
 	if err := worksAgain(ctx, b, name); err != nil {
-		return fmt.Errorf("answers that come late: %w", err)
+		return fmt.Errorf("late answers: %w", err)
 	}
 	for call, run := range calls(b.Client, name) {
 		err := within(call+" that is given 20ms", func() error {
@@ -141,9 +141,9 @@ func checkSilent(ctx context.Context, b *Backend) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer time.AfterFunc(100*time.Millisecond, cancel).Stop()
-			return within(call+" cancelled, of a server that is silent,", func() error { return run(ctx) })
+			return within(call+" of a server that does not answer, cancelled,", func() error { return run(ctx) })
 		})
-		if err := wantError(call+" of a server that is silent", err, context.Canceled); err != nil {
+		if err := wantError(call+" of a server that does not answer", err, context.Canceled); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func checkDeadline(ctx context.Context, b *Backend) error {
 		go func() {
 			err := run(unbounded)
 			if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, controlplane.ErrUnavailable) {
-				err = fmt.Errorf("%s of a server that is silent = %w, want that it was too late or the control plane unavailable", call, orNone(err))
+				err = fmt.Errorf("%s of a server that does not answer = %w, want a deadline error or the control plane unavailable", call, orNone(err))
 			} else {
 				err = nil
 			}
@@ -186,7 +186,7 @@ func checkDeadline(ctx context.Context, b *Backend) error {
 				return err
 			}
 		case <-late:
-			return fmt.Errorf("a call without a deadline, of a server that is silent, has not ended after %v", ownDeadline)
+			return fmt.Errorf("a call without a deadline to a server that does not answer has not ended after %v", ownDeadline)
 		}
 	}
 	restore()

@@ -60,7 +60,7 @@ func Try(ctx context.Context, c Check, b *Backend) Result {
 	case ctx.Err() != nil:
 		r.Status, r.Message = Untried, "interrupted"
 	case errors.Is(err, controlplane.ErrForbidden):
-		r.Status, r.Forbidden, r.Message = Untried, true, fmt.Sprintf("the credentials do not allow it: %v", n.refusal(err))
+		r.Status, r.Forbidden, r.Message = Untried, true, fmt.Sprintf("not allowed by the credentials: %v", n.refusal(err))
 	}
 	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
@@ -69,7 +69,7 @@ func Try(ctx context.Context, c Check, b *Backend) Result {
 		r.Left = left
 		if r.Status != Failed {
 			r.Status = Failed
-			r.Message = fmt.Sprintf("what it has made cannot be taken away: %v", err)
+			r.Message = fmt.Sprintf("cannot remove the objects of this check: %v", err)
 		}
 	}
 	return r

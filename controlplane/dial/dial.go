@@ -211,9 +211,9 @@ func FileHint(err error) string {
 	case ok:
 		return untrusted.Hint
 	case errors.Is(err, fs.ErrNotExist):
-		return "put the file there, or correct its name; hostler takes it up by itself"
+		return "create the file, or correct its name; hostler reloads it"
 	case errors.Is(err, fs.ErrPermission):
-		return "let root read it"
+		return "make it readable for root"
 	}
-	return "correct the file; hostler takes it up by itself"
+	return "correct the file; hostler reloads it"
 }

@@ -103,7 +103,7 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 			continue
 		}
 		if other.Key.Kind == objects.Node {
-			c.log.Info("node has a new name, deleted the old one", "old", other.Key.Node, "new", node.Name)
+			c.log.Info("node name changed, deleted the old node", "old", other.Key.Node, "new", node.Name)
 		}
 		if err := c.store.Delete(ctx, other.Key, objects.None); err != nil {
 			return nil, err

@@ -51,7 +51,7 @@ const (
 
 // errLost is why a conn does not dial a second time: with the first connection goes what is
 // known to be no older than the server.
-var errLost = errors.New("the connection is lost")
+var errLost = errors.New("connection lost")
 
 // conn is one connection to one member, with the credentials of when it was made. It
 // never connects again.
@@ -149,7 +149,7 @@ func (c *conn) ready(ctx context.Context) error {
 	case err != nil:
 		return err
 	case health.Status == grpc_health_v1.HealthCheckResponse_NOT_SERVING:
-		return errors.New("this member does not serve now, as it may while it is defragmented")
+		return errors.New("this member does not serve at the moment, such as during defragmentation")
 	}
 	return nil
 }

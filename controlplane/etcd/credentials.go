@@ -22,7 +22,7 @@ import (
 // check refuses what could never be used.
 func (o Options) check() error {
 	if len(o.Endpoints) == 0 {
-		return errors.New("no endpoint is given: name some in controlPlane.etcd.endpoints")
+		return errors.New("no endpoint given: set controlPlane.etcd.endpoints")
 	}
 	for _, e := range o.Endpoints {
 		if err := endpoint.Check(e, o.Insecure); err != nil {
@@ -33,10 +33,10 @@ func (o Options) check() error {
 		return fmt.Errorf("controlPlane.etcd.prefix: %w", err)
 	}
 	if (o.Certificate == "") != (o.Key == "") {
-		return errors.New("controlPlane.etcd.tls: a certificate needs its key, and a key its certificate")
+		return errors.New("controlPlane.etcd.tls: set both certificate and key")
 	}
 	if (o.Username == "") != (o.PasswordFile == "") {
-		return errors.New("controlPlane.etcd: a username needs its passwordFile, and a passwordFile its username")
+		return errors.New("controlPlane.etcd: set both username and passwordFile")
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: %w: %s", err, dial.FileHint(err))
 		}
 		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: no certificate is in %s: it has to hold the servers' authorities as PEM", o.CA)
+			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: %s contains no certificate: store the servers' certificate authorities there as PEM", o.CA)
 		}
 	}
 	if o.Certificate == "" {

@@ -155,5 +155,5 @@ func keepAlive(ctx context.Context, c *conn, id clientv3.LeaseID) (bool, error) 
 			return answer.TTL > 0, nil
 		}
 	}
-	return false, fmt.Errorf("keep an etcd lease alive: %w", rpctypes.Error(err))
+	return false, fmt.Errorf("renew etcd lease: %w", rpctypes.Error(err))
 }

@@ -225,16 +225,16 @@ func (s *Store) confirm(ctx context.Context, c *conn, key objects.Key, v objects
 	}
 	before, ok := parseVersion(v)
 	if !ok {
-		return version{}, fmt.Errorf("%w: version %q is not of this store", controlplane.ErrInvalid, v)
+		return version{}, fmt.Errorf("%w: version %q does not belong to this store", controlplane.ErrInvalid, v)
 	}
 	return before, nil
 }
 
 // conflict refuses a change of what has changed.
 func conflict(stored objects.Object) error {
-	what := "somebody else has changed it"
+	what := "another client has changed it"
 	if stored.Version == objects.None {
-		what = "it is not there any more"
+		what = "it no longer exists"
 	}
 	return &objects.ConflictError{Stored: stored, Err: fmt.Errorf("%w: %s", controlplane.ErrConflict, what)}
 }

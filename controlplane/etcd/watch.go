@@ -20,7 +20,7 @@ import (
 const shortWatch = time.Second
 
 // errAnew has a watch begin with the object as it is then.
-var errAnew = errors.New("the watch has to begin anew")
+var errAnew = errors.New("the watch has to restart")
 
 // Watch follows an object. Each time that it begins it reads it first, over the same
 // connection, and follows from there: so that no watch waits for a revision that a
@@ -37,7 +37,7 @@ func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.
 			return err
 		}
 		if short = time.Since(began) < shortWatch; short && again {
-			return fmt.Errorf("watch %s: %w: %s ends it at once", key, controlplane.ErrUnavailable, s.Endpoint())
+			return fmt.Errorf("watch %s: %w: %s ends the watch at once", key, controlplane.ErrUnavailable, s.Endpoint())
 		}
 	}
 }

@@ -84,7 +84,7 @@ var (
 // New returns a client that has not connected yet.
 func New(o Options) (*Client, error) {
 	if o.Kubeconfig == "" {
-		return nil, errors.New("no kubeconfig is given: name one in controlPlane.kubernetes.kubeconfig")
+		return nil, errors.New("no kubeconfig given: set controlPlane.kubernetes.kubeconfig")
 	}
 	o.Log = o.Log.With("component", "controlplane")
 	return &Client{
@@ -144,7 +144,7 @@ func (c *Client) answered(operation string, a asked, o metav1.Object) error {
 	if o.GetName() == a.name && (a.uid == "" || o.GetUID() == a.uid) {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: %s answers with another object, named %.253q, of UID %.253q: is there a proxy between?", operation, controlplane.ErrUnavailable, c.Endpoint(), o.GetName(), o.GetUID())
+	return fmt.Errorf("%s: %w: %s returned another object, name %.253q, UID %.253q: check for a proxy in between", operation, controlplane.ErrUnavailable, c.Endpoint(), o.GetName(), o.GetUID())
 }
 
 // userAgent is by what name the server's logs know this client.
@@ -158,6 +158,6 @@ type warnings struct{ log *slog.Logger }
 // HandleWarningHeader implements rest.WarningHandler.
 func (w warnings) HandleWarningHeader(code int, _, text string) {
 	if text != "" {
-		w.log.Debug("the API server warns", "code", code, "text", text)
+		w.log.Debug("warning of the API server", "code", code, "text", text)
 	}
 }

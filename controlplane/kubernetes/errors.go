@@ -58,9 +58,9 @@ func (c *Client) unauthorized(said string) error {
 	if c.o.Refused != nil {
 		c.o.Refused()
 	}
-	whose, check := "the credentials of "+c.o.Kubeconfig, "check whether they have expired, and which cluster they are of"
+	whose, check := "the credentials of "+c.o.Kubeconfig, "check whether they have expired or belong to another cluster"
 	if c.o.Certificate != nil {
-		whose, check = "this node's certificate", "see `hostler doctor`"
+		whose, check = "this node's certificate", "run `hostler doctor`"
 	}
 	return fmt.Errorf("%w: %w %s: %s: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, whose, said, check)
 }

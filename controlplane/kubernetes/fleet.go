@@ -166,7 +166,7 @@ func (c *Client) pageOf(ctx context.Context, operation string, to *apiGroup, fro
 		return request
 	}, into)
 	if err == nil && into.GetResourceVersion() == "" { // client-go takes what is no such list for an empty one
-		err = fmt.Errorf("%s: %w: %s answers with something else: is there a proxy between?", operation, controlplane.ErrUnavailable, c.Endpoint())
+		err = fmt.Errorf("%s: %w: %s returned something else: check for a proxy in between", operation, controlplane.ErrUnavailable, c.Endpoint())
 	}
 	return err
 }

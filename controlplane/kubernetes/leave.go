@@ -28,7 +28,7 @@ func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Id
 		}
 	}
 	if errors.Is(err, controlplane.ErrForbidden) {
-		return fmt.Errorf("%w: run `kubectl delete node %s` as somebody who may", err, name)
+		return fmt.Errorf("%w: run `kubectl delete node %s` as a user with the permission", err, name)
 	}
 	if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
 		return err

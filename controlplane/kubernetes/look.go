@@ -151,7 +151,7 @@ func (c *Client) may(ctx context.Context, r Right) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	operation := fmt.Sprintf("ask whether this node may %s", r)
+	operation := fmt.Sprintf("check permission to %s", r)
 	result, err := c.core.do(ctx, func(i rest.Interface) *rest.Request {
 		return i.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").
 			SetHeader("Content-Type", "application/json").SetHeader("Accept", "application/json").Body(body)

@@ -21,7 +21,7 @@ type pluginError struct {
 
 // Error names the plugin, which client-go goes on waiting for.
 func (e *pluginError) Error() string {
-	return fmt.Sprintf("the exec plugin %s gives no credentials: %v: see what it waits for, or end it: it is run again", e.command, e.cause)
+	return fmt.Sprintf("the exec plugin %s returns no credentials: %v: check what it waits for, or kill it; hostler runs it again", e.command, e.cause)
 }
 
 // Unwrap returns why the request ended.

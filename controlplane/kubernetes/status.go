@@ -67,7 +67,7 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 // to, if that is so.
 func owned(stored, node *corev1.Node, uid types.UID) error {
 	if uid != "" && stored.UID != uid {
-		return fmt.Errorf("%w: another one, of UID %s, has its name", controlplane.ErrNotFound, stored.UID)
+		return fmt.Errorf("%w: a node of UID %s has this name now", controlplane.ErrNotFound, stored.UID)
 	}
 	return controlplane.CheckOwner(stored, node)
 }

@@ -34,7 +34,7 @@ func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1
 			return err
 		}
 		if short = time.Since(began) < shortWatch; short && again {
-			return fmt.Errorf("watch node %q: %w: the server ends it at once", name, controlplane.ErrUnavailable)
+			return fmt.Errorf("watch node %q: %w: the server ends the watch at once", name, controlplane.ErrUnavailable)
 		}
 	}
 }

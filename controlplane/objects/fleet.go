@@ -42,11 +42,11 @@ func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) cont
 		defer cancel()
 		stored, next, err := c.store.List(ctx, kind, "", page)
 		if err == nil && next != "" && next == page {
-			err = fmt.Errorf("list %s: %w: %s at %s has page %q follow itself", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
+			err = fmt.Errorf("list %s: %w: %s at %s returned page %q as its own next page", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
 		}
 		if err == nil && len(stored) > 0 {
 			if first := stored[0].Key.String(); first <= last {
-				err = fmt.Errorf("list %s: %w: %s at %s has a page with %s follow one with %s", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), first, last)
+				err = fmt.Errorf("list %s: %w: %s at %s returned a page with %s after one with %s", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), first, last)
 			}
 			last = stored[len(stored)-1].Key.String()
 		}

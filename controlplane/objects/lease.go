@@ -40,7 +40,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 		return nil, err
 	}
 	if d := lease.Spec.LeaseDurationSeconds; d == nil || *d <= 0 {
-		return nil, fmt.Errorf("renew lease %q: %w: it does not say how long it is good for", lease.Name, controlplane.ErrInvalid)
+		return nil, fmt.Errorf("renew lease %q: %w: it has no duration", lease.Name, controlplane.ErrInvalid)
 	}
 	ctx, cancel := controlplane.Bound(ctx, leaseTimeout)
 	defer cancel()

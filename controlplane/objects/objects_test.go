@@ -299,7 +299,7 @@ func TestAFleetThatIsToldOutOfOrderIsNotBelieved(t *testing.T) {
 		}
 	}
 	err := client.Fleet(t.Context(), func(*corev1.Node, *coordinationv1.Lease) error { return nil })
-	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "nodes/a follow one with nodes/b") {
+	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "nodes/a after one with nodes/b") {
 		t.Errorf("Fleet() = %v, want which page is out of order", err)
 	}
 }

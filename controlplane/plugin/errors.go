@@ -90,7 +90,7 @@ func refusal(st *status.Status) error {
 	case code == codes.Unauthenticated:
 		err = fmt.Errorf("%w: %w this host: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, message)
 	case code == codes.Unimplemented && strings.Contains(message, "unknown service"):
-		err = fmt.Errorf("%w: it does not speak protocol %d of hostler: %s: install versions of both that have one in common", controlplane.ErrUnavailable, protocol, message)
+		err = fmt.Errorf("%w: it does not support protocol %d of hostler: %s: install versions of both with a common protocol", controlplane.ErrUnavailable, protocol, message)
 	case code == codes.Unimplemented:
 		err = fmt.Errorf("%w: %w: %s", controlplane.ErrUnavailable, errLacks, message)
 	case code == codes.ResourceExhausted && strings.Contains(message, "larger than max"): // either side's limit

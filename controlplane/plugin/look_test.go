@@ -59,7 +59,7 @@ func TestALookTellsWhatAPluginDoesNotDo(t *testing.T) {
 		silent, reading, listing, watching string
 	}{
 		"it hangs":                   {server: silent("Info"), silent: "it may hang"},
-		"it speaks another protocol": {server: &plugintest.Server{About: func(a *v1.InfoResponse) { a.Protocols = []uint32{2} }}, silent: "speaks protocol [2]"},
+		"it speaks another protocol": {server: &plugintest.Server{About: func(a *v1.InfoResponse) { a.Protocols = []uint32{2} }}, silent: "supports protocol [2]"},
 		"what is behind it is away":  {server: failing("Get", status.Error(codes.Unavailable, "no route")), reading: "no route"},
 		"it may not read":            {server: failing("Get", status.Error(codes.PermissionDenied, "not you")), reading: "not you"},
 		"it has no List":             {server: failing("List", status.Error(codes.Unimplemented, "no")), listing: "does not implement this call"},
@@ -101,8 +101,8 @@ func TestALookTellsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
 		furnish    func(path string) error
 		want, mend string
 	}{
-		"there is nothing": {func(string) error { return nil }, "there is no socket", ""},
-		"it is no socket":  {func(path string) error { return os.WriteFile(path, nil, 0o600) }, "is no socket", "take away what is in its place"},
+		"there is nothing": {func(string) error { return nil }, "socket does not exist", ""},
+		"it is no socket":  {func(path string) error { return os.WriteFile(path, nil, 0o600) }, "is not a socket", "remove the file"},
 		"nobody serves it": {func(path string) error {
 			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 			if err != nil {
@@ -110,11 +110,11 @@ func TestALookTellsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
 			}
 			l.SetUnlinkOnClose(false)
 			return l.Close()
-		}, "nobody serves it", ""},
+		}, "nothing listens on it", ""},
 		"others may write it": {func(path string) error {
 			serve(t, path, &plugintest.Server{})
 			return os.Chmod(path, 0o722)
-		}, "may be written by others", "chmod go-w "},
+		}, "is writable by users other than root", "chmod go-w "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := socket(t)

@@ -106,7 +106,7 @@ func New(o Options) (*Store, error) {
 	case !filepath.IsAbs(o.Socket) || len(o.Socket) > maxPath:
 		return nil, fmt.Errorf("plugin's socket %q: not an absolute path of at most %d bytes", o.Socket, maxPath)
 	case o.Log == nil || o.Poll < 0 || o.Timeout < 0:
-		return nil, errors.New("plugin: no log, or a negative time")
+		return nil, errors.New("plugin: log missing, or a negative timeout")
 	}
 	o.Timeout, o.Poll = cmp.Or(o.Timeout, defaultTimeout), cmp.Or(o.Poll, defaultPoll)
 	s := &Store{o: o, log: o.Log.With("component", "plugin", "socket", o.Socket), turn: make(chan struct{}, 1)}
@@ -163,7 +163,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	if err := s.takeTurn(ctx); err != nil {
-		return s.fault(ctx, "ask who it is", err)
+		return s.fault(ctx, "get info", err)
 	}
 	defer s.giveTurn()
 	_, err := s.ask(ctx)
@@ -176,7 +176,7 @@ func (s *Store) meet(ctx context.Context) (about, error) {
 		return a, nil
 	}
 	if err := s.takeTurn(ctx); err != nil {
-		return about{}, s.fault(ctx, "ask who it is", err)
+		return about{}, s.fault(ctx, "get info", err)
 	}
 	defer s.giveTurn()
 	if a, known := s.known(); known { // by who had the turn before
@@ -206,7 +206,7 @@ func (s *Store) giveTurn() { s.turn <- struct{}{} }
 
 // ask has the plugin say who it is.
 func (s *Store) ask(ctx context.Context) (about, error) {
-	const operation = "ask who it is"
+	const operation = "get info"
 	if err := trusted(s.o.Socket); err != nil {
 		return about{}, s.fault(ctx, operation, err)
 	}
@@ -222,17 +222,17 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 		ends:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_TTL),
 	}
 	if !slices.Contains(answer.GetProtocols(), protocol) {
-		return about{}, s.lie(operation, "speaks protocol %v, and hostler %s speaks %d: install versions of both that have one in common", answer.GetProtocols(), s.o.Version, protocol)
+		return about{}, s.lie(operation, "supports protocol %v, hostler %s supports %d: install versions of both with a common protocol", answer.GetProtocols(), s.o.Version, protocol)
 	}
 	if a.name == "" {
-		return about{}, s.lie(operation, "does not say what it is called")
+		return about{}, s.lie(operation, "returned no name")
 	}
 	s.mu.Lock()
 	before := s.about
 	s.about = a
 	s.mu.Unlock()
 	if before.met = a.met; before != a {
-		s.log.Info("plugin answers", "name", a.name, "version", a.version, "endpoint", a.endpoint, "lists", a.list, "watches", a.watch, "ends objects", a.ends)
+		s.log.Info("connected to plugin", "name", a.name, "version", a.version, "endpoint", a.endpoint, "lists", a.list, "watches", a.watch, "ends objects", a.ends)
 	}
 	return a, nil
 }

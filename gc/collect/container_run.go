@@ -49,7 +49,7 @@ func (r *containerRun) look(ctx context.Context, p gc.ContainerPolicy, o gc.Opti
 		report.FailRuntime(err.Runtime, err)
 	}
 	if facts.LogsErr != nil {
-		report.Fail("logs", fmt.Errorf("look for logs: %w", facts.LogsErr))
+		report.Fail("logs", fmt.Errorf("find logs: %w", facts.LogsErr))
 	}
 	return gc.Plan(facts, gc.Policy{Containers: p}, time.Now(), o)
 }

@@ -90,12 +90,12 @@ func removeContainer(ctx context.Context, rt survey.Runtime, c runtime.Container
 func stopUnknown(ctx context.Context, rt survey.Runtime, c runtime.Container, wait *pace.Patience) error {
 	pods, err := runtime.Within(ctx, survey.Timeout, rt.Pods)
 	if err != nil {
-		return fmt.Errorf("ask whether container %q runs: %w", c.Name, err)
+		return fmt.Errorf("inspect container %q: %w", c.Name, err)
 	}
 	for _, pod := range pods {
 		for _, now := range pod.Containers {
 			if now.ID == c.ID && now.State == runtime.Running {
-				return fmt.Errorf("stop container %q: %w: it runs", c.Name, runtime.ErrInUse)
+				return fmt.Errorf("stop container %q: %w: it is running", c.Name, runtime.ErrInUse)
 			}
 		}
 	}

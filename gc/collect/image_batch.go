@@ -141,7 +141,7 @@ func verify(ctx context.Context, rt survey.Runtime, attempts []*attempt) {
 		if err != nil {
 			a.err = fmt.Errorf("verify that image %s is removed: %w", a.Names[0], err)
 		} else if i := slices.IndexFunc(images, func(img runtime.Image) bool { return img.ID == a.ID }); i >= 0 {
-			a.err = fmt.Errorf("remove image %s: the runtime reports success and still lists it, named %s", a.Names[0], strings.Join(images[i].Names(), ", "))
+			a.err = fmt.Errorf("remove image %s: the runtime reports success but still lists it as %s", a.Names[0], strings.Join(images[i].Names(), ", "))
 		}
 	}
 }
@@ -157,7 +157,7 @@ func askInUse(ctx context.Context, rt survey.Runtime) (survey.InUse, error) {
 }
 
 // errGone is of a runtime that is no longer there to be asked.
-var errGone = fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
+var errGone = fmt.Errorf("%w: it is no longer on this host", runtime.ErrUnavailable)
 
 // protection says what has come to keep an image since the plan, if anything has.
 func (r *imageRun) protection(a *attempt, now survey.InUse) (gc.Reason, string) {

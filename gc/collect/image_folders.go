@@ -73,7 +73,7 @@ func (r *imageRun) weigh(ctx context.Context, weigher survey.Weigher, filesystem
 			return weigher.Folders(ctx, u.Filesystem, byInodes)
 		})
 		if err != nil {
-			r.log.Debug("folders cannot be weighed", "runtime", u.Runtime, "filesystem", filesystem, "error", err)
+			r.log.Debug("cannot measure folders", "runtime", u.Runtime, "filesystem", filesystem, "error", err)
 		}
 	}
 	owned := r.ownedSpace(ctx, runtimes)
@@ -105,7 +105,7 @@ func (r *imageRun) ownedSpace(ctx context.Context, names []string) []runtime.Own
 		}
 		owned, err := runtime.Within(ctx, survey.Timeout, owner.OwnedSpace)
 		if err != nil && !errors.Is(err, runtime.ErrUnsupported) {
-			r.log.Debug("runtime does not report whose space is", "runtime", name, "error", err)
+			r.log.Debug("runtime does not report space per owner", "runtime", name, "error", err)
 		}
 		all = append(all, owned...)
 	}

@@ -126,7 +126,7 @@ func (r *imageRun) look(ctx context.Context) {
 // plan decides by the latest facts, with the layers of images where space is short.
 func (r *imageRun) plan(ctx context.Context) gc.Decisions {
 	if err := r.survey.AddLayers(ctx, &r.facts, r.policy, r.options); err != nil {
-		r.log.Debug("layers of images are not known", "error", err)
+		r.log.Debug("cannot read layers of images", "error", err)
 	}
 	d := gc.Plan(r.facts, gc.Policy{Images: r.policy}, time.Now(), r.options)
 	for _, filesystem := range d.Outdated {
@@ -240,9 +240,9 @@ type ending string
 const (
 	endNothingLeft ending = "nothing more to remove"
 	endDown        ending = "a runtime does not answer"
-	endRefused     ending = "a runtime answers with an error"
+	endRefused     ending = "a runtime returned an error"
 	endReached     ending = "low threshold reached"
-	endBlind       ending = "a filesystem tells no usable figures any more"
+	endBlind       ending = "a filesystem reports no valid usage any more"
 	endIdle        ending = "two removals in a row freed nothing"
 )
 

@@ -103,10 +103,10 @@ func (t *Tracker) look(ctx context.Context, looks map[string]lastLook, all bool)
 		case err != nil:
 			errs = append(errs, runtime.MemberError{Runtime: name, Err: err})
 			if !last.failed {
-				t.options.Log.Warn("use of images cannot be seen", "runtime", name, "error", err)
+				t.options.Log.Warn("cannot track use of images", "runtime", name, "error", err)
 			}
 		case last.failed:
-			t.options.Log.Info("use of images is seen again", "runtime", name)
+			t.options.Log.Info("use of images tracked again", "runtime", name)
 		}
 		looks[name] = lastLook{now, err != nil}
 	}

@@ -106,7 +106,7 @@ type Options struct {
 // New reads what the store holds.
 func New(options Options) (*Tracker, error) {
 	if options.Store == nil || options.Runtimes == nil || options.Log == nil {
-		return nil, errors.New("last-used tracker: store, runtimes and logger are needed")
+		return nil, errors.New("last-used tracker: store, runtimes and logger are required")
 	}
 	t := &Tracker{
 		options: options, started: time.Now(),

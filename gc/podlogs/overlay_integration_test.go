@@ -80,8 +80,8 @@ func TestLogsOnAnOverlayGo(t *testing.T) {
 func TestMountsOnAnOverlayAreLeftAlone(t *testing.T) {
 	tests := []struct{ name, at, says string }{
 		{"over a pod's folder", "pods/barn_horse_u1", "it is a mount point"},
-		{"over the folder of a container's logs", "pods/barn_horse_u1/saddle", "it holds saddle, which is a mount point"},
-		{"over a log", "pods/barn_horse_u1/saddle/0.log", "it holds saddle/0.log, which is a mount point"},
+		{"over the folder of a container's logs", "pods/barn_horse_u1/saddle", "it contains saddle, which is a mount point"},
+		{"over a log", "pods/barn_horse_u1/saddle/0.log", "it contains saddle/0.log, which is a mount point"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -241,7 +241,7 @@ func (l *Loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 		select {
 		case turn <- struct{}{}:
 		case <-ctx.Done():
-			return Report{}, fmt.Errorf("collect: wait for the run that is going on: %w", ctx.Err())
+			return Report{}, fmt.Errorf("collect: wait for the running collection: %w", ctx.Err())
 		}
 	}
 	defer func() { <-turn }()
@@ -276,17 +276,17 @@ func (l *Loop) log(r *Report, before map[string]string) {
 	}
 	for kind, text := range r.trouble {
 		if _, old := before[kind]; !old {
-			log.Warn("collection hindered", "what", kind, "error", text)
+			log.Warn("collection impaired", "what", kind, "error", text)
 		}
 	}
 	for kind := range before {
 		if _, still := r.trouble[kind]; !still {
-			log.Info("collection no longer hindered", "what", kind)
+			log.Info("collection no longer impaired", "what", kind)
 		}
 	}
 }
 
-var errRunLimit = errors.New("the run took too long")
+var errRunLimit = errors.New("the collection took too long")
 
 // WhyDone says in a person's words why a run's context ended.
 func WhyDone(ctx context.Context) string {

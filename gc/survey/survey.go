@@ -121,11 +121,11 @@ func (s *Survey) Look(ctx context.Context, o gc.Options) (gc.Facts, []runtime.Me
 func (s *Survey) lookAtLogs(ctx context.Context, f *gc.Facts, failed []runtime.MemberError) {
 	switch {
 	case len(failed) > 0:
-		f.LogsUnsure = "runtime " + failed[0].Runtime + " does not tell its pods"
+		f.LogsUnsure = "runtime " + failed[0].Runtime + " does not list its pods"
 	case len(f.SandboxImages) == 0:
-		f.LogsUnsure = "there is no runtime that tells its pods"
+		f.LogsUnsure = "no runtime that lists pods was found"
 	case f.Kubelet:
-		f.LogsUnsure = "the kubelet may bring the pod back"
+		f.LogsUnsure = "the kubelet may restart the pod"
 	case s.Unseen != nil:
 		f.LogsUnsure = s.Unseen()
 	}

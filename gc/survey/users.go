@@ -23,11 +23,11 @@ type InUse struct {
 func AskInUse(ctx context.Context, rt Runtime) (InUse, error) {
 	pods, err := runtime.Within(ctx, Timeout, rt.Pods)
 	if err != nil {
-		return InUse{}, fmt.Errorf("ask what is in use: %w", err)
+		return InUse{}, fmt.Errorf("list images in use: %w", err)
 	}
 	others, err := otherUsers(ctx, rt)
 	if err != nil {
-		return InUse{}, fmt.Errorf("ask what is in use: %w", err)
+		return InUse{}, fmt.Errorf("list images in use: %w", err)
 	}
 	return InUse{gc.UsersOf(pods), others}, nil
 }

@@ -56,7 +56,7 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 	server.SetKeepAlivesEnabled(false)
 	server.ErrorLog = log.New(complaints{n.Log}, "", 0)
 	defer server.Close()
-	n.Log.Info("serving over the network", "address", l.Addr())
+	n.Log.Info("serving network API", "address", l.Addr())
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)
@@ -82,13 +82,13 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 func mend(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "`ss -ltnp` tells who has it; set it to another port"
+		return "run `ss -ltnp` to find the process that uses it, or set another port"
 	case errors.Is(err, syscall.EACCES):
-		return "a port below 1024 takes CAP_NET_BIND_SERVICE, which the service lacks (docs/security.md); set it to another port"
+		return "set a port above 1023; lower ports require CAP_NET_BIND_SERVICE, which the service lacks (docs/security.md)"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return "`ip address` has this host's addresses; set it to one of them, or to [::] for all"
+		return "run `ip address` and set one of this host's addresses, or [::] for all"
 	}
-	return "set it to another address or port"
+	return "set another address or port"
 }
 
 // look tells how the files are.
@@ -115,6 +115,6 @@ func (c complaints) Write(line []byte) (int, error) {
 	if bytes.Contains(line, []byte("TLS handshake error")) {
 		level = slog.LevelDebug
 	}
-	c.log.Log(context.Background(), level, "server over the network", "error", string(bytes.TrimSpace(line)))
+	c.log.Log(context.Background(), level, "network API server error", "error", string(bytes.TrimSpace(line)))
 	return len(line), nil
 }

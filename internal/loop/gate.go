@@ -56,7 +56,7 @@ func (g *Gate) Idle(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("wait for loops to rest: %w", context.Cause(ctx))
+		return fmt.Errorf("wait until loops pause: %w", context.Cause(ctx))
 	}
 }
 

@@ -155,7 +155,7 @@ func (l *Loop) Supervise(ctx context.Context, log *slog.Logger) {
 		before := trouble
 		recovered := time.AfterFunc(steady, func() {
 			if before != "" {
-				log.Info("loop runs steadily again", "loop", l.name)
+				log.Info("loop stable again", "loop", l.name)
 			}
 		})
 		stack, err := l.protected(ctx)
@@ -166,12 +166,12 @@ func (l *Loop) Supervise(ctx context.Context, log *slog.Logger) {
 			return
 		}
 		if err == nil {
-			err = errors.New("ended by itself")
+			err = errors.New("returned without an error")
 		}
 		l.pause(err)
 		if text := err.Error(); text != trouble {
 			trouble = text
-			log.Error("loop ended and is started again", "loop", l.name, "error", err, "stack", stack)
+			log.Error("restarting loop that ended", "loop", l.name, "error", err, "stack", stack)
 		}
 		select {
 		case <-time.After(pause.Step()):

@@ -40,7 +40,7 @@ func TestALoopThatEndsIsStartedAgainEverMoreSeldom(t *testing.T) {
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
 				if len(starts) < 8 {
-					t.Fatalf("the loop was started %d times in 5 minutes, want it to go on", len(starts))
+					t.Fatalf("the loop was started %d times in 5 minutes, want it to continue", len(starts))
 				}
 				want := time.Second
 				for i := range starts[1:] {
@@ -95,7 +95,7 @@ func TestWhyALoopEndsIsLoggedOnce(t *testing.T) {
 			t.Helper()
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			if log.Count("started again") != ended || log.Count("runs steadily again") != recovered {
+			if log.Count("restarting loop") != ended || log.Count("loop stable again") != recovered {
 				t.Errorf("%s: log = %s, want %d ends and %d recoveries", what, &log, ended, recovered)
 			}
 		}

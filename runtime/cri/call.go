@@ -71,7 +71,7 @@ func (r *Runtime) classify(ctx context.Context, err error, begun time.Time, rece
 		}
 	case codes.Unimplemented:
 		if strings.Contains(message, "unknown service") {
-			return fmt.Errorf("%w: %s; if %s is containerd's, its CRI may be switched off by disabled_plugins in /etc/containerd/config.toml",
+			return fmt.Errorf("%w: %s; if %s belongs to containerd, check disabled_plugins in /etc/containerd/config.toml",
 				runtime.ErrUnsupported, message, r.path)
 		}
 		return fmt.Errorf("%w: %s", runtime.ErrUnsupported, message)

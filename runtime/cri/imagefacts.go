@@ -63,7 +63,7 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	case f.turn <- struct{}{}:
 		defer func() { <-f.turn }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%s: another list is going on: %w", what, context.Cause(ctx))
+		return nil, fmt.Errorf("%s: wait for another list: %w", what, context.Cause(ctx))
 	}
 	f.begin(list, r.dials.Load())
 	f.askLabels(ctx, r, list)
@@ -141,7 +141,7 @@ func (f *imageFacts) askLabels(ctx context.Context, r *Runtime, list []runtime.I
 				return err
 			}
 			if err != nil {
-				r.log.Debug("labels of image cannot be read", "image", list[i].Names()[0], "id", list[i].ID, "error", err)
+				r.log.Debug("cannot read labels of image", "image", list[i].Names()[0], "id", list[i].ID, "error", err)
 				fact.failed++
 			}
 			fact.labels, fact.read = labels, err == nil || fact.failed >= labelAttempts
@@ -150,7 +150,7 @@ func (f *imageFacts) askLabels(ctx context.Context, r *Runtime, list []runtime.I
 		})
 	}
 	if err := group.Wait(); err != nil {
-		r.log.Debug("stopped asking for labels of images", "error", err)
+		r.log.Debug("stopped reading labels of images", "error", err)
 	}
 	for _, fact := range answers {
 		if fact != nil {
@@ -185,7 +185,7 @@ type imageConfig struct {
 // nothing.
 func (r *Runtime) imageConfig(ctx context.Context, id, name string) (imageConfig, error) {
 	var resp *criapi.ImageStatusResponse
-	err := r.call(ctx, "ImageStatus", "ask status of "+local.Named("image", name, ""), r.timeouts.Query,
+	err := r.call(ctx, "ImageStatus", "get status of "+local.Named("image", name, ""), r.timeouts.Query,
 		func(ctx context.Context) (err error) {
 			resp, err = r.image.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: id}, Verbose: true})
 			return err

@@ -80,7 +80,7 @@ func (r *Runtime) info(a about, resp *criapi.StatusResponse) runtime.Info {
 
 func (r *Runtime) status(ctx context.Context, verbose bool) (*criapi.StatusResponse, error) {
 	var resp *criapi.StatusResponse
-	err := r.call(ctx, "Status", "ask runtime status", r.timeouts.Query, func(ctx context.Context) (err error) {
+	err := r.call(ctx, "Status", "get runtime status", r.timeouts.Query, func(ctx context.Context) (err error) {
 		resp, err = r.cri.Status(ctx, &criapi.StatusRequest{Verbose: verbose})
 		return err
 	})
@@ -88,14 +88,14 @@ func (r *Runtime) status(ctx context.Context, verbose bool) (*criapi.StatusRespo
 		return nil, err
 	}
 	if resp.GetStatus() == nil {
-		return nil, fmt.Errorf("ask runtime status: %w: no status in it", runtime.ErrNonsense)
+		return nil, fmt.Errorf("get runtime status: %w: no status in it", runtime.ErrNonsense)
 	}
 	return resp, nil
 }
 
 func (r *Runtime) version(ctx context.Context) (about, error) {
 	var resp *criapi.VersionResponse
-	err := r.call(ctx, "Version", "ask runtime version", r.timeouts.Query, func(ctx context.Context) (err error) {
+	err := r.call(ctx, "Version", "get runtime version", r.timeouts.Query, func(ctx context.Context) (err error) {
 		resp, err = r.cri.Version(ctx, &criapi.VersionRequest{})
 		return err
 	})
@@ -103,7 +103,7 @@ func (r *Runtime) version(ctx context.Context) (about, error) {
 		return about{}, err
 	}
 	if resp.GetRuntimeName() == "" {
-		return about{}, fmt.Errorf("ask runtime version: %w: no name in it", runtime.ErrNonsense)
+		return about{}, fmt.Errorf("get runtime version: %w: no name in it", runtime.ErrNonsense)
 	}
 	return about{
 		dials:   r.dials.Load(),
@@ -181,7 +181,7 @@ func (r *Runtime) sandboxImageInUse(ctx context.Context) (string, error) {
 	}
 	youngest := slices.MaxFunc(list.GetItems(), func(a, b *criapi.PodSandbox) int { return cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()) })
 	var resp *criapi.PodSandboxStatusResponse
-	err = r.call(ctx, "PodSandboxStatus", "ask status of "+local.Named("sandbox", youngest.GetMetadata().GetName(), youngest.GetId()), r.timeouts.Query,
+	err = r.call(ctx, "PodSandboxStatus", "get status of "+local.Named("sandbox", youngest.GetMetadata().GetName(), youngest.GetId()), r.timeouts.Query,
 		func(ctx context.Context) (err error) {
 			resp, err = r.cri.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: youngest.GetId(), Verbose: true})
 			return err

@@ -48,7 +48,7 @@ func (r *Runtimes) letGo(now time.Time) {
 		if !known || s.Ready || now.Sub(s.Since) < absence || !ended(m, kinds()[r.learned.types[m.Name()]].running) {
 			continue
 		}
-		r.log.Info("runtime has ended and is not expected any more", "name", m.Name(), "endpoint", m.Endpoint(), "since", s.Since)
+		r.log.Info("runtime stopped, no longer expected", "name", m.Name(), "endpoint", m.Endpoint(), "since", s.Since)
 		r.learned.gone = append(slices.DeleteFunc(r.learned.gone, func(g Gone) bool { return g.Name == m.Name() }), Gone{m.Name(), m.Endpoint(), s.Since})
 		r.remove(m)
 	}
@@ -88,7 +88,7 @@ func borrowed(c local.Candidate) bool {
 // desertion says where deserted finds one.
 func (r *Runtimes) desertion() string {
 	if left := r.deserted(); len(left) > 0 {
-		return "the runtime at " + left[0].Path + " is not there, but containers of it are"
+		return "the runtime at " + left[0].Path + " does not exist, but its containers run"
 	}
 	return ""
 }

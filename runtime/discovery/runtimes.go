@@ -224,7 +224,7 @@ func (r *Runtimes) note(m runtime.Runtime, info runtime.Info, err error) {
 		next.Since = before.Since
 	}
 	if !known { // what becomes of it is told by the condition Ready
-		r.log.Info("runtime found", "name", next.Name, "version", next.Version, "endpoint", next.Endpoint, "ready", next.Ready, "message", next.Message)
+		r.log.Info("found runtime", "name", next.Name, "version", next.Version, "endpoint", next.Endpoint, "ready", next.Ready, "message", next.Message)
 	}
 	r.learned.states[name], r.learned.faults[name] = next, err
 }

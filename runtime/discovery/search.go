@@ -46,7 +46,7 @@ func socket(endpoint string) string {
 // containerds, the second goes by its socket.
 func (r *Runtimes) configured(c local.Candidate) error {
 	if m := r.at(c.Path); m != nil {
-		return fmt.Errorf("runtimes: %s leads to the same socket as %s; leave one out", c.Path, m.Endpoint())
+		return fmt.Errorf("runtimes: %s is the same socket as %s; remove one", c.Path, m.Endpoint())
 	}
 	if c.Name = local.NameOf(usualCandidates(), c.Path); slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == c.Name }) {
 		c.Name = strings.TrimPrefix(c.Path, "unix://")
@@ -58,7 +58,7 @@ func (r *Runtimes) configured(c local.Candidate) error {
 func (r *Runtimes) open(c local.Candidate) error {
 	k, known := kinds()[c.Type]
 	if !known {
-		return fmt.Errorf("runtimes: %q is not a type of runtime that this version has", c.Type)
+		return fmt.Errorf("runtimes: %q is not a runtime type of this version", c.Type)
 	}
 	adapter, err := k.open(local.Options{
 		Endpoint: c.Path, Name: c.Name, Logger: r.log, Units: r.units,
@@ -138,7 +138,7 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 	dead = slices.DeleteFunc(dead, func(d Dead) bool { return docked && errors.Is(d.Err, cri.ErrSwitchedOff) })
 	for _, d := range dead {
 		if !slices.ContainsFunc(r.Dead(), func(known Dead) bool { return known.Path == d.Path }) {
-			r.log.Warn("socket is there, but no usable runtime behind it", "path", d.Path, "error", d.Err)
+			r.log.Warn("found socket without a usable runtime", "path", d.Path, "error", d.Err)
 		}
 	}
 	unheard := r.unanswered()
@@ -181,14 +181,14 @@ func (r *Runtimes) Complete() error {
 	case r.candidates == nil:
 		return nil
 	case !r.learned.searched:
-		return fmt.Errorf("%w: nobody has looked for runtimes yet", runtime.ErrUnavailable)
+		return fmt.Errorf("%w: search for runtimes has not finished yet", runtime.ErrUnavailable)
 	case len(r.learned.silent) > 0:
-		return fmt.Errorf("%w: somebody listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.learned.silent, ", "))
+		return fmt.Errorf("%w: a process listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.learned.silent, ", "))
 	}
 	// As those of the set that are down: somebody may stand in for them.
 	var failed []runtime.MemberError
 	for _, c := range r.deserted() {
-		failed = append(failed, runtime.MemberError{Runtime: c.Name, Err: fmt.Errorf("%w: nothing listens at %s, but containers of it are there", runtime.ErrUnavailable, c.Path)})
+		failed = append(failed, runtime.MemberError{Runtime: c.Name, Err: fmt.Errorf("%w: nothing listens at %s, but its containers exist", runtime.ErrUnavailable, c.Path)})
 	}
 	if len(failed) == 0 {
 		return nil
@@ -203,7 +203,7 @@ func (r *Runtimes) Unseen() string {
 	if r.candidates == nil {
 		for _, c := range r.usual {
 			if info, err := os.Stat(c.Path); err == nil && info.Mode().Type() == fs.ModeSocket && r.at(c.Path) == nil {
-				return "the runtime at " + c.Path + " is not among those that are configured"
+				return "the runtime at " + c.Path + " is not configured"
 			}
 		}
 		return r.desertion()
@@ -211,7 +211,7 @@ func (r *Runtimes) Unseen() string {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()
 	if !r.learned.searched {
-		return "runtimes are being looked for"
+		return "search for runtimes in progress"
 	}
 	mayHave := func(d Dead) bool { return d.Type == cri.Type && !errors.Is(d.Err, cri.ErrSwitchedOff) }
 	if i := slices.IndexFunc(r.learned.dead, mayHave); i >= 0 {

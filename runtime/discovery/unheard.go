@@ -44,7 +44,7 @@ func (r *Runtimes) unanswered() (list []runtime.Health) {
 	}
 	for _, c := range append(silent, r.deserted()...) {
 		list = append(list, runtime.Health{Info: runtime.Info{
-			Name: c.Name, Endpoint: "unix://" + c.Path, Message: "containers of it run, and nothing answers at " + c.Path,
+			Name: c.Name, Endpoint: "unix://" + c.Path, Message: "its containers run, but nothing answers at " + c.Path,
 		}})
 	}
 	return list

@@ -163,12 +163,12 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, c
 		group.Go(func() error {
 			own, cancel := context.WithTimeout(ctx, r.timeouts.Query/patienceShare)
 			defer cancel()
-			answer, err := r.ask(own, "ask status of "+local.Named("container", name(c), c.ID), c.ID)
+			answer, err := r.ask(own, "get status of "+local.Named("container", name(c), c.ID), c.ID)
 			alone := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil // out of time
 			switch {
 			case err == nil:
 				if !answers[i].failedAt.IsZero() {
-					r.log.Info("container tells of itself again", "container", name(c), "id", c.ID)
+					r.log.Info("container can be inspected again", "container", name(c), "id", c.ID)
 				}
 				answers[i] = answer
 				answers[i].changed = changes[i]
@@ -177,7 +177,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, c
 				return err
 			default:
 				if answers[i].failedAt.IsZero() {
-					r.log.Warn("container does not tell of itself", "container", name(c), "id", c.ID, "error", err)
+					r.log.Warn("cannot inspect container", "container", name(c), "id", c.ID, "error", err)
 				}
 				answers[i].failedAt, answers[i].changed = time.Now(), changes[i]
 			}
@@ -185,7 +185,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, c
 		})
 	}
 	if err := group.Wait(); err != nil {
-		r.log.Debug("stopped asking containers of themselves", "error", err)
+		r.log.Debug("stopped inspecting containers", "error", err)
 	}
 	for i, c := range ask {
 		known[c.ID] = answers[i]

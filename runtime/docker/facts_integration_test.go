@@ -314,7 +314,7 @@ func testFoundAgain(t *testing.T, o lab.DockerOptions) {
 		case <-events:
 			return
 		case err := <-ended:
-			t.Fatalf("Watch() = %v, want it to go on", err)
+			t.Fatalf("Watch() = %v, want it to continue", err)
 		case <-tick.C:
 		case <-time.After(patience):
 			t.Fatal("Watch() delivered nothing")

@@ -42,7 +42,7 @@ func (r *Runtime) fresh() (about, bool) {
 // Info asks whether dockerd answers: one call, three in the first of its life.
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	if _, known := r.fresh(); known {
-		err := r.conn.Call(ctx, "Ping", "ask runtime status", r.timeouts.Query, func(ctx context.Context, c *client.Client) error {
+		err := r.conn.Call(ctx, "Ping", "get runtime status", r.timeouts.Query, func(ctx context.Context, c *client.Client) error {
 			_, err := c.Ping(ctx, client.PingOptions{})
 			return err
 		})
@@ -67,7 +67,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 	if err != nil {
 		return about{}, err
 	}
-	info, err := engine.Get(ctx, r.conn, "Info", "ask runtime status", r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.SystemInfoResult, error) {
+	info, err := engine.Get(ctx, r.conn, "Info", "get runtime status", r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.SystemInfoResult, error) {
 		return c.Info(ctx, client.InfoOptions{})
 	})
 	if err != nil {

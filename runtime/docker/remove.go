@@ -45,7 +45,7 @@ func (r *Runtime) checkUnused(ctx context.Context, what, id string) error {
 			uses = uses || err == nil && led.ID == id
 		}
 		if uses {
-			return fmt.Errorf("%s: %w: %s uses it, which is %s", what, runtime.ErrInUse, local.Named("container", name(&list[i]), ""), list[i].State)
+			return fmt.Errorf("%s: %w: used by %s, which is %s", what, runtime.ErrInUse, local.Named("container", name(&list[i]), ""), list[i].State)
 		}
 	}
 	return nil

@@ -88,7 +88,7 @@ func (s *sizes) fill(list []runtime.Image) {
 }
 
 // errHurry says that there is no time for what costs Docker much.
-var errHurry = errors.New("there is no time to ask")
+var errHurry = errors.New("no time left to query sizes")
 
 // askSizes asks Docker for them. Without them whole sizes count.
 func (r *Runtime) askSizes(ctx context.Context) {
@@ -121,7 +121,7 @@ func (r *Runtime) askSizes(ctx context.Context) {
 	defer r.sizes.mu.Unlock()
 	switch {
 	case err != nil && ctx.Err() == nil && !hurried:
-		r.log.Debug("shared sizes of images are not known", "error", err)
+		r.log.Debug("cannot read shared sizes of images", "error", err)
 		r.sizes.notYet = time.Now().Add(sizesPause)
 		return
 	case err != nil: // that says nothing of Docker

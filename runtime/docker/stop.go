@@ -95,7 +95,7 @@ func (r *Runtime) stopSignal(ctx context.Context, c runtime.Container) (string, 
 	r.facts.mu.Unlock()
 	if !known || f.created.IsZero() {
 		var err error
-		if f, err = r.ask(ctx, "ask status of "+local.Named("container", c.Name, c.ID), c.ID); err != nil {
+		if f, err = r.ask(ctx, "get status of "+local.Named("container", c.Name, c.ID), c.ID); err != nil {
 			return "", err
 		}
 	}
@@ -136,7 +136,7 @@ func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Du
 func (r *Runtime) checkEnded(ctx context.Context, what, id string) error {
 	now, err := r.ask(ctx, what, id)
 	if err == nil && now.running {
-		return fmt.Errorf("%s: it runs again, since %s", what, now.startedAt.Format(time.RFC3339))
+		return fmt.Errorf("%s: it was started again at %s", what, now.startedAt.Format(time.RFC3339))
 	}
 	return err
 }
@@ -202,5 +202,5 @@ func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) erro
 
 // RemovePod is runtime.ErrUnsupported: a pod goes with the last of its containers.
 func (r *Runtime) RemovePod(_ context.Context, p runtime.Pod) error {
-	return fmt.Errorf("%s: %w: it goes with its containers", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
+	return fmt.Errorf("%s: %w: it is removed with its containers", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
 }

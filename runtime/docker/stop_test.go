@@ -92,7 +92,7 @@ func TestAContainerThatRunsAgainIsNotStopped(t *testing.T) {
 		now   object
 		error string
 	}{
-		"it runs":   {started(time.Now()), "it runs again"},
+		"it runs":   {started(time.Now()), "it was started again"},
 		"it is not": {inspected("2026-11-20T10:00:00Z", time.Now(), object{}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

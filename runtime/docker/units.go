@@ -44,7 +44,7 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 		return service
 	})
 	if err != nil {
-		r.log.Debug("processes cannot be listed: which containers services run is not known", "error", err)
+		r.log.Debug("cannot list processes, services of containers unknown", "error", err)
 		return
 	}
 	for _, c := range lacking {
@@ -79,7 +79,7 @@ func (r *Runtime) askUnits(ctx context.Context, known map[string]fact) map[strin
 	}
 	units, err := local.AskUnits(ctx, r.units, names)
 	if err != nil {
-		r.log.Debug("systemd does not answer about the services that run containers", "error", err)
+		r.log.Debug("cannot read services of containers from systemd", "error", err)
 	}
 	return units
 }

@@ -107,9 +107,9 @@ func (l *Detector) detect(ctx context.Context, procRoot string, candidates []Can
 		}
 		d := Detected{Candidate: c}
 		if err != nil {
-			d.Err = fmt.Errorf("look for a runtime: %w", err)
+			d.Err = fmt.Errorf("find runtime: %w", err)
 		} else if info, err := os.Stat(real); err != nil {
-			d.Err = fmt.Errorf("look for a runtime: %w", err)
+			d.Err = fmt.Errorf("find runtime: %w", err)
 		} else if info.Mode().Type() != fs.ModeSocket {
 			continue
 		}
@@ -153,7 +153,7 @@ func (l *Detector) await(ctx context.Context, of Detected, procRoot string, unit
 		}
 	}
 	of.Listens = true // who does not is told at once
-	of.Err = fmt.Errorf("ask runtime version: %w: no answer from %s within %v; it may hang: see its log", runtime.ErrUnavailable, of.Path, DetectTimeout)
+	of.Err = fmt.Errorf("get runtime version: %w: no answer from %s within %v; it may hang: see its log", runtime.ErrUnavailable, of.Path, DetectTimeout)
 	return of
 }
 

@@ -22,15 +22,15 @@ func ParseEndpoint(endpoint string) (string, error) {
 	path, isURL := strings.CutPrefix(endpoint, "unix://")
 	switch {
 	case endpoint == "":
-		return "", fmt.Errorf("endpoint is empty: give a socket, such as unix:///run/containerd/containerd.sock")
+		return "", fmt.Errorf("endpoint is empty: set a socket, such as unix:///run/containerd/containerd.sock")
 	case !isURL && strings.Contains(endpoint, "://"):
-		return "", fmt.Errorf("endpoint %q: only unix sockets are supported, as unix:///path or /path", endpoint)
+		return "", fmt.Errorf("endpoint %q: only unix sockets are supported, such as unix:///path or /path", endpoint)
 	case !filepath.IsAbs(path):
-		return "", fmt.Errorf("endpoint %q: the path must be absolute, as in unix:///run/containerd/containerd.sock", endpoint)
+		return "", fmt.Errorf("endpoint %q: the path must be absolute, such as unix:///run/containerd/containerd.sock", endpoint)
 	case strings.HasSuffix(path, "/"):
 		return "", fmt.Errorf("endpoint %q: names a folder, not a socket", endpoint)
 	case len(path) > maxSocketPathBytes:
-		return "", fmt.Errorf("endpoint %q: a socket's path has at most %d bytes, this one %d", endpoint, maxSocketPathBytes, len(path))
+		return "", fmt.Errorf("endpoint %q: a socket path has at most %d bytes, this one has %d", endpoint, maxSocketPathBytes, len(path))
 	}
 	return filepath.Clean(path), nil
 }

@@ -49,7 +49,7 @@ func (a *Activation) Check() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: its service does not run; systemd, which listens at %s, would start it for whoever connects, and hostler does not", runtime.ErrUnavailable, a.Path)
+	return fmt.Errorf("%w: its service does not run; hostler does not connect to %s because systemd would then start the service", runtime.ErrUnavailable, a.Path)
 }
 
 // Served tells whether somebody listens at the socket who is not init, without asking it.

@@ -32,7 +32,7 @@ type state struct {
 func (s *StandIn) states(ctx context.Context) (map[string]state, error) {
 	listed, err := s.runc.Pods(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read what runc keeps in %s: %w", s.options.Root, err)
+		return nil, fmt.Errorf("read state of runc in %s: %w", s.options.Root, err)
 	}
 	states := map[string]state{}
 	for _, p := range listed {

@@ -125,7 +125,7 @@ func (s *StandIn) Learn(ctx context.Context, pods []runtime.Pod) {
 		asking.Go(func() error {
 			signal, err := s.options.StopSignal(ctx, i.runtime, i.id)
 			if err != nil {
-				s.log.Debug("stop signal of an image is not known", "runtime", i.runtime, "image", i.id, "error", err)
+				s.log.Debug("cannot read stop signal of image", "runtime", i.runtime, "image", i.id, "error", err)
 				return nil // the others' are
 			}
 			s.mu.Lock()
@@ -199,7 +199,7 @@ func (s *StandIn) Adopt(ctx context.Context, listed, recorded []runtime.Pod, kno
 	defer cancel()
 	states, err := s.states(here)
 	if err != nil {
-		s.log.Warn("containers cannot be stopped without their runtime", "error", err)
+		s.log.Warn("cannot stop containers without their runtime", "error", err)
 	}
 	adopted := map[string][]runtime.Pod{}
 	for _, p := range pods {
@@ -315,7 +315,7 @@ func (s *StandIn) stop(ctx context.Context, id, what string, end func(runtime.Co
 		if kept {
 			return nil // it has ended, and its shim has tidied up
 		}
-		return fmt.Errorf("%s: %w: its runtime is gone, and no state of runc or crun is in %s", what, runtime.ErrUnsupported, s.options.Root)
+		return fmt.Errorf("%s: %w: its runtime has stopped, and %s has no state of runc or crun", what, runtime.ErrUnsupported, s.options.Root)
 	}
 	return end(runtime.Container{ID: id})
 }

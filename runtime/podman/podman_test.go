@@ -234,7 +234,7 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 		case e := <-events:
 			return e
 		case err := <-ended:
-			t.Fatalf("Watch() = %v, want it to go on", err)
+			t.Fatalf("Watch() = %v, want it to continue", err)
 		case <-time.After(patience):
 			t.Fatalf("no event for %s", what)
 		}

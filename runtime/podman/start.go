@@ -71,7 +71,7 @@ func (r *Runtime) restart(c *container, f fact, told toldUnits) runtime.Restart 
 // StartNeeds returns the folders that a container is bound to, its devices, what its local
 // volumes are mounted from, and Podman's own service that starts it.
 func (r *Runtime) StartNeeds(ctx context.Context, c runtime.Container) (needs runtime.StartNeeds, err error) {
-	what := "ask what " + local.Named("container", c.Name, c.ID) + " needs"
+	what := "read dependencies of " + local.Named("container", c.Name, c.ID)
 	about, err := r.inspect(ctx, what, c.ID)
 	if err != nil {
 		return needs, err

@@ -163,7 +163,7 @@ func (r *Runtime) terminateRemoved(ctx context.Context, what, id string, grace t
 	go func() {
 		defer close(waited)
 		if _, err := r.awaitStopped(waiting, what, id, grace+r.timeouts.StopMargin); err != nil {
-			r.log.Debug("Podman does not return how a container ended", "id", id, "error", err)
+			r.log.Debug("cannot read from Podman how a container exited", "id", id, "error", err)
 		}
 	}()
 	select {
@@ -263,7 +263,7 @@ func (r *Runtime) awaitStopped(ctx context.Context, what, id string, timeout tim
 	case waited != nil && (err != nil || running): // else its monitor was killed, and the wait ends with a complaint
 		return 0, waited
 	case err == nil && running:
-		return 0, fmt.Errorf("%s: it runs again, since %s", what, since.Format(time.RFC3339))
+		return 0, fmt.Errorf("%s: it was started again at %s", what, since.Format(time.RFC3339))
 	}
 	return code, err
 }

@@ -40,7 +40,7 @@ func (r *Runtime) askUnits(ctx context.Context, own, infra []*container, known m
 	}
 	units, err := local.AskUnits(ctx, r.units, ask)
 	if err != nil {
-		r.log.Debug("systemd does not tell of containers' units", "error", err)
+		r.log.Debug("cannot read units of containers from systemd", "error", err)
 		r.changes.note() // the next list is to ask again
 	}
 	told.byName, told.answered = units, err == nil

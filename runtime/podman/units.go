@@ -115,7 +115,7 @@ func (r *Runtime) stopIf(ctx context.Context, what, whose, unit string, pid int)
 	stopping, err := r.units.StopUnit(ctx, unit, pid, runtime.ReportUnitStops)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%s: %s is of a systemd unit: %w", what, whose, err)
+		return "", fmt.Errorf("%s: %s belongs to a systemd unit: %w", what, whose, err)
 	case stopping:
 		return unit, nil
 	}
@@ -133,7 +133,7 @@ func (r *Runtime) serviceOf(ctx context.Context, what, id string) (unit string, 
 	defer cancel()
 	monitor, err := r.monitorOf(soon, what, id)
 	if err != nil {
-		r.log.Debug("it cannot be told whether a container is of a service", "id", id, "error", err)
+		r.log.Debug("cannot read whether container belongs to a service", "id", id, "error", err)
 		return "", 0
 	}
 	return r.mainOf(ctx, id, monitor), monitor
@@ -159,7 +159,7 @@ func (r *Runtime) mainOf(ctx context.Context, id string, monitor int) string {
 	}
 	unit, err := r.units.MainOf(ctx, monitor)
 	if err != nil {
-		r.log.Debug("systemd does not tell of which service a container's monitor is", "pid", monitor, "error", err)
+		r.log.Debug("cannot read service of container monitor from systemd", "pid", monitor, "error", err)
 	}
 	return unit
 }

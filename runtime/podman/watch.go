@@ -136,7 +136,7 @@ func isID(name string) bool {
 func (w *folders) translate(e fsnotify.Event) ([]runtime.Event, error) {
 	if slices.Contains(w.all(), e.Name) {
 		if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
-			return nil, fmt.Errorf("%w: folder %s is gone", runtime.ErrUnavailable, e.Name)
+			return nil, fmt.Errorf("%w: folder %s was removed", runtime.ErrUnavailable, e.Name)
 		}
 		return nil, nil
 	}

@@ -26,7 +26,7 @@ type cgroup struct {
 }
 
 // errShared: a cgroup holds others than its container.
-var errShared = errors.New("its cgroup is shared with others")
+var errShared = errors.New("its cgroup is shared with other processes")
 
 // enclosing opens the cgroup whose process pid is a container's first, or returns nil
 // where there is none: where the files name none, or one that is shared with strangers,

@@ -125,7 +125,7 @@ func watching(t *testing.T, root string) events {
 	go func() {
 		defer close(ended)
 		if err := r.Watch(t.Context(), e.came); t.Context().Err() == nil {
-			t.Errorf("Watch() = %v, want it to go on", err)
+			t.Errorf("Watch() = %v, want it to continue", err)
 		}
 	}()
 	t.Cleanup(func() { <-ended })
@@ -141,7 +141,7 @@ func watching(t *testing.T, root string) events {
 type telling chan struct{}
 
 func (t telling) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte("containers are watched")) {
+	if bytes.Contains(line, []byte("watching containers")) {
 		close(t)
 	}
 	return len(line), nil

@@ -38,7 +38,7 @@ type version struct {
 // there, and nobody needs to run for it.
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	info := runtime.Info{Name: r.program(), Endpoint: r.path, Ready: true, NetworkReady: true, Imageless: true}
-	err := r.call(ctx, "Info", "ask runtime status", func() error {
+	err := r.call(ctx, "Info", "get runtime status", func() error {
 		root, err := r.store.open()
 		switch {
 		case err == nil:

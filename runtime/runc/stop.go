@@ -81,7 +81,7 @@ func (r *Runtime) strangers(t *target) (map[int]bool, error) {
 		case c.state.pid > 0:
 			others[c.state.pid] = true
 		default:
-			untold = fmt.Errorf("container %q does not tell of its processes: %w", c.id, c.err)
+			untold = fmt.Errorf("list processes of container %q: %w", c.id, c.err)
 		}
 		return untold == nil
 	})
@@ -163,7 +163,7 @@ func (r *Runtime) end(ctx context.Context, t *target, grace time.Duration, ask b
 	return true, r.kill(ctx, t, r.timeouts.StopMargin)
 }
 
-var errGraceOver = errors.New("the grace is over")
+var errGraceOver = errors.New("grace period expired")
 
 // terminate asks a container to end, unless it is not to, and tells whether it has within its
 // grace.
@@ -184,7 +184,7 @@ func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration,
 	case err == nil:
 		return true, r.sweep(ctx, t)
 	case ctx.Err() != nil:
-		return false, fmt.Errorf("%s: %w after %v of its grace of %v", t.what, context.Cause(ctx), time.Since(asked).Round(time.Millisecond), grace)
+		return false, fmt.Errorf("%s: %w after %v of its grace period of %v", t.what, context.Cause(ctx), time.Since(asked).Round(time.Millisecond), grace)
 	case waiting.Err() == nil:
 		return false, fmt.Errorf("%s: %w", t.what, err)
 	}
@@ -203,7 +203,7 @@ func (r *Runtime) stopSignal(t *target) syscall.Signal {
 	}
 	parsed, err := signal.ParseSignal(said)
 	if err != nil {
-		r.log.Warn("stop signal of a container is unknown, and SIGTERM sent instead", "signal", said, "pid", t.state.pid)
+		r.log.Warn("unknown stop signal of container, sent SIGTERM instead", "signal", said, "pid", t.state.pid)
 		return unix.SIGTERM
 	}
 	return parsed
@@ -213,7 +213,7 @@ func (r *Runtime) stopSignal(t *target) syscall.Signal {
 // own PID namespace along, and ends as the last of it (pid_namespaces(7)); what has none is
 // killed by its cgroup.
 func (r *Runtime) kill(ctx context.Context, t *target, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it is still there %v after SIGKILL", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("still running %v after SIGKILL", timeout))
 	defer cancel()
 	return r.call(ctx, "Kill", t.what, func() error {
 		if err := t.first.signal(unix.SIGKILL); err != nil {
@@ -225,9 +225,9 @@ func (r *Runtime) kill(ctx context.Context, t *target, timeout time.Duration) er
 		if t.cgroup != nil && !t.state.ownPIDs {
 			switch err := t.cgroup.kill(ctx, func() (map[int]bool, error) { return r.strangers(t) }); {
 			case errors.Is(err, errShared):
-				r.log.Warn("a container is killed by its first process alone", "container", t.id, "error", err)
+				r.log.Warn("killing only the first process of container", "container", t.id, "error", err)
 			case err != nil:
-				return fmt.Errorf("kill what is in its cgroup: %w", err)
+				return fmt.Errorf("kill processes in its cgroup: %w", err)
 			}
 		}
 		return t.first.await(ctx)
@@ -311,5 +311,5 @@ func (r *Runtime) delete(ctx context.Context, listed runtime.Container) error {
 
 // RemovePod is runtime.ErrUnsupported: a pod goes with its container.
 func (r *Runtime) RemovePod(_ context.Context, p runtime.Pod) error {
-	return fmt.Errorf("%s: %w: it goes with its container", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
+	return fmt.Errorf("%s: %w: it is removed with its container", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
 }

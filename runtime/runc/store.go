@@ -25,7 +25,7 @@ import (
 const stateBytes = 4 << 20
 
 // errNotFound: there is no such container.
-var errNotFound = errors.New("there is no such container")
+var errNotFound = errors.New("no such container")
 
 // store reads a state root. It keeps what files say until they change. It is safe for
 // concurrent use.
@@ -218,7 +218,7 @@ func (s *store) load(root *os.Root, id string) (state, error) {
 		return state{}, errNotFound
 	}
 	if e.err != nil {
-		s.log.Warn("container does not tell of itself", "container", id, "error", e.err)
+		s.log.Warn("cannot inspect container", "container", id, "error", e.err)
 	}
 	s.mu.Lock()
 	s.known[id] = e

@@ -65,7 +65,7 @@ func (w *watch) run(ctx context.Context) error {
 		return err
 	}
 	w.told = true
-	w.r.log.Debug("containers are watched", "folder", w.at, "containers", len(w.seen))
+	w.r.log.Debug("watching containers", "folder", w.at, "containers", len(w.seen))
 	for {
 		var err error
 		select {
@@ -75,7 +75,7 @@ func (w *watch) run(ctx context.Context) error {
 			err = w.look(ctx, id)
 		case event, open := <-w.notify.Events:
 			if !open {
-				return fmt.Errorf("%w: the kernel tells nothing any more", runtime.ErrUnavailable)
+				return fmt.Errorf("%w: the kernel sends no more events", runtime.ErrUnavailable)
 			}
 			err = w.notice(ctx, event.Name)
 		case err = <-w.notify.Errors:
@@ -222,7 +222,7 @@ func meaning(phase runtime.ContainerState) runtime.EventType {
 func (w *watch) pass(id string, err error) {
 	if said := err.Error(); w.passed[id] != said {
 		w.passed[id] = said
-		w.r.log.Warn("container cannot be watched", "container", id, "error", err)
+		w.r.log.Warn("cannot watch container", "container", id, "error", err)
 	}
 }
 

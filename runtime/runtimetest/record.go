@@ -84,29 +84,29 @@ func noMaking(a Abilities) string {
 	if a.Bare {
 		return noImages(a)
 	}
-	return unless(a.TellsMaking, "what is made and gone before the next list, seconds later, counts as no use")
+	return unless(a.TellsMaking, "a container that is created and removed before the next list, seconds later, does not count as use")
 }
 
 func noEnds(a Abilities) string {
-	return unless(!a.Bare, "nobody remembers how a container ended, or when")
+	return unless(!a.Bare, "the runtime does not record how or when a container exited")
 }
 
 func noStart(a Abilities) string {
-	return unless(a.Starts, "hostler starts nothing again here: an orchestrator, systemd or a person does")
+	return unless(a.Starts, "hostler does not restart containers here: an orchestrator, systemd or an operator does")
 }
 
 func noSandbox(a Abilities) string {
-	return unless(a.Sandboxes, "a pod has no sandbox that would stay to be removed")
+	return unless(a.Sandboxes, "a pod has no sandbox to remove")
 }
 
 func noRefusal(a Abilities) string {
 	if a.Bare {
 		return noImages(a)
 	}
-	return unless(a.RefusesImagesInUse, "the runtime would remove it: hostler itself looks who uses it, in the call just before")
+	return unless(a.RefusesImagesInUse, "the runtime would remove it: hostler itself checks its users in the call just before")
 }
 
-func nobody(a Abilities) string { return unless(!a.Bare, "there is nobody to ask who could hang") }
+func nobody(a Abilities) string { return unless(!a.Bare, "there is no server that could hang") }
 
 func unless(able bool, why string) string {
 	if able {

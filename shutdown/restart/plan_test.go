@@ -73,7 +73,7 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 		"no":                             {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
 		"a policy that nobody knows yet": {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, want: "wait"},
 		"an end that nobody knows yet":   {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, want: "wait"},
-		"a policy that nobody tells":     {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, facts: restart.Facts{Heard: anHour}, want: "settle failed who starts it"},
+		"a policy that nobody tells":     {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, facts: restart.Facts{Heard: anHour}, want: "settle failed policy is unknown"},
 		"an end that nobody tells":       {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, facts: restart.Facts{Heard: anHour}, want: "settle failed last run"},
 		"one that stays made ready":      {owed: owed(), now: []runtime.Container{stopped(madeReady)}, facts: restart.Facts{Heard: anHour}, want: "settle failed Created"},
 		"one that is told in an hour":    {owed: owed(), now: []runtime.Container{stopped()}, facts: restart.Facts{Heard: anHour}, want: "start"},
@@ -83,13 +83,13 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 		"one that somebody removed":                  {owed: owed(), want: "settle left removed"},
 		"one that its unit makes anew":               {owed: owed(func(r *journal.Restart) { r.ByUnit = true }), want: "settle left unit"},
 		"one that somebody started":                  {owed: owed(), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
-		"one that somebody started, and stopped":     {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left somebody"},
+		"one that somebody started, and stopped":     {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left started after"},
 		"one that somebody had stopped before":       {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Millisecond) })}, want: "settle left before"},
 		"one that was between two attempts":          {owed: owed(func(r *journal.Restart) { r.Restarting = true }), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Second) })}, want: "start"},
 		"a clock set back since, and the same run":   {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-48 * time.Hour) })}, want: "start"},
 		"a clock set back before, and the same run":  {owed: owed(ran(2 * time.Hour)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Hour) })}, want: "start"},
 		"the same run, which had ended just before":  {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Second) })}, want: "settle left before"},
-		"another run, which somebody started":        {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left somebody"},
+		"another run, which somebody started":        {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left started after"},
 		"another run, that no list had shown":        {owed: owed(ran(-time.Hour)), now: []runtime.Container{stopped()}, want: "start"},
 		"one that ended only when the host did":      {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(time.Hour) })}, want: "start"},
 		"one that nobody saw end":                    {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = time.Time{} })}, want: "start"},
@@ -215,7 +215,7 @@ func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
 		waited time.Duration
 		want   string
 	}{
-		"container exited":                         {stopped(), owed(hostLived), 0, "db=start web=start proxy=start"},
+		"container exited":                     {stopped(), owed(hostLived), 0, "db=start web=start proxy=start"},
 		"it may be about to end":               {stopped(running), owed(hostLived, slow), 0, "db=wait web=wait proxy=wait"},
 		"it may be, for long":                  {stopped(running), owed(hostLived, slow), 3 * time.Minute, "db=wait web=wait proxy=wait"},
 		"its grace is over":                    {stopped(running), owed(hostLived), 0, "db=settle web=start proxy=start"},

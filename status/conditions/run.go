@@ -107,10 +107,10 @@ func execute(ctx context.Context, p Program) (r Result, gone <-chan struct{}) {
 	select {
 	case answer := <-done:
 		if answer.said != "" {
-			r.Message += "; it said: " + answer.said
+			r.Message += "; output: " + answer.said
 		}
 	case <-killed.C:
-		r.Message += ", and cannot be killed: it waits in the kernel, as for a disk or a mount that does not answer"
+		r.Message += ", and cannot be killed: it is blocked in the kernel, such as on a disk or a mount"
 	}
 	return r, ended
 }
@@ -158,7 +158,7 @@ func start(p Program, g *group) Result {
 		return failed(p, err)
 	}
 	if max(out.size, complaint.size) > outputBytes {
-		return Result{Answer: status.Undecided, Message: fmt.Sprintf("the check was ended, since it printed more than %d MiB", outputBytes>>20)}
+		return Result{Answer: status.Undecided, Message: fmt.Sprintf("the check was killed because it printed more than %d MiB", outputBytes>>20)}
 	}
 	return judge(cmd.ProcessState.Sys().(syscall.WaitStatus), message(out, complaint))
 }
@@ -168,9 +168,9 @@ func judge(end syscall.WaitStatus, said string) Result {
 	r := Result{Answer: status.Undecided, Message: said, said: said}
 	switch {
 	case end.Signaled():
-		r.Message = fmt.Sprintf("the check was ended by signal %d (%v)", end.Signal(), end.Signal())
+		r.Message = fmt.Sprintf("the check was killed by signal %d (%v)", end.Signal(), end.Signal())
 		if said != "" {
-			r.Message += "; it said: " + said
+			r.Message += "; output: " + said
 		}
 		return r
 	case end.ExitStatus() == 0:
@@ -179,7 +179,7 @@ func judge(end syscall.WaitStatus, said string) Result {
 		r.Answer = status.Problem
 	}
 	if r.Message == "" {
-		r.Message = fmt.Sprintf("the check ended with %d and said nothing", end.ExitStatus())
+		r.Message = fmt.Sprintf("the check exited with code %d and printed nothing", end.ExitStatus())
 	}
 	return r
 }
@@ -193,13 +193,13 @@ func failed(p Program, err error) Result {
 	hint := ""
 	switch {
 	case errors.Is(err, fs.ErrPermission) && p.as.switched:
-		hint = fmt.Sprintf("; user %s must be able to read and run it, and to enter its folder", p.User)
+		hint = fmt.Sprintf("; let user %s read and execute it, and enter its folder", p.User)
 	case errors.Is(err, fs.ErrNotExist) && endsAsOnWindows(p.Path):
-		hint = "; its first line ends in a carriage return, as on Windows, which the kernel takes for part of the interpreter's name: sed -i 's/\\r$//' " + p.Path
+		hint = "; its first line ends in a carriage return, which becomes part of the interpreter's name: run sed -i 's/\\r$//' " + p.Path
 	case errors.Is(err, fs.ErrNotExist):
-		hint = "; it, or the interpreter that its first line names, is not there"
+		hint = "; the file, or the interpreter in its first line, does not exist"
 	case errors.Is(err, syscall.ENOEXEC):
-		hint = "; the first line of a script names its interpreter, as #!/bin/sh"
+		hint = "; begin the script with its interpreter, such as #!/bin/sh"
 	}
 	return Result{Answer: status.NotRun, Message: fmt.Sprintf("start %s: %v%s", p.Path, why, hint)}
 }

@@ -88,7 +88,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	if o.Changed == nil || o.Appeared == nil || o.Observe == nil || o.Log == nil {
-		return nil, errors.New("conditions: nobody is told of changes, problems or runs")
+		return nil, errors.New("conditions: Changed, Appeared, Observe and Log are required")
 	}
 	r := &Runner{
 		options: o, read: Read, execute: execute, poke: make(chan struct{}, 1),
@@ -182,11 +182,11 @@ func (r *Runner) look(now time.Time) (changed bool) {
 		c := r.checks[p.Path]
 		switch {
 		case c == nil || c.program.Type != p.Type || c.program.Temporary != p.Temporary:
-			r.options.Log.Info("check of a condition found", "path", p.Path, "type", p.Type, "user", p.User, "interval", p.Interval, "timeout", p.Timeout)
+			r.options.Log.Info("found condition check", "path", p.Path, "type", p.Type, "user", p.User, "interval", p.Interval, "timeout", p.Timeout)
 			c = &check{due: now}
 			changed = true
 		case c.broken != nil:
-			r.options.Log.Info("check of a condition is run again", "path", p.Path, "type", p.Type)
+			r.options.Log.Info("condition check enabled again", "path", p.Path, "type", p.Type)
 			c.due, changed = now, true
 		case c.program != p:
 			c.due = now
@@ -205,7 +205,7 @@ func (r *Runner) look(now time.Time) (changed bool) {
 			continue
 		}
 		changed = true
-		r.options.Log.Info("check of a condition is gone", "path", path, "type", c.program.Type)
+		r.options.Log.Info("condition check was removed", "path", path, "type", c.program.Type)
 	}
 	r.checks = checks
 	r.note(faults)

@@ -267,7 +267,7 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 		put(t, b.folder+"/a", script, 0o757)
 		b.after(conditions.LookInterval)
 		b.wantAnswers(t, "after others may write it", "hostler.io/A not-run", "hostler.io/B passed")
-		if m := b.Custom()[0].Message; !strings.Contains(m, "may be written by others") || !strings.Contains(m, "chmod go-w") {
+		if m := b.Custom()[0].Message; !strings.Contains(m, "is writable by users other than root") || !strings.Contains(m, "chmod go-w") {
 			t.Errorf("Custom() = %q, want why, and the mend", m)
 		}
 		if c, faults := b.Checks()[0], b.Faults(); len(faults) != 1 || !c.Faulty || c.Fault == nil || *c.Fault != faults[0] {
@@ -275,7 +275,7 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 		}
 		before = len(b.starts("hostler.io/A"))
 		b.after(time.Hour)
-		if n := len(b.starts("hostler.io/A")); n != before || b.log.Count("is at fault") != 1 {
+		if n := len(b.starts("hostler.io/A")); n != before || b.log.Count("invalid condition check") != 1 {
 			t.Errorf("it was started %d times, log %s, want it not run, and that told once", n-before, b.log)
 		}
 		put(t, b.folder+"/a", script, 0o755)
@@ -320,13 +320,13 @@ func TestAFolderThatHangsHoldsUpNothing(t *testing.T) {
 		put(t, b.folder+"/b", script, 0o755)
 		b.after(time.Hour)
 		if n := len(b.starts("hostler.io/A")); n < 100 {
-			t.Errorf("a was started %d times in an hour, want it to go on", n)
+			t.Errorf("a was started %d times in an hour, want it to continue", n)
 		}
 		if gap := b.beatGap(); gap > conditions.LookInterval+conditions.ScanGrace {
 			t.Errorf("the loop did not beat for %v, want no more than a look and its grace", gap)
 		}
 		b.wantAnswers(t, "meanwhile", "hostler.io/A passed")
-		if f := b.Faults(); len(f) != 1 || f[0].Path != b.folder || !strings.Contains(f[0].String(), "does not answer") || b.log.Count("is at fault") != 1 {
+		if f := b.Faults(); len(f) != 1 || f[0].Path != b.folder || !strings.Contains(f[0].String(), "does not answer") || b.log.Count("invalid condition check") != 1 {
 			t.Errorf("Faults() = %v, log %s, want that the folder does not answer, told once", f, b.log)
 		}
 		b.set(func() {

@@ -46,8 +46,8 @@ func (r *Runner) readFolder(p Policy) (programs []Program, faults []Fault, answe
 // silent is the fault of a folder that does not answer.
 func silent(folder string) Fault {
 	return Fault{
-		Path: folder, Problem: "does not answer, nor may what a link in it leads to: files that came, changed or went are not noticed",
-		Mend: "see whether the disk or the network mount answers, and let no check be a link to one that may not", silent: true,
+		Path: folder, Problem: "does not answer, or the target of a link in it: changes of files are not noticed",
+		Mend: "check whether the disk or the network mount answers; do not link checks to a mount that may hang", silent: true,
 	}
 }
 
@@ -58,7 +58,7 @@ func (r *Runner) note(faults []Fault) {
 	next := *r.published.Load()
 	for _, f := range faults {
 		if !slices.Contains(next.faults, f) {
-			r.options.Log.Warn("check of a condition is at fault", "problem", f.String(), "mend", f.Mend)
+			r.options.Log.Warn("invalid condition check", "problem", f.String(), "mend", f.Mend)
 		}
 	}
 	next.faults = faults

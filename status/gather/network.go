@@ -251,7 +251,7 @@ func (n *Network) search(ctx context.Context) found {
 	server, err := n.o.ControlPlane()
 	host, port, split := splitServer(server)
 	if err != nil || !split {
-		return found{err: cmp.Or(err, error(&net.AddrError{Err: "no host and port", Addr: server}))}
+		return found{err: cmp.Or(err, error(&net.AddrError{Err: "host or port missing", Addr: server}))}
 	}
 	f := found{server: server}
 	ips := []netip.Addr{}
@@ -273,7 +273,7 @@ func (n *Network) search(ctx context.Context) found {
 // turns them. What failed adds nothing.
 func (n *Network) take(f found) {
 	if f.err != nil && !n.failed && n.o.Log != nil {
-		n.o.Log.Debug("the control plane's addresses cannot be found, going on by those of before", "error", f.err)
+		n.o.Log.Debug("cannot resolve control plane address, using the previous ones", "error", f.err)
 	}
 	n.failed = f.err != nil
 	if f.server != "" && f.server != n.server {

@@ -380,7 +380,7 @@ func TestAFileThatHangsHoldsUpNoStart(t *testing.T) {
 			Look:         func(...netip.AddrPort) probe.Network { return probe.Network{} },
 		})
 		if took := time.Since(begun); took > 5*time.Second || !n.Current().Resolving {
-			t.Errorf("NewNetwork() took %v, and is Resolving: %v, want it to go on without knowing", took, n.Current().Resolving)
+			t.Errorf("NewNetwork() took %v, and is Resolving: %v, want it to continue without knowing", took, n.Current().Resolving)
 		}
 		close(comes)
 	})

@@ -67,7 +67,7 @@ func (r *Reader) filesystems(ctx context.Context, folders []string) []Filesystem
 			result[i] = r.filesystem(folder, questions[i].answer)
 		} else {
 			result[i] = Filesystem{Path: folder, Problem: fmt.Sprintf(
-				"statfs %s: no answer from the filesystem; if it is a network mount, see whether its server can be reached", folder)}
+				"statfs %s: no answer from the filesystem; if it is a network mount, check whether its server is reachable", folder)}
 		}
 	}
 	return result

@@ -30,7 +30,7 @@ func New(root string) (*Reader, error) {
 	root = filepath.Clean(root)
 	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
 	if err != nil {
-		return nil, fmt.Errorf("read host below %s: %w; mount /proc, or name the folder that holds it", root, err)
+		return nil, fmt.Errorf("read host below %s: %w; mount /proc, or set the folder where it is mounted", root, err)
 	}
 	r := &Reader{
 		root:   root,

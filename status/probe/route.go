@@ -164,7 +164,7 @@ func lookUp(to netip.AddrPort, link int, flags uint32) (reply, error) {
 	case err != nil:
 		return reply{}, err
 	case len(replies) == 0 || len(replies[0]) < unix.SizeofRtMsg:
-		return reply{}, errors.New("the kernel gave no answer")
+		return reply{}, errors.New("no answer from the kernel")
 	}
 	return parseRoute(replies[0])
 }

@@ -55,7 +55,7 @@ func newStall(resource string, stats procfs.PSIStats, err error) Stall {
 		}
 		s.Problem = fmt.Sprintf("read %s: %v", file, err)
 	case stats.Some == nil || stats.Full == nil && resource != "cpu": // which has had one since Linux 5.13
-		s.Problem = file + ` lacks a line "some" or "full"`
+		s.Problem = file + ` has no line "some" or "full"`
 	default:
 		s.Some, s.Full = averages(stats.Some), averages(stats.Full)
 	}

@@ -107,7 +107,7 @@ func Open(o Options) *Ledger {
 		err = json.Unmarshal(value, &l.kept)
 	}
 	if err != nil {
-		o.Log.Warn("reboots are counted anew: those of before are not known", "error", err)
+		o.Log.Warn("cannot read reboot history, counting from now", "error", err)
 		l.kept = kept{}
 	}
 	l.Settle(false)
@@ -125,7 +125,7 @@ func (l *Ledger) Settle(anyway bool) bool {
 	case l.settled:
 		return true
 	case l.kept.Boot != "" && l.kept.Machine.differs(l.o.Machine):
-		l.o.Log.Info("reboots are counted anew: what is kept of them is of another machine", "before", l.kept.Machine.ID, "now", l.o.Machine.ID)
+		l.o.Log.Info("stored reboot history belongs to another machine, counting from now", "before", l.kept.Machine.ID, "now", l.o.Machine.ID)
 		l.begin()
 		l.foreign = true
 	case l.kept.Boot != "" && journal.SameBoot(l.kept.Boot, l.o.Boot):
@@ -165,7 +165,7 @@ func (l *Ledger) count(r Reboot) {
 	default:
 		l.kept.Unknown++
 	}
-	l.o.Log.Log(context.Background(), level, "the host has been rebooted", "bootID", r.BootID, "verdict", r.Verdict, "how", r.String())
+	l.o.Log.Log(context.Background(), level, "host rebooted", "bootID", r.BootID, "verdict", r.Verdict, "how", r.String())
 }
 
 // write has it written at once, ahead of the journal, which takes a second: else a boot that ends within seconds
@@ -176,7 +176,7 @@ func (l *Ledger) write() {
 		err = l.o.Store.WriteNow(map[string][]byte{key: value}, nil)
 	}
 	if err != nil {
-		l.o.Log.Warn("what is known of reboots may not survive the agent", "error", err)
+		l.o.Log.Warn("cannot persist reboot history", "error", err)
 	}
 }
 

@@ -84,7 +84,7 @@ func TestHowABootCameAboutIsTold(t *testing.T) {
 	}{
 		"a reboot that logind announced": {
 			goesDown, "two@200", drained(before, nil), back,
-			"expected (reboot announced by logind), graceful, pods were stopped in 12.345s, this boot began 1m40s later by the host's clock", true,
+			"expected (reboot announced by logind), graceful, pods were stopped in 12.345s, this boot started 1m40s later by the host's clock", true,
 		},
 		"a kind that systemd does not tell": {
 			goesDown, "two@200", drained(before, func(r *journal.Record) { r.Kind = "" }),
@@ -98,7 +98,7 @@ func TestHowABootCameAboutIsTold(t *testing.T) {
 		"a shutdown past logind that left a pod running": {
 			goesDown, "two@200", drained(before, func(r *journal.Record) { r.Kind, r.Trigger, r.Graceful = "", journal.TriggerServiceStop, false }),
 			time.Time{},
-			"expected (by the service manager, past logind), not graceful, pods were stopped in 12.345s", false,
+			"expected (by systemd, without logind notification), not graceful, pods were stopped in 12.345s", false,
 		},
 		"power that went in the middle of a drain": {
 			dies, "two@200", drained(before, func(r *journal.Record) {
@@ -110,32 +110,32 @@ func TestHowABootCameAboutIsTold(t *testing.T) {
 			dies, "two@200", drained(before, func(r *journal.Record) {
 				*r = journal.Record{BootID: before, Trigger: journal.TriggerUnknown, Error: "the host went down without a drain"}
 			}), back,
-			"unexpected (as in a power cut, a kernel panic or a forced reboot), not graceful: the host went down without a drain", false,
+			"unexpected (such as power loss, kernel panic or forced reboot), not graceful: the host went down without a drain", false,
 		},
 		"a soft-reboot": {
 			goesDown, "one@1795176100", drained(before, func(r *journal.Record) { r.Kind = "soft-reboot" }), noon.Add(-time.Hour),
-			"expected (soft-reboot announced by logind), graceful, pods were stopped in 12.345s, this boot began 1m40s later by the host's clock", true,
+			"expected (soft-reboot announced by logind), graceful, pods were stopped in 12.345s, this boot started 1m40s later by the host's clock", true,
 		},
 		"a shutdown that another program guarded": {
 			goesDown, "two@200", nothing, back,
-			"expected (by the service manager), hostler did not stop the pods", true,
+			"expected (by systemd), hostler did not stop the pods", true,
 		},
 		"a power cut while nobody guarded the shutdown": {
 			dies, "two@200", nothing, back,
-			"unexpected (as in a power cut, a kernel panic or a forced reboot): the host went down with the agent running", false,
+			"unexpected (such as power loss, kernel panic or forced reboot): the host went down while the agent was running", false,
 		},
 		"an agent that was stopped before the host": {
 			stops, "two@200", nothing, back,
-			"whether that was expected is not known: no agent saw how the boot before ended", false,
+			"not known whether expected: no agent saw how the previous boot ended", false,
 		},
 		"a journal of a boot before that one": {
 			stops, "three@300", drained("zero@10", nil), back,
-			"whether that was expected is not known: no agent saw how the boot before ended", false,
+			"not known whether expected: no agent saw how the previous boot ended", false,
 		},
 		"an agent that starts again":                            {stops, before, nothing, back, "", true},
 		"an agent that died and starts again":                   {dies, before, nothing, back, "", true},
 		"a service manager that does not tell its start now":    {dies, "one", nothing, back, "", true},
-		"a restart of the service manager that logs of nothing": {dies, "one@1763640100", nothing, back, "unexpected (by force: the kernel ran on): the host went down with the agent running", false},
+		"a restart of the service manager that logs of nothing": {dies, "one@1763640100", nothing, back, "unexpected (forced, without a reboot of the kernel): the host went down while the agent was running", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := &shelf{}
@@ -241,7 +241,7 @@ func TestAJournalThatCannotBeReadYetIsWaitedFor(t *testing.T) {
 	if !l.Settle(false) || l.Untold() == nil || l.Untold().Kind != "reboot" {
 		t.Errorf("Untold() = %v, want it judged by the journal", l.Untold())
 	}
-	if !l.Settle(true) || strings.Count(log.String(), "the host has been rebooted") != 1 {
+	if !l.Settle(true) || strings.Count(log.String(), "host rebooted") != 1 {
 		t.Errorf("log = %s, want it told once", &log)
 	}
 

@@ -58,7 +58,7 @@ func judge(before string, ended ending, o Options) Reboot {
 	case ended == goingDown:
 		r.Verdict, r.Trigger = Expected, journal.TriggerServiceStop
 	case before != "" && ended == runs:
-		r.Verdict, r.Error = Unexpected, "the host went down with the agent running"
+		r.Verdict, r.Error = Unexpected, "the host went down while the agent was running"
 	default:
 		r.Verdict = Unknown
 	}
@@ -82,17 +82,17 @@ func (r Reboot) By() string {
 	by := ""
 	switch {
 	case r.Verdict == Unknown:
-		return "no agent saw how the boot before ended"
+		return "no agent saw how the previous boot ended"
 	case r.Verdict == Unexpected && r.SameKernel:
-		return "by force: the kernel ran on"
+		return "forced, without a reboot of the kernel"
 	case r.Verdict == Unexpected:
-		return "as in a power cut, a kernel panic or a forced reboot"
+		return "such as power loss, kernel panic or forced reboot"
 	case r.Trigger == journal.TriggerShutdown:
 		by = "announced by logind"
 	case r.Trigger == journal.TriggerServiceStop:
-		by = "by the service manager, past logind"
+		by = "by systemd, without logind notification"
 		if r.Graceful == nil { // who guarded that shutdown heard of it first
-			by = "by the service manager"
+			by = "by systemd"
 		}
 	}
 	return strings.Trim(r.Kind+" "+by, " ")
@@ -101,7 +101,7 @@ func (r Reboot) By() string {
 // String says it to a person.
 func (r Reboot) String() string {
 	if r.Verdict == Unknown {
-		return "whether that was expected is not known: " + r.By()
+		return "not known whether expected: " + r.By()
 	}
 	parts := []string{string(r.Verdict) + " (" + r.By() + ")"}
 	switch {
@@ -117,7 +117,7 @@ func (r Reboot) String() string {
 		parts = append(parts, "pods were stopped in "+r.Drain.Duration.String())
 	}
 	if r.Gap != nil {
-		parts = append(parts, "this boot began "+r.Gap.Duration.String()+" later by the host's clock")
+		parts = append(parts, "this boot started "+r.Gap.Duration.String()+" later by the host's clock")
 	}
 	text := strings.Join(parts, ", ")
 	if r.Error != "" {

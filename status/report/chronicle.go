@@ -200,7 +200,7 @@ func (c *Chronicle) Keep() {
 		err = c.store.Write(put, nil)
 	}
 	if err != nil {
-		c.log.Warn("events that were not published are lost", "events", len(events), "error", err)
+		c.log.Warn("cannot persist unpublished events, dropped", "events", len(events), "error", err)
 	}
 }
 
@@ -212,7 +212,7 @@ func (c *Chronicle) restore() {
 		err = json.Unmarshal(value, &events)
 	}
 	if err != nil {
-		c.log.Warn("events of an earlier run are lost", "error", err)
+		c.log.Warn("cannot read unpublished events of an earlier run, dropped", "error", err)
 		return
 	}
 	c.recorder.Restore(events)

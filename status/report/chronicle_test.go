@@ -98,13 +98,13 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Killed), Shortened: &journal.Shortened{
 				Granted: metav1.Duration{Duration: 8 * time.Second}, Wanted: metav1.Duration{Duration: 30 * time.Second}, Had: metav1.Duration{Duration: 6 * time.Second},
 			}}},
-			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 1 pod killed after their grace period; phases were shortened to 6s of 30sbecause logind granted 8s",
+			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 1 pod killed after their grace period; phases were shortened to 6s of 30s because logind granted 8s",
 			"Normal Rebooted: Node node-a has been rebooted, boot id: two: expected (reboot announced by logind), graceful, pods were stopped in 1s",
 		},
 		"a forced reboot": {
 			map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a", Name: "a"}}}},
 			"Warning LastShutdownNotGraceful: the last shutdown was not graceful: the host went down without a drain: 1 pod cut off",
-			"Warning Rebooted: Node node-a has been rebooted, boot id: two: unexpected (as in a power cut, a kernel panic or a forced reboot), not graceful: the host went down without a drain",
+			"Warning Rebooted: Node node-a has been rebooted, boot id: two: unexpected (such as power loss, kernel panic or forced reboot), not graceful: the host went down without a drain",
 		},
 		"a drain that was cut off": {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "poweroff", StartedAt: began, Pods: pods(journal.Stopped, "")}},
@@ -114,7 +114,7 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 		"a host without pods": {
 			map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{}}},
 			"Warning LastShutdownNotGraceful: the last shutdown was not graceful: the host went down without a drain: no pods seen",
-			"Warning Rebooted: Node node-a has been rebooted, boot id: two: unexpected (as in a power cut, a kernel panic or a forced reboot), not graceful: the host went down without a drain",
+			"Warning Rebooted: Node node-a has been rebooted, boot id: two: unexpected (such as power loss, kernel panic or forced reboot), not graceful: the host went down without a drain",
 		},
 		"the same boot": {map[string]any{"bootID": "two", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}}, "", ""},
 	} {

@@ -33,7 +33,7 @@ func newCordons(notes Store, log *slog.Logger) *cordons {
 	log = log.With("component", "cordon")
 	decision, err := loadRequest[Decision](notes, KeyCordon, log)
 	if err != nil {
-		log.Warn("whether a person has cordoned the node is not known; what the control plane says stands", "error", err)
+		log.Warn("cannot read stored cordon request, using the control plane's value", "error", err)
 	}
 	return &cordons{decision}
 }
@@ -58,12 +58,12 @@ func (c *cordons) pending() bool {
 
 // Errors of Cordon that mean that nothing was done.
 var (
-	ErrNotOurs    = errors.New("the node is not hostler's")
+	ErrNotOurs    = errors.New("the node is managed by another owner")
 	ErrNoCordoner = errors.New("this control plane cannot cordon nodes")
 )
 
 // errNoNode is an error of Cordon that passes.
-var errNoNode = errors.New("the node is not registered there yet")
+var errNoNode = errors.New("the node is not registered yet")
 
 // Decided is what a person said last; nil if nobody did, or somebody changed it
 // since on the control plane.
@@ -146,7 +146,7 @@ func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 	case d == nil || d.Delivered && d.Unschedulable == stored.Spec.Unschedulable:
 		return stored, nil
 	case d.Delivered:
-		r.o.Log.Info("the node's cordon was changed on the control plane", "unschedulable", stored.Spec.Unschedulable)
+		r.o.Log.Info("changed cordon on the control plane", "unschedulable", stored.Spec.Unschedulable)
 		r.cordons.replace(d, nil)
 		return stored, nil
 	}

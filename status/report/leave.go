@@ -30,11 +30,11 @@ type Departure struct {
 
 // String tells a person why nothing is written, and how that ends.
 func (d Departure) String() string {
-	what := "took the Node off the control plane"
+	what := "deregistered the Node"
 	if !d.Deleted {
-		what = "asked to take the Node off the control plane, which somebody with the right has to do,"
+		what = "requested to deregister the Node, which a user with the permission has to delete,"
 	}
-	return fmt.Sprintf("%s %s on %s with `hostler leave`, which holds across restarts; `hostler leave --undo` registers it again",
+	return fmt.Sprintf("%s %s on %s with `hostler leave`; this persists across restarts; run `hostler leave --undo` to register it again",
 		d.By, what, d.At.UTC().Format("2006-01-02 15:04 MST"))
 }
 
@@ -51,7 +51,7 @@ func OpenDepartures(notes Store, node, controlPlane string, log *slog.Logger) *D
 	log = log.With("component", "status")
 	departure, err := loadRequest[Departure](notes, KeyLeft, log)
 	if err != nil {
-		log.Warn("whether a person took the node off the control plane is not known; it is registered", "error", err)
+		log.Warn("cannot read stored leave request, registering the node", "error", err)
 	}
 	return &Departures{departure, node, controlPlane}
 }
@@ -95,12 +95,12 @@ func (r *Reporter) Leave(ctx context.Context, by string) error {
 		return preempted(work, err)
 	}
 	d := Departure{Node: r.options().Name, ControlPlane: r.o.Client.Type(), By: by, At: r.o.Now(), Deleted: deleted}
-	r.event(corev1.EventTypeNormal, "Left", by+" had the Node taken off the control plane with `hostler leave`") // the last one
+	r.event(corev1.EventTypeNormal, "Left", by+" deregistered the Node with `hostler leave`") // the last one
 	r.o.Departures.set(&d)
 	r.drop()
 	r.view.wait(d.String())
 	r.view.contact(nil)
-	r.o.Log.Info("the node leaves the control plane and is not written there until a person has it return", "node", d.Node, "by", by, "deleted", d.Deleted)
+	r.o.Log.Info("deregistered node until `hostler leave --undo`", "node", d.Node, "by", by, "deleted", d.Deleted)
 	return err
 }
 
@@ -117,7 +117,7 @@ func (r *Reporter) Return(ctx context.Context, by string) (bool, error) {
 	}
 	r.o.Departures.set(nil)
 	r.view.wait("")
-	r.o.Log.Info("the node returns to the control plane", "node", r.options().Name, "by", by)
+	r.o.Log.Info("registering node again after `hostler leave --undo`", "node", r.options().Name, "by", by)
 	r.Changed()
 	return true, nil
 }

@@ -20,8 +20,8 @@ func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
 		rest bool
 		says string
 	}{
-		"it is gone":                        {nil, true, "alice took the Node off the control plane"},
-		"somebody with the right has to":    {controlplane.ErrForbidden, true, "which somebody with the right has to do"},
+		"it is gone":                        {nil, true, "alice deregistered the Node"},
+		"somebody with the right has to":    {controlplane.ErrForbidden, true, "which a user with the permission has to delete"},
 		"the control plane does not answer": {controlplane.ErrUnavailable, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

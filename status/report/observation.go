@@ -92,9 +92,9 @@ func (r *Reporter) reportReserved(facts status.Facts, o status.Options) {
 	err := status.CheckReserved(facts, o.Reserved, o.Pressure)
 	switch {
 	case err != nil && !r.observation.short:
-		r.o.Log.Warn("the host does not have what is reserved of it: none is left for pods", "error", err)
+		r.o.Log.Warn("reserved resources exceed the host's capacity, nothing left for pods", "error", err)
 	case err == nil && r.observation.short:
-		r.o.Log.Info("the host has what is reserved of it again")
+		r.o.Log.Info("reserved resources fit the host's capacity again")
 	}
 	r.observation.short = err != nil
 }
@@ -104,7 +104,7 @@ func (r *Reporter) reportClones(node string) {
 	clones := r.clones()
 	for _, c := range clones {
 		if !slices.Contains(r.observation.clones, c.Node) && r.Left() == nil {
-			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+onTheCopy+", `"+c.Mend()+"` mends it")
+			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+onTheCopy+": `"+c.Mend()+"`")
 		}
 	}
 	r.observation.clones = nil

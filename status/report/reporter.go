@@ -93,9 +93,9 @@ func (r *Reporter) Run(ctx context.Context, beat func(error)) error {
 		beat(err)
 		switch {
 		case err != nil && !failing:
-			r.o.Log.Warn("the node's status cannot be written, will try again", "error", err)
+			r.o.Log.Warn("cannot write node status, retrying", "error", err)
 		case err == nil && failing:
-			r.o.Log.Info("the node's status is written again")
+			r.o.Log.Info("node status writable again")
 		}
 		switch {
 		case err != nil: // a fleet must not come back all at once

@@ -62,7 +62,7 @@ func TestANodeThatWasDeletedIsRegisteredAgain(t *testing.T) {
 		if node == nil || node.UID == first || !slices.Equal(d.named, []types.UID{first, node.UID}) {
 			t.Errorf("the Node = %v, and the lease's owners = %v, want a new one that the lease knows", node, d.named)
 		}
-		if d.log.Count("registered again") != 1 || d.log.Count("node registered") != 2 {
+		if d.log.Count("registers it again") != 1 || d.log.Count("node registered") != 2 {
 			t.Errorf("log = %s, want the loss and both registrations", d.log)
 		}
 	})
@@ -76,7 +76,7 @@ func TestAnUnavailableControlPlaneIsLoggedWhenItBeginsAndEnds(t *testing.T) {
 		if _, _, connected, err := d.Current(); connected || !errors.Is(err, controlplane.ErrUnavailable) {
 			t.Errorf("Current() = %v, %v, want that it is not connected, and why", connected, err)
 		}
-		if d.log.Count("cannot be written") != 1 {
+		if d.log.Count("cannot write node status") != 1 {
 			t.Errorf("log = %s, want one line of the failure", d.log)
 		}
 		if n, _, _, _ := d.Current(); n == nil || ready(n).Status != corev1.ConditionTrue {
@@ -88,7 +88,7 @@ func TestAnUnavailableControlPlaneIsLoggedWhenItBeginsAndEnds(t *testing.T) {
 		if _, _, connected, err := d.Current(); !connected || err != nil || d.stored(t) == nil {
 			t.Errorf("Current() = %v, %v, want it connected again", connected, err)
 		}
-		if d.log.Count("cannot be written") != 1 || d.log.Count("is written again") != 1 {
+		if d.log.Count("cannot write node status") != 1 || d.log.Count("status writable again") != 1 {
 			t.Errorf("log = %s, want one line of each", d.log)
 		}
 		d.mu.Lock()
@@ -351,7 +351,7 @@ func TestAServerThatAsksForTimeIsLeftAlone(t *testing.T) {
 				if took := time.Since(began); took < c.least || took > c.most {
 					t.Errorf("asked for %v, and written again after %v, want %v to %v", c.asked, took, c.least, c.most)
 				}
-				if d.log.Count("cannot be written") != 1 || d.log.Count("written again") != 1 {
+				if d.log.Count("cannot write node status") != 1 || d.log.Count("status writable again") != 1 {
 					t.Errorf("log = %s, want the failure told once, and its end", d.log)
 				}
 			})

@@ -18,7 +18,7 @@ import (
 
 // ErrUnreachable tells that the system bus cannot be reached, or was lost under a
 // call. The caller may try again: every call connects anew.
-var ErrUnreachable = errors.New("the system bus cannot be reached")
+var ErrUnreachable = errors.New("cannot reach the system bus")
 
 // DefaultAddress is the address of the system bus, as the D-Bus specification
 // fixes it.

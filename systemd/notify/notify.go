@@ -56,7 +56,7 @@ func (n *Notifier) Ready() error { return n.send("READY=1", nil) }
 func (n *Notifier) Reloading() error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return fmt.Errorf("notify the service manager: read the monotonic clock: %w", err)
+		return fmt.Errorf("notify systemd: read the monotonic clock: %w", err)
 	}
 	return n.send(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/int64(time.Microsecond)), nil)
 }
@@ -97,7 +97,7 @@ func (n *Notifier) send(state string, file *os.File) error {
 	}
 	what, _, _ := strings.Cut(state, "\n")
 	if err := n.write(state, file); err != nil {
-		return fmt.Errorf("notify the service manager of %s: %w", what, err)
+		return fmt.Errorf("notify systemd of %s: %w", what, err)
 	}
 	return nil
 }

@@ -230,7 +230,7 @@ func survivesBus(t *testing.T, r *rig) {
 			t.Fatalf("Watch() = %v after the bus died, want %v", err, systemd.ErrNoBus)
 		}
 	case <-time.After(patience):
-		t.Fatalf("Watch() goes on %v after the bus died", patience)
+		t.Fatalf("Watch() has not returned %v after the bus died", patience)
 	}
 	r.StartBus(t)
 	w = r.watch()

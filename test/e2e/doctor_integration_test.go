@@ -141,7 +141,7 @@ func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
 
 	reread()
 	s := a.awaitProtection(status.ReasonDelayTooShort)
-	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "waits for 8s, and the pods' phases take 36s", late, "remove it")
+	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "waits for 8s, but the pods' phases take 36s", late, "remove it")
 	if s.Shutdown.InhibitDelaySource != late || s.Shutdown.InhibitDelayNeeded.Duration != 36*time.Second {
 		t.Errorf("status has delay source %q and need %v, want %s and 36s", s.Shutdown.InhibitDelaySource, s.Shutdown.InhibitDelayNeeded, late)
 	}
@@ -177,7 +177,7 @@ func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(masking) })
 	check(t, login.RestartLogind(t.Context()))
 	s = a.awaitProtection(status.ReasonDelayTooShort)
-	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "waits for 30s, and the pods' phases take 36s", masking+" masks", "remove it")
+	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "waits for 30s, but the pods' phases take 36s", masking+" masks", "remove it")
 	found(t, a.diagnose(), "delay", doctor.Fail, "set by "+early, "rm "+masking)
 	check(t, os.Remove(masking))
 	a.awaitProtection(status.ReasonArmed)
@@ -222,7 +222,7 @@ func TestDoctorSaysWhatIsMissingAndThatItIsBack(t *testing.T) {
 
 	check(t, errors.Join(login.Bus.Kill(), login.Logind.Kill()))
 	a.awaitProtection(status.ReasonNoBus)
-	found(t, a.diagnose(), "dbus", doctor.Fail, "the system bus cannot be reached", "systemctl start dbus")
+	found(t, a.diagnose(), "dbus", doctor.Fail, "cannot reach the system bus", "systemctl start dbus")
 	check(t, login.RestartBus(t.Context()))
 	a.awaitProtection(status.ReasonArmed)
 
@@ -342,7 +342,7 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 	a.start()
 	a.awaitGuard(shutdown.Armed)
 	a.kill()
-	wantLocks(t, login, "kept by the service manager", 1)
+	wantLocks(t, login, "kept by systemd", 1)
 	r = look()
 	found(t, r, "lock", doctor.Warn, "no agent answers")
 	found(t, r, "delay-files", doctor.Warn, "left by an agent", "rm "+systemd.DropInPath)

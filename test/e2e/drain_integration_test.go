@@ -376,5 +376,5 @@ func TestAForcedRebootIsToldInPlainWords(t *testing.T) {
 		a.awaitNode()
 	}
 	a.stop()
-	wantEvents(t, a, "LastShutdownNotGraceful", "the host went down without a drain: 1 pod cut off", "Rebooted", "unexpected (by force: the kernel ran on)")
+	wantEvents(t, a, "LastShutdownNotGraceful", "the host went down without a drain: 1 pod cut off", "Rebooted", "unexpected (forced, without a reboot of the kernel)")
 }

@@ -99,7 +99,7 @@ func TestTwoThatAreOneHost(t *testing.T) {
 	second := startAgent(t, settings)
 	for _, a := range []*agent{first, second} {
 		s := a.await("it sees the other", func(s api.Status) bool { return len(s.Drift) > 0 })
-		mentions(t, "what it says of the other", s.Drift[0].Message+s.Drift[0].Mend, "renews its lease in turns", "systemd-machine-id-setup")
+		mentions(t, "what it says of the other", s.Drift[0].Message+s.Drift[0].Mend, "also writes this Node", "systemd-machine-id-setup")
 	}
 	eventually(t, "it is told as an Event", func() bool {
 		return strings.Contains(c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), "MachineCloned")

@@ -136,7 +136,7 @@ func TestWithoutAServiceManagerTheLockEndsWithTheAgent(t *testing.T) {
 
 	a.configure(quick + "shutdown: {gracePeriod: 0s}")
 	a.start()
-	s := a.await("the guard says that it is switched off", func(s api.Status) bool { return s.Shutdown.Reason == "disabled in the configuration" })
+	s := a.await("the guard says that it is switched off", func(s api.Status) bool { return s.Shutdown.Reason == "switched off in the configuration" })
 	if s.Shutdown.State != shutdown.Disarmed || len(locks(t, login)) != 0 {
 		t.Errorf("with gracePeriod 0s: %v and locks %v, want Disarmed and none", s.Shutdown.State, locks(t, login))
 	}

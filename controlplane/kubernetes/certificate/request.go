@@ -33,7 +33,7 @@ type WaitingError struct{ Request string }
 
 // Error says how to see it and approve it.
 func (e *WaitingError) Error() string {
-	return fmt.Sprintf("certificate signing request %s: not approved yet: see it with `kubectl get csr %[1]s`, approve it with `kubectl certificate approve %[1]s`", e.Request)
+	return fmt.Sprintf("certificate signing request %s: not approved yet: check it with `kubectl get csr %[1]s`, then run `kubectl certificate approve %[1]s`", e.Request)
 }
 
 // commonName is the user that a node is.

@@ -100,9 +100,9 @@ func Parse(text []byte, commonName string) (*tls.Certificate, error) {
 func (s store) setAside(file string, why error) error {
 	path := s.path(file)
 	if err := os.Rename(path, path+asideSuffix); err != nil {
-		return fmt.Errorf("%s: %w, and it cannot be set aside: %w", path, why, err)
+		return fmt.Errorf("%s: %w, and it cannot be moved aside: %w", path, why, err)
 	}
-	return fmt.Errorf("%s: %w: it is set aside as %s", path, why, path+asideSuffix)
+	return fmt.Errorf("%s: %w: moved to %s", path, why, path+asideSuffix)
 }
 
 // replace makes the certificate with its key the current one.
@@ -159,7 +159,7 @@ func encode(key *ecdsa.PrivateKey) ([]byte, error) {
 func decode(text []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, errors.New("no PEM in it")
+		return nil, errors.New("not a PEM file")
 	}
 	return x509.ParseECPrivateKey(block.Bytes)
 }

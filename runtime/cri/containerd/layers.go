@@ -174,7 +174,7 @@ func (s *Services) usages(ctx context.Context, namespace, snapshotter string, li
 			continue
 		}
 		group.Go(func() error {
-			return s.Call(grouped, "containerd.Snapshots.Usage", fmt.Sprintf("ask for the size of snapshot %q", info.GetName()), func(ctx context.Context) (err error) {
+			return s.Call(grouped, "containerd.Snapshots.Usage", fmt.Sprintf("get size of snapshot %q", info.GetName()), func(ctx context.Context) (err error) {
 				usages[i], err = snapshots.NewSnapshotsClient(s.Conn).Usage(inNamespace(ctx, namespace), &snapshots.UsageRequest{Snapshotter: snapshotter, Key: info.GetName()})
 				return unlessGone(err)
 			})

@@ -56,7 +56,7 @@ func (s *Services) neighbours(ctx context.Context) ([]runtime.ImageUser, error) 
 			images = []string{c.GetImage()}
 		}
 		for _, image := range images {
-			users = append(users, runtime.ImageUser{Image: image, By: "container " + c.GetID() + ", which is not CRI's"})
+			users = append(users, runtime.ImageUser{Image: image, By: "container " + c.GetID() + ", not managed by CRI"})
 		}
 	}
 	return users, nil
@@ -143,7 +143,7 @@ func (s *Services) foreignersIn(ctx context.Context, namespace string, by map[st
 
 func (s *Services) containersIn(ctx context.Context, namespace, filter string) ([]*containers.Container, error) {
 	var resp *containers.ListContainersResponse
-	err := s.Call(ctx, "containerd.Containers.List", "list containers past CRI", func(ctx context.Context) (err error) {
+	err := s.Call(ctx, "containerd.Containers.List", "list containers of containerd", func(ctx context.Context) (err error) {
 		resp, err = containers.NewContainersClient(s.Conn).List(inNamespace(ctx, namespace), &containers.ListContainersRequest{Filters: []string{filter}})
 		return err
 	})

@@ -20,7 +20,7 @@ import (
 const Folder = "/var/log/pods"
 
 // ErrElsewhere is a log that is not in the folder, or no file.
-var ErrElsewhere = errors.New("no regular file in the folder of pods' logs")
+var ErrElsewhere = errors.New("not a regular file in the folder of pod logs")
 
 // Tail returns the last lines that were written, not more than so many, of so many bytes:
 // of what is longer, the end.

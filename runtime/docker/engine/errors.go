@@ -77,7 +77,7 @@ func reason(err error, message string) string {
 		return op.Error()
 	}
 	if client.IsErrConnectionFailed(err) { // the client's own words are of Docker, whoever was asked
-		return "the connection broke, or was refused"
+		return "connection broken or refused"
 	}
 	return message
 }

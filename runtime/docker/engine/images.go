@@ -167,7 +167,7 @@ func (i Images) giveBack(ctx context.Context, what, id string, names []string) e
 		if strings.Contains(name, "@") {
 			continue
 		}
-		what := what + ": give its name " + name + " back"
+		what := what + ": restore its name " + name
 		if _, err := i.Look(ctx, what, name); !errors.Is(err, ErrNotFound) {
 			errs = append(errs, err) // none where it is there, or somebody else has taken it
 			continue

@@ -53,7 +53,7 @@ func (s Stopping) Kill(ctx context.Context, what, id string, timeout time.Durati
 	return Gone(s.AwaitEnd(ctx, what, id, timeout))
 }
 
-var errGraceOver = errors.New("the grace is over")
+var errGraceOver = errors.New("grace period expired")
 
 // Within waits for the end of what was asked to end at a moment, and tells whether it
 // came within the grace. If ctx ends before the grace does, the error is that of ctx.
@@ -65,7 +65,7 @@ func Within(ctx context.Context, what string, asked time.Time, grace time.Durati
 	case err == nil:
 		return true, nil
 	case ctx.Err() != nil: // no fault of the daemon's, which knows nothing of a grace
-		return false, fmt.Errorf("%s: %w after %v of its grace of %v", what, context.Cause(ctx), time.Since(asked).Round(time.Millisecond), grace)
+		return false, fmt.Errorf("%s: %w after %v of its grace period of %v", what, context.Cause(ctx), time.Since(asked).Round(time.Millisecond), grace)
 	case waiting.Err() != nil:
 		return false, nil
 	}

@@ -57,7 +57,7 @@ func parseVersion(said string) (string, error) {
 	_, version, found := strings.Cut(line, " version ")
 	fields := strings.Fields(version)
 	if !found || len(fields) == 0 {
-		return "", fmt.Errorf("%q does not tell its version", line)
+		return "", fmt.Errorf("%q does not contain a version", line)
 	}
 	return fields[0], nil
 }
