@@ -24,7 +24,7 @@ func TestVersionsThatWentBackAreLearnedOnce(t *testing.T) {
 				t.Errorf("read the patch: %v", err)
 			}
 			if patch.Metadata.ResourceVersion != fmt.Sprint(version) {
-				refuse(w, http.StatusConflict, "Conflict", "changed since it was read")
+				refuse(w, http.StatusConflict, "Conflict", "changed meanwhile")
 				return
 			}
 			version++

@@ -64,7 +64,7 @@ func TestATokenIsExchanged(t *testing.T) {
 	give("outdated")
 	a := startAgent(t, c.asUser(name, "tokenFile: "+file))
 	s := a.await("hostler says that the token is not accepted", func(s api.Status) bool {
-		return strings.Contains(s.ControlPlane.LastError, "does not accept the credentials")
+		return strings.Contains(s.ControlPlane.LastError, "rejected the credentials")
 	})
 	mentions(t, "the error", s.ControlPlane.LastError, "kubeconfig", "expired")
 	a.wantPulse(http.StatusServiceUnavailable, 1, "credentials")
