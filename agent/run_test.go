@@ -275,10 +275,10 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
-		l.Beat(nil)
+		l.Heartbeat(nil)
 		done.Go(func() { a.feedWatchdog(ctx) })
 		time.Sleep(time.Minute) // fed at 0, 5 and 10 s, and then no more
-		l.Beat(nil)
+		l.Heartbeat(nil)
 		time.Sleep(6 * time.Second) // fed once or twice
 		cancel()
 		done.Wait()
@@ -311,7 +311,7 @@ func TestMetricsTellHowThingsStand(t *testing.T) {
 	if err := a.reports.reporter.ReportShutdown(t.Context(), a.shutdown.guard.Status()); err != nil {
 		t.Fatal(err)
 	}
-	named(t, a, "status").Beat(errors.New("full"))
+	named(t, a, "status").Heartbeat(errors.New("full"))
 	a.metrics.Renewal(nil)
 	a.metrics.Renewal(errors.New("gone"))
 	a.metrics.RuntimeCall("podman", "ListImages", time.Second, errors.New("gone"))

@@ -16,9 +16,9 @@ type Clone struct {
 	Instance string
 }
 
-// machineIDMend gives a machine an ID of its own, see machine-id(5) and
+// machineIDHint gives a machine an ID of its own, see machine-id(5) and
 // systemd-machine-id-setup(1): that of D-Bus would be taken up again.
-const machineIDMend = "rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup && reboot"
+const machineIDHint = "rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup && reboot"
 
 // Message says what is wrong, for the Node of that name.
 func (c Clone) Message(node string) string {
@@ -33,7 +33,7 @@ func (c Clone) Message(node string) string {
 }
 
 // Mend is what to type, on the one of the two that is the copy.
-func (c Clone) Mend() string { return machineIDMend }
+func (c Clone) Mend() string { return machineIDHint }
 
 // twins tells whether another process renews this one's Lease as the same machine,
 // from what a keeper finds there when it finds another version than its own. A former

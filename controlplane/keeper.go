@@ -47,8 +47,8 @@ type LeasePolicy struct {
 	Takeover bool
 	// Watch tells whether another machine is alive; the keeper's own if nil.
 	Watch *LeaseWatch
-	// Beat is told how each attempt ended; it may be nil.
-	Beat func(error)
+	// Heartbeat is told how each attempt ended; it may be nil.
+	Heartbeat func(error)
 	// Now is the wall clock; time.Now if nil. Intervals are measured by the
 	// monotonic clock in any case.
 	Now func() time.Time
@@ -105,8 +105,8 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 	if policy.Now == nil {
 		policy.Now = time.Now
 	}
-	if policy.Beat == nil {
-		policy.Beat = func(error) {}
+	if policy.Heartbeat == nil {
+		policy.Heartbeat = func(error) {}
 	}
 	if policy.Watch == nil {
 		policy.Watch = NewLeaseWatch(nil)
@@ -163,7 +163,7 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		k.note(err)
-		k.policy.Beat(err)
+		k.policy.Heartbeat(err)
 		next := k.due(before)
 		var identity *IdentityError
 		switch {
@@ -179,7 +179,7 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 		default:
 			next = min(next, pause(&backoff, err))
 		}
-		if err := k.rest(ctx, started.Add(max(next, time.Since(started)+Retry().Duration))); err != nil {
+		if err := k.pause(ctx, started.Add(max(next, time.Since(started)+Retry().Duration))); err != nil {
 			return err
 		}
 	}
@@ -204,9 +204,9 @@ func (k *LeaseKeeper) due(before pace) time.Duration {
 	return wait.Jitter(k.kept.interval, renewJitter)
 }
 
-// rest waits until then, or if the Lease is to be good for less than it is, for a random
+// pause waits until then, or if the Lease is to be good for less than it is, for a random
 // part of the interval that it is to have; or returns why ctx ended before.
-func (k *LeaseKeeper) rest(ctx context.Context, until time.Time) error {
+func (k *LeaseKeeper) pause(ctx context.Context, until time.Time) error {
 	for {
 		timer := time.NewTimer(time.Until(until))
 		select {

@@ -87,7 +87,7 @@ func TestAHostWhoseClockIsAheadTakesNobodysLease(t *testing.T) {
 				wrong.step(off)
 				p := policy(here)
 				p.Now = wrong.now
-				p.Beat = func(err error) {
+				p.Heartbeat = func(err error) {
 					if errors.Is(err, controlplane.ErrConflict) {
 						t.Errorf("Beat(%v), want it told whose the lease is", err)
 					}

@@ -51,12 +51,12 @@ type RecorderStats struct {
 // up to 1,000, and then the oldest go. The same Event happening again within
 // 10 minutes is counted on the first one.
 type Recorder struct {
-	client Publisher
-	host   string
-	now    func() time.Time
-	log    *slog.Logger
-	wake   chan struct{} // holds one token when the queue has grown
-	silent func() bool   // nothing is recorded meanwhile
+	client   Publisher
+	host     string
+	now      func() time.Time
+	log      *slog.Logger
+	wake     chan struct{} // holds one token when the queue has grown
+	noAnswer func() bool   // nothing is recorded meanwhile
 
 	mu       sync.Mutex    // guards all below
 	queue    []*record     // the oldest first
@@ -83,7 +83,7 @@ func NewRecorder(client Publisher, host string, now func() time.Time, silent fun
 	if silent == nil {
 		silent = func() bool { return false }
 	}
-	return &Recorder{client: client, host: host, now: now, silent: silent, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
+	return &Recorder{client: client, host: host, now: now, noAnswer: silent, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
 }
 
 // NodeReference is the object of an Event about the Node of that name. Its UID
@@ -97,7 +97,7 @@ func NodeReference(name string) corev1.ObjectReference {
 // corev1.EventTypeNormal or corev1.EventTypeWarning, the reason a word in
 // CamelCase. It returns at once.
 func (r *Recorder) Record(object corev1.ObjectReference, eventType, reason, message string) {
-	if r.silent() {
+	if r.noAnswer() {
 		return
 	}
 	r.mu.Lock()

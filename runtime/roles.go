@@ -193,9 +193,9 @@ var (
 	// ErrLost, which is ErrUnavailable as well: the runtime went away in the middle of the
 	// call. It may have begun, or even done, what it was asked for.
 	ErrLost = fmt.Errorf("%w during the call", ErrUnavailable)
-	// ErrAsleep, which is ErrUnavailable as well: the runtime does not run, and nobody may start it
+	// ErrNotRunning, which is ErrUnavailable as well: the runtime does not run, and nobody may start it
 	// now, because that would cancel the shutdown that is under way. To try again does not help.
-	ErrAsleep = fmt.Errorf("%w: it does not run, and starting it would cancel the shutdown in progress", ErrUnavailable)
+	ErrNotRunning = fmt.Errorf("%w: it does not run, and starting it would cancel the shutdown in progress", ErrUnavailable)
 	// ErrKilled: what was asked for is done, and a container was killed for it.
 	ErrKilled = errors.New("killed")
 	// ErrInUse: the runtime refuses because something uses the object.

@@ -109,7 +109,7 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 	switch {
 	case errors.Is(err, ErrShutdownInProgress):
 		a.refused = true
-		a.tellKind(ctx, inhibitor)
+		a.readKind(ctx, inhibitor)
 		return
 	case err != nil:
 		a.err = fmt.Errorf("take the shutdown lock: %w", err)
@@ -120,13 +120,13 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 		a.err = fmt.Errorf("read shutdown state from logind: %w", a.err)
 	}
 	if a.preparing {
-		a.tellKind(ctx, inhibitor)
+		a.readKind(ctx, inhibitor)
 	}
 }
 
-// tellKind asks of what kind the shutdown is whose announcement nobody here has heard.
-func (a *attempt) tellKind(ctx context.Context, inhibitor Inhibitor) {
-	if teller, ok := inhibitor.(KindTeller); ok {
+// readKind asks of what kind the shutdown is whose announcement nobody here has heard.
+func (a *attempt) readKind(ctx context.Context, inhibitor Inhibitor) {
+	if teller, ok := inhibitor.(KindSource); ok {
 		a.kind, _ = teller.PreparingKind(ctx) // it only explains
 	}
 }
@@ -214,9 +214,9 @@ func (g *Guard) guardOn(a attempt) {
 	before := g.status
 	g.status.InhibitDelayShortage = shortage
 	g.set(Armed, reason)
-	g.tellShortage(before)
+	g.reportShortage(before)
 	g.arming.retry.Reset(verifyInterval)
-	g.options.Beat(nil)
+	g.options.Heartbeat(nil)
 	if pods, ok := g.roster.Last(); ok {
 		g.mark(pods)
 	}
@@ -238,9 +238,9 @@ func (g *Guard) settle() {
 	}
 }
 
-// tellShortage tells of an armed guard that it is granted less than before, or
+// reportShortage tells of an armed guard that it is granted less than before, or
 // enough again. A change of state has been told by then.
-func (g *Guard) tellShortage(before Status) {
+func (g *Guard) reportShortage(before Status) {
 	now := g.Status()
 	if now.InhibitDelayShortage == before.InhibitDelayShortage {
 		return
@@ -330,7 +330,7 @@ func (c *onceCloser) Close() error {
 func (g *Guard) lose(err error) {
 	began := g.arming.trouble == nil
 	g.arming.trouble = err
-	g.options.Beat(err)
+	g.options.Heartbeat(err)
 	switch g.status.State {
 	case Armed, Disarmed:
 		if began {

@@ -227,7 +227,7 @@ func (g *Guard) PlanByHand(ctx context.Context, all bool) (p plan.Plan, spared [
 	if all {
 		return p, []plan.PlannedPod{}, err
 	}
-	p, spared = plan.Spare(p)
+	p, spared = plan.WithoutCritical(p)
 	return p, spared, err
 }
 

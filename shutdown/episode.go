@@ -74,7 +74,7 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	}
 	switch {
 	case record == nil:
-		first := slices.DeleteFunc(g.options.Journal.Owed(), func(s journal.Service) bool { return s.InTurn })
+		first := slices.DeleteFunc(g.options.Journal.PendingServices(), func(s journal.Service) bool { return s.InTurn })
 		g.options.Journal.Settle() // also one that was called off a moment ago: what it has stopped is not forgotten
 		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}, StoppedFirst: first}
 	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
@@ -106,7 +106,7 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 			g.options.Journal.Put(r)
 			g.send(ctx, func() { g.setCurrent(r) })
 		},
-		First: g.options.First, UnitStops: g.oweUnits, Flush: g.options.Journal.Flush,
+		First: g.options.First, UnitStops: g.recordStoppedUnits, Flush: g.options.Journal.Flush,
 	})
 	g.setCurrent(record.Clone()) // who sees Draining sees since when
 	early, hush := context.WithDeadline(ctx, d.Deadline())

@@ -66,7 +66,7 @@ type Options struct {
 	// gone; nil if that cannot be known.
 	Living func() (map[string]bool, error)
 	// Inhibitor delays the shutdown; nil where this host has none. One that is
-	// a DelaySourcer or a KindTeller is asked for that, too.
+	// a DelaySourcer or a KindSource is asked for that, too.
 	Inhibitor Inhibitor
 	// First is the services that are stopped before any pod.
 	First First
@@ -88,10 +88,10 @@ type Options struct {
 	// Settled is called when the story of a drain has ended because the host lives on, and
 	// what it has stopped may be started again; nil is told nothing. It must not block.
 	Settled func()
-	// Beat is called every ten seconds by the loop that everything depends on,
+	// Heartbeat is called every ten seconds by the loop that everything depends on,
 	// and when arming succeeds or fails: with nil, or with what keeps the guard
 	// from being armed. It must not block.
-	Beat func(error)
+	Heartbeat func(error)
 }
 
 // Guard holds the host's shutdown back until its pods are stopped. One
@@ -134,8 +134,8 @@ func New(options Options) (*Guard, error) {
 	if options.Settled == nil {
 		options.Settled = func() {}
 	}
-	if options.Beat == nil {
-		options.Beat = func(error) {}
+	if options.Heartbeat == nil {
+		options.Heartbeat = func(error) {}
 	}
 	options.Board = cmp.Or(options.Board, &Board{})
 	g := &Guard{
@@ -207,7 +207,7 @@ func (g *Guard) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-beat.C:
-			g.options.Beat(g.arming.trouble)
+			g.options.Heartbeat(g.arming.trouble)
 		case e := <-events:
 			g.on(e)
 		case err := <-lost:

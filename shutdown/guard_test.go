@@ -58,7 +58,7 @@ func TestTheFirstFailureIsNotTheLast(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
 				r.logind.breaks(method, errBus)
 				var beats []error
-				r.options.Beat = func(err error) { beats = append(beats, err) }
+				r.options.Heartbeat = func(err error) { beats = append(beats, err) }
 				r.start()
 				time.Sleep(10 * time.Minute)
 				if got := r.guard.Status(); got.State != shutdown.Disarmed || !strings.Contains(got.Reason, errBus.Error()) {

@@ -70,7 +70,7 @@ type reviver struct {
 // revive begins to start the services that are to be started. Until all are, that is not
 // forgotten, also by the next process. None waits for another, nor does anybody else.
 func (r *reviver) revive(run context.Context) {
-	services := r.journal.Owed()
+	services := r.journal.PendingServices()
 	if len(services) == 0 || r.starter == nil || r.starting != nil {
 		return
 	}
@@ -168,7 +168,7 @@ func (r *reviver) noteDown(ctx context.Context, name string, why ...NotStarted) 
 
 // owes reports whether a service is to be started again.
 func (r *reviver) owes(name string) bool {
-	return slices.ContainsFunc(r.journal.Owed(), func(s journal.Service) bool { return s.Name == name })
+	return slices.ContainsFunc(r.journal.PendingServices(), func(s journal.Service) bool { return s.Name == name })
 }
 
 // end ends all starts and checks: the host goes down after all.

@@ -159,8 +159,8 @@ type DelaySourcer interface {
 	MaxDelaySource(ctx context.Context) (string, error)
 }
 
-// KindTeller is an Inhibitor that knows of what kind the shutdown is that is under way.
-type KindTeller interface {
+// KindSource is an Inhibitor that knows of what kind the shutdown is that is under way.
+type KindSource interface {
 	// PreparingKind returns it, such as "reboot", or why it is not known; empty if none is.
 	PreparingKind(ctx context.Context) (string, error)
 }

@@ -144,7 +144,7 @@ func TestAUnitIsStartedAgainWhereTheHostLivesOn(t *testing.T) {
 				time.Sleep(time.Minute)
 				r.expect(shutdown.Armed, 1)
 				u.expect(t, "afterwards", after.started...)
-				if owed := r.options.Journal.Owed(); len(owed) > 0 {
+				if owed := r.options.Journal.PendingServices(); len(owed) > 0 {
 					t.Errorf("Owed() = %+v once all are started, want none", owed)
 				}
 				if r := r.guard.Status().CalledOff; r != nil && r.First() != "" {
@@ -185,7 +185,7 @@ func TestAUnitIsNotStartedAgain(t *testing.T) {
 			u.mu.Lock()
 			tries := u.tries
 			u.mu.Unlock()
-			if owed := r.options.Journal.Owed(); tries != 1 || len(owed) > 0 {
+			if owed := r.options.Journal.PendingServices(); tries != 1 || len(owed) > 0 {
 				t.Errorf("it was tried %d times, and Owed() = %+v, want once and none", tries, owed)
 			}
 			u.fail(nil)
@@ -239,12 +239,12 @@ func TestAUnitThatAPersonDrainsIsNotOwed(t *testing.T) {
 		r.start()
 		r.options.Journal.Put(&journal.Record{BootID: "one", StartedAt: time.Now(), Pods: []journal.PodRecord{}}) // whose end nobody has heard of yet
 		for _, name := range []string{"web-c.service", "db.service"} {
-			r.options.Journal.OweUnit(name, time.Now())
+			r.options.Journal.AddPendingUnit(name, time.Now())
 		}
 		if _, err := r.guard.Drain(t.Context(), journal.TriggerPerson); err != nil {
 			t.Fatal(err)
 		}
-		if owed := r.options.Journal.Owed(); len(owed) != 1 || owed[0].Name != "db.service" {
+		if owed := r.options.Journal.PendingServices(); len(owed) != 1 || owed[0].Name != "db.service" {
 			t.Errorf("Owed() = %+v, want db.service alone", owed)
 		}
 	})

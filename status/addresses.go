@@ -147,7 +147,7 @@ func byRoute(network probe.Network, is6 bool) (chosen, bool) {
 // towards chooses by the way to one address of the control plane, where that tells
 // anything: one on this host's loopback, such as a load balancer's, does not, and
 // neither does one in a container on this host.
-func towards(network probe.Network, way probe.Way, is6 bool) (chosen, bool) {
+func towards(network probe.Network, way probe.TargetRoute, is6 bool) (chosen, bool) {
 	to := way.To.Addr()
 	if way.Problem != "" || to.Is6() != is6 || to.IsLoopback() || containerName(way.Interface) {
 		return chosen{}, false

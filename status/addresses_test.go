@@ -143,22 +143,22 @@ func TestAddresses(t *testing.T) {
 }
 
 // to is a way to a control plane through an interface.
-func to(ip, source, iface string) probe.Way {
-	w := probe.Way{To: netip.AddrPortFrom(netip.MustParseAddr(ip), 6443), Interface: iface}
+func to(ip, source, iface string) probe.TargetRoute {
+	w := probe.TargetRoute{To: netip.AddrPortFrom(netip.MustParseAddr(ip), 6443), Interface: iface}
 	if source != "" {
 		w.Source = netip.MustParseAddr(source)
 	}
 	return w
 }
 
-func noWay(ip, problem string) probe.Way {
+func noWay(ip, problem string) probe.TargetRoute {
 	w := to(ip, "", "")
 	w.Problem = problem
 	return w
 }
 
 // own is a way to a control plane on this host.
-func own(ip, iface string) probe.Way {
+func own(ip, iface string) probe.TargetRoute {
 	w := to(ip, ip, iface)
 	w.Own = true
 	return w
@@ -169,7 +169,7 @@ func own(ip, iface string) probe.Way {
 func TestAddressesByTheRouteToTheControlPlane(t *testing.T) {
 	front, back := address("192.0.2.5", 24, "eth0"), address("10.0.0.5", 24, "eth1")
 	front6, back6 := address("2001:db8::5", 64, "eth0"), address("fd00:10::5", 64, "eth1")
-	with := func(more []probe.Address, ways ...probe.Way) probe.Network {
+	with := func(more []probe.Address, ways ...probe.TargetRoute) probe.Network {
 		n := network(front, front6)
 		n.Addresses = append(n.Addresses, back, back6)
 		n.Addresses, n.ControlPlane = append(n.Addresses, more...), ways

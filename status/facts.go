@@ -22,9 +22,9 @@ type Facts struct {
 	// found was asked once. Until then Ready stays what it was before.
 	RuntimesAsked bool
 	Runtimes      []runtime.Health
-	// Unheard are runtimes that were looked for and do not answer, while containers of
+	// Unreachable are runtimes that were looked for and do not answer, while containers of
 	// theirs run: Ready does not ask for them, but a shutdown cuts these off.
-	Unheard []runtime.Health
+	Unreachable []runtime.Health
 	// DeadSockets are the paths where a runtime's socket is but none answers.
 	DeadSockets []string
 	Images      []runtime.Image // of all runtimes, in any order; not changed

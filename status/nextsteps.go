@@ -105,7 +105,7 @@ func fullest(facts Facts, free func(Filesystem) uint64) (least Filesystem) {
 // unitAway is the service of the first runtime that is not ready; containerd's if none is
 // known.
 func unitAway(facts Facts) string {
-	for _, r := range slices.Concat(facts.Runtimes, facts.Unheard) {
+	for _, r := range slices.Concat(facts.Runtimes, facts.Unreachable) {
 		switch {
 		case r.Ready:
 		case r.Name == "cri-o":

@@ -78,7 +78,9 @@ func started() status.Facts {
 }
 
 func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
-	runtimes := func(list ...runtime.Health) status.Facts { return status.Facts{Runtimes: list[:1], Unheard: list[1:]} }
+	runtimes := func(list ...runtime.Health) status.Facts {
+		return status.Facts{Runtimes: list[:1], Unreachable: list[1:]}
+	}
 	called := func(name string, ready bool) runtime.Health {
 		return runtime.Health{Info: runtime.Info{Name: name, Ready: ready}}
 	}

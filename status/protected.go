@@ -65,13 +65,13 @@ func armed(facts Facts) finding {
 			away = append(away, r.Name)
 		}
 	}
-	for _, r := range facts.Unheard {
+	for _, r := range facts.Unreachable {
 		away = append(away, r.Name)
 	}
 	const outOfReach = "a shutdown waits for the pods, but hostler could not stop "
 	switch {
 	case !facts.RuntimesAsked: // they will be
-	case len(facts.Runtimes)+len(facts.Unheard) == 0:
+	case len(facts.Runtimes)+len(facts.Unreachable) == 0:
 		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "any: no container runtime was found"}
 	case len(away) > 0:
 		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "the pods of " + named(away)}

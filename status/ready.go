@@ -157,7 +157,7 @@ func networkUnavailable(network probe.Network, options AddressOptions) finding {
 	if len(network.Routes) == 0 {
 		notes = append(notes, "no default route")
 	}
-	if note := noWay(network.ControlPlane); note != "" {
+	if note := noRoute(network.ControlPlane); note != "" {
 		notes = append(notes, note)
 	}
 	if err != nil {
@@ -183,10 +183,10 @@ func seeTo(off []string, dead int) string {
 	return on
 }
 
-// noWay says that the control plane cannot be sent to, "" as long as one of its
+// noRoute says that the control plane cannot be sent to, "" as long as one of its
 // addresses can be.
-func noWay(ways []probe.Way) string {
-	if len(ways) == 0 || slices.ContainsFunc(ways, func(w probe.Way) bool { return w.Problem == "" }) {
+func noRoute(ways []probe.TargetRoute) string {
+	if len(ways) == 0 || slices.ContainsFunc(ways, func(w probe.TargetRoute) bool { return w.Problem == "" }) {
 		return ""
 	}
 	return fmt.Sprintf("no route to the control plane at %s: %s", ways[0].To.Addr(), ways[0].Problem)

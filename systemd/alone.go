@@ -19,7 +19,7 @@ const alonePoll = 50 * time.Millisecond
 // starts, stops, or has a start job that waits. Nothing has where there is no systemd.
 func (m *Manager) UnitRuns(ctx context.Context, name string) (bool, error) {
 	return orAbsent(false)(ask(ctx, m, "get state of "+name+" from systemd", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
-		done, err := rests(ctx, conn, name)
+		done, err := isInactive(ctx, conn, name)
 		return !done, err
 	}))
 }
@@ -55,7 +55,7 @@ func (m *Manager) stopAlone(ctx context.Context, name string) (ran bool, err err
 		return false, err
 	}
 	defer closeAll()
-	done, err := rests(ctx, conn, name)
+	done, err := isInactive(ctx, conn, name)
 	if err == nil && !done {
 		ran = true
 		var job dbus.ObjectPath
@@ -64,7 +64,7 @@ func (m *Manager) stopAlone(ctx context.Context, name string) (ran bool, err err
 	for err == nil && !done {
 		select {
 		case <-time.After(alonePoll):
-			done, err = rests(ctx, conn, name)
+			done, err = isInactive(ctx, conn, name)
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -72,8 +72,8 @@ func (m *Manager) stopAlone(ctx context.Context, name string) (ran bool, err err
 	return ran, err
 }
 
-// rests tells whether a unit does not run, and nobody has asked systemd to start it.
-func rests(ctx context.Context, conn *dbus.Conn, name string) (bool, error) {
+// isInactive tells whether a unit does not run, and nobody has asked systemd to start it.
+func isInactive(ctx context.Context, conn *dbus.Conn, name string) (bool, error) {
 	unit, active, err := unitState(ctx, conn, name)
 	if err != nil || !over(active) || unit == "" {
 		return unit == "", err
@@ -85,7 +85,7 @@ func rests(ctx context.Context, conn *dbus.Conn, name string) (bool, error) {
 	var kind string
 	err = bus.Property(ctx, conn, bus.Systemd, queued.Path, bus.Systemd+".Job", "JobType", &kind)
 	if bus.ErrorName(err) == "org.freedesktop.DBus.Error.UnknownObject" {
-		return rests(ctx, conn, name) // it is over by now
+		return isInactive(ctx, conn, name) // it is over by now
 	}
 	return kind == "stop", err
 }
@@ -96,8 +96,8 @@ type job struct {
 	Path dbus.ObjectPath
 }
 
-// notBegun is what systemd says in its log alone.
-const notBegun = "a dependency did not start, or a condition of the unit is not met"
+// conditionUnmet is what systemd says in its log alone.
+const conditionUnmet = "a dependency did not start, or a condition of the unit is not met"
 
 // UnitFares tells whether systemd starts the unit of that name, or has a job for it, and else, if
 // it has failed since somebody had it started, with what result, such as "exit-code".
@@ -111,7 +111,7 @@ func (m *Manager) UnitFares(ctx context.Context, name string, since time.Time) (
 	case unit.ActiveState == "failed":
 		return false, unit.Result, nil
 	case unit.ActiveState == "inactive" && unit.Began.Before(since):
-		return false, notBegun, nil
+		return false, conditionUnmet, nil
 	}
 	return false, "", nil
 }

@@ -34,7 +34,7 @@ var (
 	_ shutdown.Inhibitor    = (*Logind)(nil)
 	_ shutdown.DelaySourcer = (*Logind)(nil)
 	_ shutdown.DelayYielder = (*Logind)(nil)
-	_ shutdown.KindTeller   = (*Logind)(nil)
+	_ shutdown.KindSource   = (*Logind)(nil)
 )
 
 const (

@@ -51,8 +51,8 @@ type Unit struct {
 	MainPID                uint32
 	Result                 string // of its last run: "success", "exit-code", ...
 
-	// Untold is why systemd did not tell of it; all but Name is empty then.
-	Untold error
+	// Err is why systemd did not tell of it; all but Name is empty then.
+	Err error
 }
 
 // Units tells of units, in the order of names, loading those that are not; that
@@ -61,7 +61,7 @@ func (t *Talk) Units(ctx context.Context, names ...string) []Unit {
 	units, _ := sideBySide(names, func(name string) (Unit, error) { // each has its own error
 		values, err := t.unit(ctx, name)
 		if err != nil {
-			return Unit{Name: name, Untold: about(name, err)}, nil
+			return Unit{Name: name, Err: about(name, err)}, nil
 		}
 		return newUnit(name, values), nil
 	})

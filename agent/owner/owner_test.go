@@ -231,7 +231,7 @@ func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
 			running = true
 			defer func() { running = false }()
 			for ctx.Err() == nil {
-				l.Beat(nil)
+				l.Heartbeat(nil)
 				select {
 				case <-time.After(10 * time.Second):
 				case <-ctx.Done():

@@ -75,7 +75,7 @@ func (c *Census) Run(ctx context.Context, beat func(error), changed func()) erro
 		if err := bounded.Sleep(ctx, next); err != nil {
 			return err
 		}
-		clones, err := c.look(ctx)
+		clones, err := c.scan(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -111,9 +111,9 @@ func (c *Census) take(clones []controlplane.Clone) bool {
 	return true
 }
 
-// look finds the clones whose Leases are renewed while it watches. A Node of this
+// scan finds the clones whose Leases are renewed while it watches. A Node of this
 // very boot is this host's own under another name, such as its kubelet's.
-func (c *Census) look(ctx context.Context) ([]controlplane.Clone, error) {
+func (c *Census) scan(ctx context.Context) ([]controlplane.Clone, error) {
 	finding, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	info := c.self.Status.NodeInfo

@@ -69,18 +69,18 @@ type conn struct {
 	broken  atomic.Pointer[error] // why the connection could not be made
 
 	mu    sync.Mutex
-	known map[told]bool // by this connection
+	known map[reported]bool // by this connection
 }
 
-// told is a version of an object.
-type told struct {
+// reported is a version of an object.
+type reported struct {
 	key     objects.Key
 	version objects.Version
 }
 
 // connect connects to an endpoint, and returns once that serves requests.
 func (o Options) connect(to string) (*conn, error) {
-	c := &conn{endpoint: to, patience: o.patience(), known: map[told]bool{}}
+	c := &conn{endpoint: to, patience: o.patience(), known: map[reported]bool{}}
 	if err := c.open(o); err != nil {
 		c.Close()
 		return nil, connectFault(o, to, err)
@@ -123,7 +123,7 @@ func (c *conn) open(o Options) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), c.patience, controlplane.ErrSilent)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.patience, controlplane.ErrNoAnswer)
 	defer cancel()
 	if err := c.ready(ctx); err != nil {
 		if broken := c.broken.Load(); broken != nil {
@@ -210,12 +210,12 @@ func (c *conn) confirm(key objects.Key, v objects.Version) {
 	if len(c.known) >= mostKnown {
 		clear(c.known)
 	}
-	c.known[told{key, v}] = true
+	c.known[reported{key, v}] = true
 }
 
 // knows tells whether this connection has told a version.
 func (c *conn) knows(key objects.Key, v objects.Version) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.known[told{key, v}]
+	return c.known[reported{key, v}]
 }

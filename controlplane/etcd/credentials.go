@@ -123,8 +123,8 @@ type refusable struct {
 	refused func(error)
 }
 
-// lastWord bounds how long a server's last word is waited for, which it has said before.
-const lastWord = time.Second
+// lastResponse bounds how long a server's last word is waited for, which it has said before.
+const lastResponse = time.Second
 
 // Read implements net.Conn.
 func (r *refusable) Read(b []byte) (int, error) {
@@ -138,7 +138,7 @@ func (r *refusable) Read(b []byte) (int, error) {
 // Write implements net.Conn.
 func (r *refusable) Write(b []byte) (int, error) {
 	n, err := r.Conn.Write(b)
-	if err != nil && r.SetReadDeadline(time.Now().Add(lastWord)) == nil {
+	if err != nil && r.SetReadDeadline(time.Now().Add(lastResponse)) == nil {
 		_, _ = r.Read(make([]byte, 1)) // for what it says, to whom it is to be told
 	}
 	return n, err

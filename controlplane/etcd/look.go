@@ -26,9 +26,9 @@ type Sight struct {
 	// such as "write /hostler/leases/n"; RightsErr is why it did not tell.
 	Lacks     []string
 	RightsErr error
-	// Unheard is the key that this host may not read and would do well to: what is asked
+	// Unreachable is the key that this host may not read and would do well to: what is asked
 	// of all hosts. Empty where it may.
-	Unheard string
+	Unreachable string
 }
 
 // MemberSight is how one member answers.
@@ -37,8 +37,8 @@ type MemberSight struct {
 	Err      error // nil if it serves reads, with a majority behind it, be they refused
 }
 
-// Look asks each member of those Options once, over connections of its own.
-func Look(ctx context.Context, o Options, node string) Sight {
+// Diagnose asks each member of those Options once, over connections of its own.
+func Diagnose(ctx context.Context, o Options, node string) Sight {
 	s := Sight{Members: make([]MemberSight, len(o.Endpoints))}
 	var looking sync.WaitGroup
 	var first sync.Once // that answers: one that hangs is to leave the others time
@@ -78,7 +78,7 @@ func (s *Sight) ask(ctx context.Context, store *Store, node string, found bool) 
 	_, err := store.Get(ctx, objects.Key{Kind: objects.Lease, Node: node})
 	s.Node, s.Leaseless = found, errors.Is(err, controlplane.ErrNotFound)
 	if s.Lacks, s.RightsErr = store.lacks(ctx, node); s.RightsErr == nil {
-		s.Unheard, s.RightsErr = store.unheard(ctx)
+		s.Unreachable, s.RightsErr = store.unreachable(ctx)
 	}
 }
 
@@ -107,9 +107,9 @@ func (s *Store) lacks(ctx context.Context, node string) ([]string, error) {
 	return lacks, nil
 }
 
-// unheard is the key by which all hosts are asked for another Lease, if this one may not
+// unreachable is the key by which all hosts are asked for another Lease, if this one may not
 // read it.
-func (s *Store) unheard(ctx context.Context) (string, error) {
+func (s *Store) unreachable(ctx context.Context) (string, error) {
 	path := s.path(objects.Key{Kind: objects.Setting, Node: objects.LeaseDuration})
 	refused, err := s.refuses(ctx, "read", path, clientv3.OpGet(path, clientv3.WithKeysOnly()))
 	if !refused {

@@ -80,9 +80,9 @@ func Needed(node string) []Right {
 // Node.
 func ToLeave(node string) Right { return Right{Verb: "delete", Resource: "nodes", Name: node} }
 
-// Look asks the server of those Options once for all that a Sight tells, over
+// Diagnose asks the server of those Options once for all that a Sight tells, over
 // connections of its own.
-func Look(ctx context.Context, o Options, node string, rights []Right) (s Sight) {
+func Diagnose(ctx context.Context, o Options, node string, rights []Right) (s Sight) {
 	o.Refused = nil   // the caller is told
 	var mu sync.Mutex // guards now and skew: a request that was given up may yet be answered
 	var now time.Time

@@ -135,11 +135,11 @@ func (g *apiGroup) watch(ctx context.Context, request func(rest.Interface) *rest
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	late := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrSilent) })
+	late := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrNoAnswer) })
 	changes, err := request(c).MaxRetries(0).Watch(ctx)
 	if err == nil && !late.Stop() {
 		changes.Stop()
-		err = controlplane.ErrSilent
+		err = controlplane.ErrNoAnswer
 	}
 	if err != nil {
 		late.Stop()

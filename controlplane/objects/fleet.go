@@ -38,7 +38,7 @@ func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) cont
 		if ctx.Err() != nil {
 			return nil, "", fmt.Errorf("list %s: %w", kind, context.Cause(ctx))
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrSilent)
+		ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrNoAnswer)
 		defer cancel()
 		stored, next, err := c.store.List(ctx, kind, "", page)
 		if err == nil && next != "" && next == page {

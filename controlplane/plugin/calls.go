@@ -24,10 +24,10 @@ func wire(k objects.Key) *v1.Key {
 // its value is worth those tell who read it.
 func (s *Store) object(operation string, key objects.Key, answer *v1.Object) (objects.Object, error) {
 	if answer == nil {
-		return objects.Object{}, s.lie(operation, "returned no object")
+		return objects.Object{}, s.invalidAnswer(operation, "returned no object")
 	}
 	if k := answer.GetKey(); k.GetKind() != string(key.Kind) || k.GetNode() != key.Node || k.GetName() != key.Name {
-		return objects.Object{}, s.lie(operation, "returned another key: kind %q, node %q, name %q", k.GetKind(), k.GetNode(), k.GetName())
+		return objects.Object{}, s.invalidAnswer(operation, "returned another key: kind %q, node %q, name %q", k.GetKind(), k.GetNode(), k.GetName())
 	}
 	if answer.GetVersion() == "" {
 		return objects.Object{Key: key}, nil
@@ -65,7 +65,7 @@ func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error
 	}
 	o, err := s.object(operation, key, answer.GetObject())
 	if err == nil && o.Version == objects.None {
-		err = s.lie(operation, "returned no version")
+		err = s.invalidAnswer(operation, "returned no version")
 	}
 	if err != nil {
 		return objects.Object{}, err
@@ -103,7 +103,7 @@ func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (obje
 		return "", s.conflict(operation, key, put.Instead, stored)
 	}
 	if answer.GetVersion() == "" {
-		return "", s.lie(operation, "returned no version")
+		return "", s.invalidAnswer(operation, "returned no version")
 	}
 	return objects.Version(answer.GetVersion()), nil
 }
@@ -124,7 +124,7 @@ func (s *Store) Delete(ctx context.Context, key objects.Key, version objects.Ver
 	case answer.GetConflict() == nil:
 		return nil
 	case version == objects.None:
-		return s.lie(operation, "refuses an unconditional delete because the object exists")
+		return s.invalidAnswer(operation, "refuses an unconditional delete because the object exists")
 	}
 	return s.conflict(operation, key, version, answer.GetConflict())
 }
@@ -136,7 +136,7 @@ func (s *Store) conflict(operation string, key objects.Key, wanted objects.Versi
 		return err
 	}
 	if stored.Version == wanted {
-		return s.lie(operation, "refuses version %q, which it reports as the current one", wanted)
+		return s.invalidAnswer(operation, "refuses version %q, which it reports as the current one", wanted)
 	}
 	return &objects.ConflictError{Stored: stored, Err: fmt.Errorf("%s: %s: %w", operation, s.name(), controlplane.ErrConflict)}
 }
@@ -181,11 +181,11 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	for _, o := range answer.GetObjects() {
 		key := objects.Key{Kind: objects.Kind(o.GetKey().GetKind()), Node: o.GetKey().GetNode(), Name: o.GetKey().GetName()}
 		if key.Kind != kind || node != "" && key.Node != node || key.String() <= last.String() && last.Node != "" {
-			return nil, "", s.lie(operation, "returned %s after %s: not requested, or not in order", key, last)
+			return nil, "", s.invalidAnswer(operation, "returned %s after %s: not requested, or not in order", key, last)
 		}
 		read, err := s.object(operation, key, o)
 		if err == nil && read.Version == objects.None {
-			err = s.lie(operation, "returned %s without a version", key)
+			err = s.invalidAnswer(operation, "returned %s without a version", key)
 		}
 		if err != nil {
 			return nil, "", err
@@ -193,7 +193,7 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 		list, last = append(list, read), key
 	}
 	if next = answer.GetNext(); next != "" && next == page {
-		return nil, "", s.lie(operation, "returned page %q as its own next page", page)
+		return nil, "", s.invalidAnswer(operation, "returned page %q as its own next page", page)
 	}
 	return list, next, nil
 }

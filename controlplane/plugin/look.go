@@ -15,7 +15,7 @@ type Sight struct {
 	// does about one who is not; Silent why who is there does not say who it is.
 	Unreached error
 	Mend      string
-	Silent    error
+	NoAnswer  error
 
 	Name, Version, Endpoint string // as it says
 	Lists, Watches, Ends    bool   // as it says that it can
@@ -28,20 +28,20 @@ type Sight struct {
 	Listing, Watching error
 }
 
-// Look asks the plugin, as far as ctx allows, who it is, for the Node of that name, and
+// Diagnose asks the plugin, as far as ctx allows, who it is, for the Node of that name, and
 // whether it can do what it says.
-func (s *Store) Look(ctx context.Context, node string) Sight {
+func (s *Store) Diagnose(ctx context.Context, node string) Sight {
 	conn, err := connect(ctx, s.o.Socket)
 	if err != nil {
 		sight := Sight{Unreached: err}
-		if stranger, ok := errors.AsType[*strangerError](err); ok {
+		if stranger, ok := errors.AsType[*untrustedError](err); ok {
 			sight.Unreached, sight.Mend = errors.New(stranger.why), stranger.mend
 		}
 		return sight
 	}
 	_ = conn.Close()
 	if err := s.Probe(ctx); err != nil {
-		return Sight{Silent: err}
+		return Sight{NoAnswer: err}
 	}
 	s.mu.Lock()
 	a := s.about

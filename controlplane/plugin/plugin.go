@@ -222,10 +222,10 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 		ends:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_TTL),
 	}
 	if !slices.Contains(answer.GetProtocols(), protocol) {
-		return about{}, s.lie(operation, "supports protocol %v, hostler %s supports %d: install versions of both with a common protocol", answer.GetProtocols(), s.o.Version, protocol)
+		return about{}, s.invalidAnswer(operation, "supports protocol %v, hostler %s supports %d: install versions of both with a common protocol", answer.GetProtocols(), s.o.Version, protocol)
 	}
 	if a.name == "" {
-		return about{}, s.lie(operation, "returned no name")
+		return about{}, s.invalidAnswer(operation, "returned no name")
 	}
 	s.mu.Lock()
 	before := s.about
@@ -242,5 +242,5 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	if at, has := ctx.Deadline(); has && time.Until(at) <= s.o.Timeout {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, s.o.Timeout, controlplane.ErrSilent)
+	return context.WithTimeoutCause(ctx, s.o.Timeout, controlplane.ErrNoAnswer)
 }

@@ -44,8 +44,8 @@ type attempt struct {
 // stride is what a batch may learn its size from: images that make room, or those that
 // go whatever they bring.
 type stride struct {
-	runtime string
-	forRoom bool
+	runtime  string
+	forSpace bool
 }
 
 func strideOf(d *gc.ImageDecision) stride { return stride{d.Runtime, d.Reason == gc.LRU} }

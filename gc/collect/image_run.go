@@ -100,8 +100,8 @@ type taken struct {
 
 // look gathers the facts anew, without what this run has given up.
 func (r *imageRun) look(ctx context.Context) {
-	facts, failed := r.survey.Look(ctx, r.options)
-	r.options.LeaveAlone = r.collector.Spared(r.report)
+	facts, failed := r.survey.Scan(ctx, r.options)
+	r.options.LeaveAlone = r.collector.ExcludedRuntimes(r.report)
 	for _, err := range failed {
 		r.lose(err.Runtime, err)
 		for _, u := range r.facts.Filesystems {

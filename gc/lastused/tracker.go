@@ -26,16 +26,16 @@ const (
 	eventPause = 200 * time.Millisecond
 	// eventGap is the least time between two looks that events cause.
 	eventGap = 5 * time.Second
-	// lookEvery is the time between looks that nothing causes, for what events
+	// scanInterval is the time between looks that nothing causes, for what events
 	// have missed.
-	lookEvery = 5 * time.Minute
-	// lookEveryBlind is the same where a runtime sends no events.
-	lookEveryBlind = time.Minute
-	// lookTimeout bounds one question to a runtime.
-	lookTimeout = 30 * time.Second
+	scanInterval = 5 * time.Minute
+	// scanIntervalBlind is the same where a runtime sends no events.
+	scanIntervalBlind = time.Minute
+	// scanTimeout bounds one question to a runtime.
+	scanTimeout = 30 * time.Second
 	// newsAge is how long a name that came may be missing in lists, which are
 	// made some time before they are taken in.
-	newsAge = 2 * lookTimeout
+	newsAge = 2 * scanTimeout
 	// maxNews bounds the names kept while no list succeeds.
 	maxNews = 10_000
 	// steadyAfter is how long the tracker runs before it believes that times in

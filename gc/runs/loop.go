@@ -119,9 +119,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// Spared names the runtimes of which the run of a report removes nothing, as of now. Ask
+// ExcludedRuntimes names the runtimes of which the run of a report removes nothing, as of now. Ask
 // after each look: a runtime may have come since the run was asked for.
-func (l *Loop) Spared(r *Report) []string {
+func (l *Loop) ExcludedRuntimes(r *Report) []string {
 	if r.Asked() || l.options.LeaveAlone == nil {
 		return nil
 	}

@@ -66,7 +66,7 @@ type Survey struct {
 // runtime.MemberError for each runtime that failed; the facts are then those of the
 // others, and complete as far as they go.
 func (s *Survey) Facts(ctx context.Context, o gc.Options) (gc.Facts, error) {
-	f, failed := s.Look(ctx, o)
+	f, failed := s.Scan(ctx, o)
 	errs := make([]error, len(failed))
 	for i, e := range failed {
 		errs[i] = e
@@ -83,8 +83,8 @@ type glimpse struct {
 	err         error
 }
 
-// Look is Facts with the runtimes that failed in a list.
-func (s *Survey) Look(ctx context.Context, o gc.Options) (gc.Facts, []runtime.MemberError) {
+// Scan is Facts with the runtimes that failed in a list.
+func (s *Survey) Scan(ctx context.Context, o gc.Options) (gc.Facts, []runtime.MemberError) {
 	runtimes := s.Runtimes()
 	glimpses := make([]glimpse, len(runtimes))
 	var wg sync.WaitGroup
@@ -111,14 +111,14 @@ func (s *Survey) Look(ctx context.Context, o gc.Options) (gc.Facts, []runtime.Me
 	}
 	f.Kubelet = s.Kubelet != nil && s.Kubelet()
 	if o.WantContainers() && s.Logs != nil {
-		s.lookAtLogs(ctx, &f, failed)
+		s.findLogs(ctx, &f, failed)
 	}
 	return f, failed
 }
 
-// lookAtLogs adds the logs of pods that no runtime knows, and says whether that
+// findLogs adds the logs of pods that no runtime knows, and says whether that
 // can be told. Logs that cannot be read stay where they are: a later run may.
-func (s *Survey) lookAtLogs(ctx context.Context, f *gc.Facts, failed []runtime.MemberError) {
+func (s *Survey) findLogs(ctx context.Context, f *gc.Facts, failed []runtime.MemberError) {
 	switch {
 	case len(failed) > 0:
 		f.LogsUnsure = "runtime " + failed[0].Runtime + " does not list its pods"

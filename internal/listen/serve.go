@@ -24,8 +24,8 @@ const (
 	// programs of this host.
 	perUser  = 8
 	allUsers = 32
-	// lookTime is how often the files are looked at while nobody calls.
-	lookTime = 10 * time.Second
+	// checkTime is how often the files are looked at while nobody calls.
+	checkTime = 10 * time.Second
 	// closeTime bounds how long requests may go on when the server is to end.
 	closeTime = 2 * time.Second
 )
@@ -36,8 +36,8 @@ type Network struct {
 	Address string
 	Files   *Files
 	Log     *slog.Logger
-	// Beat hears how the files are, at the start and then every few seconds.
-	Beat func(error)
+	// Heartbeat hears how the files are, at the start and then every few seconds.
+	Heartbeat func(error)
 }
 
 // Serve has the server answer over TLS until ctx ends, and then those who have asked. An address that is taken, and files
@@ -69,7 +69,7 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 	defer looks.Wait() // else a late beat would say that all is well when it is not
 	looking, end := context.WithCancel(ctx)
 	defer end()
-	looks.Go(func() { n.look(looking) })
+	looks.Go(func() { n.check(looking) })
 	l = Bound(l, Bounds{Each: perAddress, All: altogether, Who: caller, Log: n.Log})
 	if err := server.Serve(tls.NewListener(l, n.Files.config())); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", n.Key, err)
@@ -91,12 +91,12 @@ func mend(err error) string {
 	return "set another address or port"
 }
 
-// look tells how the files are.
-func (n Network) look(ctx context.Context) {
-	tick := time.NewTicker(lookTime)
+// check tells how the files are.
+func (n Network) check(ctx context.Context) {
+	tick := time.NewTicker(checkTime)
 	defer tick.Stop()
 	for {
-		n.Beat(n.Files.Refresh())
+		n.Heartbeat(n.Files.Refresh())
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -128,7 +128,7 @@ func (h *house) serves() {
 }
 
 func (h *house) network() listen.Network {
-	return listen.Network{Key: "api.listen", Address: h.address, Files: h.files, Log: h.log.Logger(), Beat: func(err error) { h.beats <- err }}
+	return listen.Network{Key: "api.listen", Address: h.address, Files: h.files, Log: h.log.Logger(), Heartbeat: func(err error) { h.beats <- err }}
 }
 
 // asks makes a request over a connection of its own, and returns the answer and the
@@ -402,7 +402,7 @@ func TestWhoHasAskedIsAnswered(t *testing.T) {
 	ended, beaten := make(chan error, 1), false
 	release := make(chan struct{})
 	n := h.network()
-	n.Beat = func(error) { <-release; beaten = true } // as one that is late
+	n.Heartbeat = func(error) { <-release; beaten = true } // as one that is late
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		cancel()
 		h.listening(false)

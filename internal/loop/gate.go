@@ -66,7 +66,7 @@ func (g *Gate) While(ctx context.Context, l *Loop, run func(context.Context) err
 	for {
 		entered, changed := g.enter()
 		if !entered {
-			l.Rest()
+			l.Pause()
 			select {
 			case <-changed:
 				continue

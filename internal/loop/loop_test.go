@@ -132,7 +132,7 @@ func TestOneFailingLoopStopsNoOther(t *testing.T) {
 		lease = loop.New("lease", 40*time.Second, func(ctx context.Context) error {
 			for ctx.Err() == nil {
 				rounds++
-				lease.Beat(nil)
+				lease.Heartbeat(nil)
 				time.Sleep(10 * time.Second)
 			}
 			return ctx.Err()
@@ -170,10 +170,10 @@ func TestALoopIsStuckAfterItsPatience(t *testing.T) {
 		}{
 			{"nothing", func() {}, 59 * time.Second, false},
 			{"still nothing", func() {}, 2 * time.Second, true},
-			{"a beat that tells of a failure", func() { l.Beat(errors.New("full")) }, 59 * time.Second, false},
-			{"a good beat", func() { l.Beat(nil) }, 61 * time.Second, true},
-			{"a rest, for another has the job", func() { l.Rest() }, time.Hour, false},
-			{"a round that a person asked for meanwhile", func() { l.Beat(nil) }, time.Hour, false},
+			{"a beat that tells of a failure", func() { l.Heartbeat(errors.New("full")) }, 59 * time.Second, false},
+			{"a good beat", func() { l.Heartbeat(nil) }, 61 * time.Second, true},
+			{"a rest, for another has the job", func() { l.Pause() }, time.Hour, false},
+			{"a round that a person asked for meanwhile", func() { l.Heartbeat(nil) }, time.Hour, false},
 			{"the job came back", func() { l.Wake() }, 59 * time.Second, false},
 			{"and nothing came of it", func() {}, 2 * time.Second, true},
 		}
@@ -196,7 +196,7 @@ func TestALoopIsStuckAfterItsPatience(t *testing.T) {
 func TestAShorterPatienceCountsFromNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := loop.New("image-gc", 3*time.Hour, nil)
-		l.Beat(nil)
+		l.Heartbeat(nil)
 		time.Sleep(2 * time.Hour)
 		l.Allow(time.Hour)
 		if l.Stuck(time.Now()) || !l.Stuck(time.Now().Add(61*time.Minute)) {

@@ -195,7 +195,7 @@ func (f *File) write() error {
 	f.folder.mu.Lock()
 	snapshot := f.snapshot
 	f.folder.mu.Unlock()
-	err := f.makeWay()
+	err := f.clearPath()
 	if err == nil {
 		err = f.replace(snapshot())
 	}
@@ -232,9 +232,9 @@ func (f *File) replace(value any) error {
 	return atomicfile.Replace(f.path(), first, []byte("\n"), text)
 }
 
-// makeWay sets a file aside that could not be read: a person may have more luck with it.
+// clearPath sets a file aside that could not be read: a person may have more luck with it.
 // The caller holds disk.
-func (f *File) makeWay() error {
+func (f *File) clearPath() error {
 	if f.unread == nil {
 		return nil
 	}

@@ -18,7 +18,7 @@ func (r *Runtimes) Run(ctx context.Context, beat func(error), changed func(befor
 	before, asked := r.Current()
 	for {
 		began := time.Now()
-		err := r.Look(ctx)
+		err := r.Refresh(ctx)
 		beat(err)
 		after, _ := r.Current()
 		if !asked || differ(before, after) {

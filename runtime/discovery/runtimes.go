@@ -54,18 +54,18 @@ type Runtimes struct {
 
 // learned is what calls to the runtimes and searches have shown.
 type learned struct {
-	mu       sync.Mutex // guards what follows
-	asked    bool
-	searched bool                      // for candidates, once or more
-	types    map[string]string         // by name in the set
-	states   map[string]runtime.Health // by name in the set
-	faults   map[string]error          // why they have not said how they are, likewise
-	pending  map[runtime.Runtime]<-chan struct{}
-	dead     []Dead   // those that are of no use now
-	silent   []string // those among them behind which there may be a runtime with pods
-	others   []Dead   // those that answered, but not as a runtime, whether that is told or not
-	gone     []Gone   // those that were found and are not expected any more
-	unheard  []runtime.Health
+	mu           sync.Mutex // guards what follows
+	asked        bool
+	searched     bool                      // for candidates, once or more
+	types        map[string]string         // by name in the set
+	states       map[string]runtime.Health // by name in the set
+	faults       map[string]error          // why they have not said how they are, likewise
+	pending      map[runtime.Runtime]<-chan struct{}
+	dead         []Dead   // those that are of no use now
+	unresponsive []string // those among them behind which there may be a runtime with pods
+	others       []Dead   // those that answered, but not as a runtime, whether that is told or not
+	gone         []Gone   // those that were found and are not expected any more
+	unreachable  []runtime.Health
 }
 
 // Options say which runtimes there are.
@@ -140,10 +140,10 @@ func (r *Runtimes) LeftAlone(switchedOn bool) []string {
 	return r.OnRequest()
 }
 
-// Look finds runtimes that came since and asks all how they are. The error names
+// Refresh finds runtimes that came since and asks all how they are. The error names
 // those that do not answer. One that hangs is waited for once: after that it says how it is
 // when it does, or its time is over, and keeps nobody from being found meanwhile.
-func (r *Runtimes) Look(ctx context.Context) error {
+func (r *Runtimes) Refresh(ctx context.Context) error {
 	r.discover(ctx)
 	brief, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

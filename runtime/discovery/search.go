@@ -124,11 +124,11 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 		if err == nil {
 			err = r.open(d.Candidate)
 		}
-		if err == nil || d.Asleep { // it has no pods
+		if err == nil || d.NotRunning { // it has no pods
 			continue
 		}
 		dead = append(dead, Dead{d.Candidate, err})
-		if d.Silent() {
+		if d.NoAnswer() {
 			silent = append(silent, d.Path)
 		}
 	}
@@ -143,9 +143,9 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 	}
 	unheard := r.unanswered()
 	r.learned.mu.Lock()
-	r.learned.unheard = unheard
+	r.learned.unreachable = unheard
 	// A search that was cut short has heard nothing of those that would answer.
-	r.learned.dead, r.learned.silent, r.learned.others, r.learned.searched = dead, silent, others, r.learned.searched || ctx.Err() == nil
+	r.learned.dead, r.learned.unresponsive, r.learned.others, r.learned.searched = dead, silent, others, r.learned.searched || ctx.Err() == nil
 	r.learned.mu.Unlock()
 }
 
@@ -182,8 +182,8 @@ func (r *Runtimes) Complete() error {
 		return nil
 	case !r.learned.searched:
 		return fmt.Errorf("%w: search for runtimes has not finished yet", runtime.ErrUnavailable)
-	case len(r.learned.silent) > 0:
-		return fmt.Errorf("%w: a process listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.learned.silent, ", "))
+	case len(r.learned.unresponsive) > 0:
+		return fmt.Errorf("%w: a process listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.learned.unresponsive, ", "))
 	}
 	// As those of the set that are down: somebody may stand in for them.
 	var failed []runtime.MemberError

@@ -10,20 +10,20 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Unheard are the runtimes that were looked for and could not be asked at the last search,
+// Unreachable are the runtimes that were looked for and could not be asked at the last search,
 // while containers of theirs run: a shutdown would cut these off. A socket that is left
 // over without any is none. Nobody is in it that a person has configured: that is in the set.
-func (r *Runtimes) Unheard() []runtime.Health {
+func (r *Runtimes) Unreachable() []runtime.Health {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()
-	return r.learned.unheard
+	return r.learned.unreachable
 }
 
 // OutOfReach says which runtimes are unheard: what their containers are is not known. Empty if
 // none is.
 func (r *Runtimes) OutOfReach() string {
 	var all []string
-	for _, u := range r.Unheard() {
+	for _, u := range r.Unreachable() {
 		all = append(all, u.Name+": "+u.Message)
 	}
 	return strings.Join(all, "; ")

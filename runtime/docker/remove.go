@@ -38,7 +38,7 @@ func (r *Runtime) checkUnused(ctx context.Context, what, id string) error {
 	for i := range list {
 		uses := list[i].ImageID == id
 		for _, mounted := range mountedImages(&list[i]) {
-			led, err := r.images().Look(ctx, what, mounted)
+			led, err := r.images().Inspect(ctx, what, mounted)
 			if engine.Gone(err) != nil {
 				return err
 			}

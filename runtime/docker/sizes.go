@@ -19,8 +19,8 @@ const (
 	// of images. Before, they come with the whole of `docker system df`, for which
 	// Docker walks through all volumes.
 	sharedVersion = "1.42"
-	// sizesRest is how long Docker is not asked again for sizes that cost it much.
-	sizesRest = 10 * time.Minute
+	// sizesBackoff is how long Docker is not asked again for sizes that cost it much.
+	sizesBackoff = 10 * time.Minute
 	// sizesPause is the same after it did not answer in time.
 	sizesPause = time.Hour
 )
@@ -87,8 +87,8 @@ func (s *sizes) fill(list []runtime.Image) {
 	}
 }
 
-// errHurry says that there is no time for what costs Docker much.
-var errHurry = errors.New("no time left to query sizes")
+// errNoTime says that there is no time for what costs Docker much.
+var errNoTime = errors.New("no time left to query sizes")
 
 // askSizes asks Docker for them. Without them whole sizes count.
 func (r *Runtime) askSizes(ctx context.Context) {
@@ -100,7 +100,7 @@ func (r *Runtime) askSizes(ctx context.Context) {
 	shared, err := engine.Get(ctx, r.conn, "SharedSizes", "list shared sizes of images", limit, func(ctx context.Context, c *client.Client) (map[string]uint64, error) {
 		costly = !speaks(c, sharedVersion)
 		if costly && hurried {
-			return nil, errHurry
+			return nil, errNoTime
 		}
 		if costly {
 			df, err := c.DiskUsage(ctx, client.DiskUsageOptions{Images: true, Verbose: true})
@@ -127,7 +127,7 @@ func (r *Runtime) askSizes(ctx context.Context) {
 	case err != nil: // that says nothing of Docker
 		return
 	case costly:
-		r.sizes.notYet = time.Now().Add(sizesRest)
+		r.sizes.notYet = time.Now().Add(sizesBackoff)
 	}
 	r.sizes.shared = shared
 }

@@ -55,18 +55,18 @@ type Detected struct {
 	// Err says why it is not usable now: runtime.ErrUnsupported where something
 	// else answers, runtime.ErrUnavailable where nothing does (yet).
 	Err error
-	// Asleep tells that its service does not run, and would be started by whoever
+	// NotRunning tells that its service does not run, and would be started by whoever
 	// connects, which Detect does not but where that is meant.
-	Asleep bool
+	NotRunning bool
 	// Listens tells that there is somebody at the socket, who may have pods. A
 	// socket file outlives who made it.
 	Listens bool
 }
 
-// Silent tells that there may be a runtime that does not answer yet, or does not
+// NoAnswer tells that there may be a runtime that does not answer yet, or does not
 // any more: containerd 1.x serves before it has loaded its pods, says that it is
 // "not initialized yet" until then, and its unit counts as started.
-func (d Detected) Silent() bool {
+func (d Detected) NoAnswer() bool {
 	return d.Listens && d.Err != nil && !errors.Is(d.Err, runtime.ErrUnsupported)
 }
 
@@ -136,7 +136,7 @@ func (l *Detector) await(ctx context.Context, of Detected, procRoot string, unit
 		of.Err = MayWake(waiting, units)
 	}
 	if of.Err != nil {
-		of.Asleep = true
+		of.NotRunning = true
 		return of
 	}
 	if waiting.Err() == nil { // else nobody is to be started, either

@@ -86,7 +86,7 @@ func MayWake(ctx context.Context, units Units) error {
 	}
 	// Where that cannot be told, such as without systemd, there is no harm.
 	if stopping, err := units.Stopping(ctx); err == nil && stopping {
-		return runtime.ErrAsleep
+		return runtime.ErrNotRunning
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func (r *Runtime) withPods(ctx context.Context, pods []runtime.Pod, infra map[st
 	return pods, nil
 }
 
-func (r *Runtime) container(c *container, f fact, told toldUnits) runtime.Container {
+func (r *Runtime) container(c *container, f fact, told unitCache) runtime.Container {
 	converted := runtime.Container{
 		Runtime: r.name, ID: c.ID, PodID: c.podID(), Name: c.name(),
 		Image: c.Image, ImageID: c.ImageID,

@@ -42,7 +42,7 @@ const (
 
 // restart says who starts a container again after a boot. No service of Podman's looks at
 // on-failure then, unlike dockerd.
-func (r *Runtime) restart(c *container, f fact, told toldUnits) runtime.Restart {
+func (r *Runtime) restart(c *container, f fact, told unitCache) runtime.Restart {
 	policy, units := f.policy, r.unitsOf(c)
 	if told.isMain(c, f) { // it does not say of which unit it is
 		units = append(units, told.serviceOf[c.ID])

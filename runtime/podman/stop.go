@@ -87,7 +87,7 @@ func (r *Runtime) kill(ctx context.Context, what, id string, timeout time.Durati
 	var err error
 	for {
 		err = engine.Stopping{Conn: r.conn, AwaitEnd: r.awaitEnd, Margin: r.timeouts.StopMargin}.Kill(ctx, what, id, timeout)
-		if err == nil || errors.Is(err, runtime.ErrAsleep) {
+		if err == nil || errors.Is(err, runtime.ErrNotRunning) {
 			return err
 		}
 		if !errors.Is(err, runtime.ErrUnavailable) {
@@ -118,7 +118,7 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 			return err
 		}
 		broke := errors.Is(err, runtime.ErrUnavailable)
-		if errors.Is(err, runtime.ErrAsleep) || broke && !engine.AwaitAgain(ctx) {
+		if errors.Is(err, runtime.ErrNotRunning) || broke && !engine.AwaitAgain(ctx) {
 			return err
 		}
 		now, asked := r.inspect(ctx, what, id)
@@ -205,7 +205,7 @@ func (r *Runtime) resume(ctx context.Context, what, id string) error {
 func (r *Runtime) awaitEndOf(ctx context.Context, what, id string, grace time.Duration) error {
 	for {
 		err := r.awaitEnd(ctx, what, id, grace+r.timeouts.StopMargin)
-		if !errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, runtime.ErrAsleep) || !engine.AwaitAgain(ctx) {
+		if !errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, runtime.ErrNotRunning) || !engine.AwaitAgain(ctx) {
 			return err
 		}
 	}
@@ -219,7 +219,7 @@ const exitKilled = 128 + int(unix.SIGKILL)
 func (r *Runtime) awaitUnit(ctx context.Context, what, id string, grace time.Duration) (code int, err error) {
 	for {
 		code, err = r.awaitExit(ctx, what, id, grace+r.timeouts.StopMargin)
-		if errors.Is(err, runtime.ErrAsleep) {
+		if errors.Is(err, runtime.ErrNotRunning) {
 			if known, _ := r.facts.get(id); !r.monitors(known.monitor, id) { // it ends with its container
 				return 0, nil
 			}

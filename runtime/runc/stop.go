@@ -56,16 +56,16 @@ func (r *Runtime) hold(what string, listed runtime.Container) (*target, error) {
 		return nil, err
 	}
 	t.parents = ancestors(r.procRoot, t.state.pid)
-	if others, err := r.strangers(t); err == nil { // else there is no telling who is one
+	if others, err := r.foreignProcesses(t); err == nil { // else there is no telling who is one
 		t.cgroup = enclosing(t.state, others)
 	}
 	return t, nil
 }
 
-// strangers are processes that are known to be none of a container's: PID 1, hostler, those
+// foreignProcesses are processes that are known to be none of a container's: PID 1, hostler, those
 // that its first process has come from, and the first process of each other container of
 // the root, whoever looks after it. It fails where another one does not tell of its own.
-func (r *Runtime) strangers(t *target) (map[int]bool, error) {
+func (r *Runtime) foreignProcesses(t *target) (map[int]bool, error) {
 	others := map[int]bool{1: true, os.Getpid(): true}
 	for _, pid := range t.parents {
 		others[pid] = true
@@ -223,7 +223,7 @@ func (r *Runtime) kill(ctx context.Context, t *target, timeout time.Duration) er
 			t.cgroup.thaw()
 		}
 		if t.cgroup != nil && !t.state.ownPIDs {
-			switch err := t.cgroup.kill(ctx, func() (map[int]bool, error) { return r.strangers(t) }); {
+			switch err := t.cgroup.kill(ctx, func() (map[int]bool, error) { return r.foreignProcesses(t) }); {
 			case errors.Is(err, errShared):
 				r.log.Warn("killing only the first process of container", "container", t.id, "error", err)
 			case err != nil:

@@ -199,7 +199,7 @@ func (w *watch) look(ctx context.Context, id string) error {
 	if known && before.same(now) && before.phase == now.phase {
 		return nil
 	}
-	return w.tell(ctx, meaning(now.phase), id, image)
+	return w.send(ctx, meaning(now.phase), id, image)
 }
 
 // same tells whether both are of one container, and not of two of the same name.
@@ -232,7 +232,7 @@ func (w *watch) gone(ctx context.Context, id string) error {
 		return nil
 	}
 	delete(w.seen, id)
-	return w.tell(ctx, runtime.ContainerRemoved, id, "")
+	return w.send(ctx, runtime.ContainerRemoved, id, "")
 }
 
 // await has the end of a process told.
@@ -249,7 +249,7 @@ func (w *watch) await(ctx context.Context, id string, p *process) {
 	})
 }
 
-func (w *watch) tell(ctx context.Context, kind runtime.EventType, id, image string) error {
+func (w *watch) send(ctx context.Context, kind runtime.EventType, id, image string) error {
 	if !w.told {
 		return nil
 	}

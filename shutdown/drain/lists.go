@@ -108,7 +108,7 @@ func (d *Drain) relist(ctx context.Context) {
 		list, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
 		pods, unreachable, err := d.options.Roster.list(list)
-		if err != nil && first && !asleep(err) {
+		if err != nil && first && !isIdle(err) {
 			_ = bounded.Sleep(ctx, retryPause) // there will be another list
 		}
 		select {
@@ -118,10 +118,10 @@ func (d *Drain) relist(ctx context.Context) {
 	}()
 }
 
-// asleep reports whether all runtimes that have failed do not run, and must not be started.
-func asleep(err error) bool {
+// isIdle reports whether all runtimes that have failed do not run, and must not be started.
+func isIdle(err error) bool {
 	var failed *runtime.SetError
-	return errors.As(err, &failed) && !slices.ContainsFunc(failed.Failed, func(f runtime.MemberError) bool { return !errors.Is(f.Err, runtime.ErrAsleep) })
+	return errors.As(err, &failed) && !slices.ContainsFunc(failed.Failed, func(f runtime.MemberError) bool { return !errors.Is(f.Err, runtime.ErrNotRunning) })
 }
 
 // settles reports whether l, which led to no further stops, shows the host as it
@@ -132,7 +132,7 @@ func (d *Drain) settles(l listing) bool {
 	case d.progress.inPhase > 0:
 		return false
 	case l.err != nil:
-		return d.lists.complete || asleep(l.err) || time.Since(d.schedule.start) >= firstListBound/2
+		return d.lists.complete || isIdle(l.err) || time.Since(d.schedule.start) >= firstListBound/2
 	}
 	return l.quiet && l.after == d.progress.begun
 }

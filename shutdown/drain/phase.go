@@ -154,7 +154,7 @@ func (d *Drain) inTurn(s start, end time.Time) {
 				t.after = append(t.after, d.stopService(unit, end))
 			}
 		}
-		d.noteBegun(s.pod, *t, s.listed.Sandbox)
+		d.noteStarted(s.pod, *t, s.listed.Sandbox)
 	}
 }
 
@@ -245,10 +245,10 @@ func (d *Drain) containerOf(p *pod, id string) *container {
 	return elsewhere
 }
 
-// noteBegun notes that the stop of a container begins: it is requested now, or in its turn after
+// noteStarted notes that the stop of a container begins: it is requested now, or in its turn after
 // others. When it was requested is on record, also of those that may be started again, as those of
 // a sandbox are not.
-func (d *Drain) noteBegun(p *pod, t target, sandbox bool) {
+func (d *Drain) noteStarted(p *pod, t target, sandbox bool) {
 	c := p.container(t.ID)
 	p.record.Once = p.record.Once || t.Container.Restart == runtime.RestartElsewhere
 	c.Restarting = c.Restarting || t.Container.Restarting

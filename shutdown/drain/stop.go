@@ -165,7 +165,7 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 			return t.Unit == "" && time.Since(began) >= first, nil
 		case c.runtime.ended(t.ID, err):
 			return false, nil
-		case errors.Is(err, runtime.ErrUnsupported), errors.Is(err, runtime.ErrAsleep):
+		case errors.Is(err, runtime.ErrUnsupported), errors.Is(err, runtime.ErrNotRunning):
 			return false, stopError(ctx, t.Name, err)
 		}
 		// Before the runtime went away; one that is only slow may not have come to it.

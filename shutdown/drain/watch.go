@@ -21,7 +21,7 @@ func (d *Drain) watch(ctx context.Context) {
 	}
 	last := len(d.schedule.phases) - 1
 	for returns := 0; !d.life.ended(ctx); returns++ {
-		if !d.comesBack(ctx) || returns == maxReturns {
+		if !d.restarts(ctx) || returns == maxReturns {
 			return
 		}
 		end := time.Now().Add(max(time.Until(d.schedule.due(last)), returnGrace))
@@ -30,9 +30,9 @@ func (d *Drain) watch(ctx context.Context) {
 	}
 }
 
-// comesBack reports whether a container runs within the time of Watch whose stop is to be
+// restarts reports whether a container runs within the time of Watch whose stop is to be
 // requested.
-func (d *Drain) comesBack(ctx context.Context) (came bool) {
+func (d *Drain) restarts(ctx context.Context) (came bool) {
 	d.await(ctx, wait{
 		reached:   func() bool { return came },
 		until:     time.Now().Add(d.options.Watch),

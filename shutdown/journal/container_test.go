@@ -120,7 +120,7 @@ func TestAJournalOfAnEarlierVersionIsContinued(t *testing.T) {
 
 func owedServices(j *journal.Journal) string {
 	var names []string
-	for _, s := range j.Owed() {
+	for _, s := range j.PendingServices() {
 		names = append(names, s.Name)
 	}
 	return strings.Join(names, " ")

@@ -157,9 +157,9 @@ func (c PlannedContainer) Given() time.Duration {
 	return c.Own
 }
 
-// Spare takes the critical pods out of a plan: a person's drain leaves them
+// WithoutCritical takes the critical pods out of a plan: a person's drain leaves them
 // alone. It returns them beside what is left.
-func Spare(p Plan) (Plan, []PlannedPod) {
+func WithoutCritical(p Plan) (Plan, []PlannedPod) {
 	spared := []PlannedPod{}
 	p.Phases = slices.Clone(p.Phases)
 	for i := range p.Phases {

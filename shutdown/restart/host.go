@@ -17,8 +17,8 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// Coming is a systemd unit that this boot is still to bring up.
-type Coming struct {
+// PendingUnit is a systemd unit that this boot is still to bring up.
+type PendingUnit struct {
 	Unit   string
 	Path   string // where it mounts; empty for a unit that is none of a mount
 	Queued bool   // it has a start job; else it is a mount that is not there
@@ -28,9 +28,9 @@ type Coming struct {
 type HostFacts struct {
 	// Needs is what each container needs, whose Paths have the targets of symbolic links as well.
 	// It reports false for one whose runtime did not return that.
-	Needs    func(journal.Restart) (runtime.StartNeeds, bool)
-	Coming   []Coming
-	NoAnswer bool // systemd has not returned what is still to come
+	Needs        func(journal.Restart) (runtime.StartNeeds, bool)
+	PendingUnits []PendingUnit
+	NoAnswer     bool // systemd has not returned what is still to come
 }
 
 const (
@@ -55,7 +55,7 @@ func (h *HostFacts) awaited(r journal.Restart, waited time.Duration) (reason str
 	case h.NoAnswer && waited < holdBound:
 		return "waits for systemd to report its queued units", true
 	}
-	for _, c := range h.Coming {
+	for _, c := range h.PendingUnits {
 		at := c.Unit
 		if c.Path != "" {
 			at += " (" + c.Path + ")"
@@ -78,8 +78,8 @@ func isWithin(path, folder string) bool {
 	return found && (rest == "" || rest[0] == '/')
 }
 
-// lookBound is how long files of the host are looked for: what is on another host may hang.
-const lookBound = 2 * time.Second
+// hostCheckBound is how long files of the host are looked for: what is on another host may hang.
+const hostCheckBound = 2 * time.Second
 
 // host reads the files of the host as the runtimes see them. hostler itself has other devices, and
 // another /tmp. It is safe for concurrent use.
@@ -90,13 +90,13 @@ type host struct {
 
 func (h *host) root() string { return filepath.Join(h.proc, "1", "root") }
 
-// look calls f, which looks at files, and reports whether it returned in time. Nothing is looked at
+// checkHost calls f, which looks at files, and reports whether it returned in time. Nothing is looked at
 // while an earlier look hangs.
-func (h *host) look(ctx context.Context, f func()) bool {
+func (h *host) checkHost(ctx context.Context, f func()) bool {
 	if !h.hangs.CompareAndSwap(false, true) {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookBound)
+	ctx, cancel := context.WithTimeout(ctx, hostCheckBound)
 	defer cancel()
 	return bounded.Call(ctx, func() error {
 		defer h.hangs.Store(false)
@@ -108,7 +108,7 @@ func (h *host) look(ctx context.Context, f func()) bool {
 // resolve adds the targets of symbolic links on the way to each path.
 func (h *host) resolve(ctx context.Context, paths []string) []string {
 	var found []string
-	if !h.look(ctx, func() {
+	if !h.checkHost(ctx, func() {
 		for _, path := range paths {
 			found = append(found, targets(h.root(), path)...)
 		}
@@ -153,7 +153,7 @@ func (h *host) picture(ctx context.Context, paths []string) string {
 		}
 	}
 	files := new(strings.Builder) // not shared with a look that hangs
-	if !h.look(ctx, func() {
+	if !h.checkHost(ctx, func() {
 		for _, path := range paths {
 			_, err := os.Lstat(filepath.Join(h.root(), path))
 			fmt.Fprintln(files, path, err == nil)

@@ -31,8 +31,8 @@ const (
 type Facts struct {
 	Restarts []journal.Restart // as the journal has them
 	Pods     []runtime.Pod     // as the runtimes list them
-	// Silent tells which runtimes did not answer, or are not there.
-	Silent func(runtime string) bool
+	// Unreachable tells which runtimes did not answer, or are not there.
+	Unreachable func(runtime string) bool
 	// Waited tells how long it is known that a container is pending, by no wall clock; nil if
 	// only now.
 	Waited func(journal.Restart) time.Duration
@@ -82,9 +82,9 @@ const settleAfter = 10 * time.Second
 // goneAfter is how long a runtime is waited for that does not answer.
 const goneAfter = 24 * time.Hour
 
-// untoldAfter is how long one is waited for that answers, and does not tell of a container
+// missingFactsAfter is how long one is waited for that answers, and does not tell of a container
 // what decides.
-const untoldAfter = time.Hour
+const missingFactsAfter = time.Hour
 
 // listAge is above the age of a list that a drain goes by.
 const listAge = time.Minute
@@ -196,9 +196,9 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	switch {
 	case f.Never:
 		return leave(journal.LeftStopped, "shutdown.restartAfterBoot is never")
-	case f.Silent(r.Runtime) && waited >= goneAfter:
+	case f.Unreachable(r.Runtime) && waited >= goneAfter:
 		return leave(journal.LeftStopped, "its runtime has not answered for a day")
-	case f.Silent(r.Runtime):
+	case f.Unreachable(r.Runtime):
 		return wait("waits for its runtime to answer")
 	case f.Unable != nil && f.Unable(r.Runtime):
 		return leave(journal.LeftStopped, "its runtime cannot start it again")
@@ -214,10 +214,10 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		return leave(journal.RunsAnyway, "")
 	case r.Tries >= maxTries && ended(r, c):
 		return leave(journal.RestartFailed, r.Reason)
-	case untold(r, c) != "" && heard >= untoldAfter:
-		return leave(journal.RestartFailed, "for an hour "+untold(r, c)+"; start it manually if it should run")
-	case untold(r, c) != "":
-		d := wait("waits for its runtime: " + untold(r, c))
+	case missingFacts(r, c) != "" && heard >= missingFactsAfter:
+		return leave(journal.RestartFailed, "for an hour "+missingFacts(r, c)+"; start it manually if it should run")
+	case missingFacts(r, c) != "":
+		d := wait("waits for its runtime: " + missingFacts(r, c))
 		d.holds = r.Tries == 0 && heard < holdBound
 		return d
 	case !sameRun(r, c) && !c.StartedAt.Before(r.AskedAt):
@@ -249,9 +249,9 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	return Decision{Action: Start, Restart: r, Container: c}
 }
 
-// untold says what has to be known of a container that does not run before it is decided
+// missingFacts says what has to be known of a container that does not run before it is decided
 // about; empty where all is.
-func untold(r journal.Restart, c runtime.Container) string {
+func missingFacts(r journal.Restart, c runtime.Container) string {
 	switch {
 	case !ended(r, c):
 		return fmt.Sprintf("its runtime reports it as %v, not as exited", c.State)

@@ -33,14 +33,14 @@ type Options struct {
 	Never bool
 	// Held tells that nothing may be started now, as while the host goes down.
 	Held func() bool
-	// Tell is called with each container that was started, or that could not be. Several calls
+	// Report is called with each container that was started, or that could not be. Several calls
 	// may run at the same time.
-	Tell func(journal.Restart)
+	Report func(journal.Restart)
 	// Wake has the Restarter check at once: a runtime has appeared, or a shutdown was cancelled.
 	Wake <-chan struct{}
-	// Coming returns what systemd is still to bring up: the network, mounts, and those of the units
+	// PendingUnit returns what systemd is still to bring up: the network, mounts, and those of the units
 	// named; nil where there is none.
-	Coming func(ctx context.Context, units ...string) ([]Coming, error)
+	PendingUnits func(ctx context.Context, units ...string) ([]PendingUnit, error)
 	// Proc is the proc filesystem in which process 1 shows the files of the host; /proc if empty.
 	Proc string
 }
@@ -113,11 +113,11 @@ func (r *Restarter) pass(ctx context.Context) time.Duration {
 		if r.o.Held() {
 			return longestPause
 		}
-		f.Pods, f.Silent = r.list(ctx)
+		f.Pods, f.Unreachable = r.list(ctx)
 		f.Unable = r.unable
 		f.Waited = r.known.follow(f.Restarts, func(journal.Restart) bool { return true })
-		f.Heard = r.heard.follow(f.Restarts, func(o journal.Restart) bool { return !f.Silent(o.Runtime) })
-		r.lookAtHost(ctx, &f)
+		f.Heard = r.heard.follow(f.Restarts, func(o journal.Restart) bool { return !f.Unreachable(o.Runtime) })
+		r.readHost(ctx, &f)
 	}
 	decisions := Plan(f, time.Now())
 	for _, d := range decisions {
@@ -274,10 +274,10 @@ func (r *Restarter) settle(now journal.Restart) {
 	switch now.Outcome {
 	case journal.Restarted:
 		r.log.Info("restarted container that the shutdown stopped", attributes...)
-		r.o.Tell(now)
+		r.o.Report(now)
 	case journal.RestartFailed:
 		r.log.Warn("cannot restart container that the shutdown stopped", append(attributes, "tries", now.Tries, "error", now.Reason)...)
-		r.o.Tell(now)
+		r.o.Report(now)
 	case journal.LeftStopped:
 		r.log.Info("did not restart container that the shutdown stopped", append(attributes, "reason", now.Reason)...)
 	}

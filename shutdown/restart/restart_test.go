@@ -72,7 +72,7 @@ func afterBoot(t *testing.T, test func(*testing.T, *host)) {
 		time.Sleep(time.Minute)
 		h.options = restart.Options{
 			Set: h.set, Log: slog.New(slog.DiscardHandler), Held: h.held.Load,
-			Tell: func(r journal.Restart) {
+			Report: func(r journal.Restart) {
 				h.mu.Lock()
 				defer h.mu.Unlock()
 				h.told = append(h.told, r)

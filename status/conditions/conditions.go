@@ -85,8 +85,8 @@ type Fault struct {
 	Problem string `json:"problem"`
 	Mend    string `json:"mend"`
 
-	off    bool // somebody may have switched it off so
-	silent bool // the folder does not answer
+	off          bool // somebody may have switched it off so
+	unresponsive bool // the folder does not answer
 }
 
 // String writes the fault as path:line: problem.
@@ -123,5 +123,5 @@ type Result struct {
 	Started time.Time
 	Took    time.Duration
 
-	said string // by the check itself, of Message
+	printed string // by the check itself, of Message
 }

@@ -106,8 +106,8 @@ func execute(ctx context.Context, p Program) (r Result, gone <-chan struct{}) {
 	defer killed.Stop()
 	select {
 	case answer := <-done:
-		if answer.said != "" {
-			r.Message += "; output: " + answer.said
+		if answer.printed != "" {
+			r.Message += "; output: " + answer.printed
 		}
 	case <-killed.C:
 		r.Message += ", and cannot be killed: it is blocked in the kernel, such as on a disk or a mount"
@@ -165,7 +165,7 @@ func start(p Program, g *group) Result {
 
 // judge says what the end of a check means.
 func judge(end syscall.WaitStatus, said string) Result {
-	r := Result{Answer: status.Undecided, Message: said, said: said}
+	r := Result{Answer: status.Undecided, Message: said, printed: said}
 	switch {
 	case end.Signaled():
 		r.Message = fmt.Sprintf("the check was killed by signal %d (%v)", end.Signal(), end.Signal())

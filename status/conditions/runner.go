@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// LookInterval is how soon files that come, change or go are noticed.
-	LookInterval = 10 * time.Second
+	// ScanInterval is how soon files that come, change or go are noticed.
+	ScanInterval = 10 * time.Second
 	// maxRunning is how many checks run at once.
 	maxRunning = 4
 	// stopGrace is how long the end of Run, which may be the host's, waits for checks that
@@ -96,7 +96,7 @@ func New(o Options) (*Runner, error) {
 	}
 	r.policy.Store(&o.Policy)
 	r.published.Store(&answers{checks: []Check{}})
-	r.look(time.Now())
+	r.runScan(time.Now())
 	return r, nil
 }
 
@@ -122,7 +122,7 @@ func (r *Runner) Faults() []Fault { return slices.Clone(r.published.Load().fault
 func (r *Runner) Folder() string { return r.policy.Load().Folder }
 
 // Run runs the checks until ctx ends, and kills then those that run. beat is called
-// with each round, at least once in a LookInterval.
+// with each round, at least once in a ScanInterval.
 func (r *Runner) Run(ctx context.Context, beat func()) error {
 	var workers sync.WaitGroup
 	stop, cancel := context.WithCancel(ctx)
@@ -132,15 +132,15 @@ func (r *Runner) Run(ctx context.Context, beat func()) error {
 	}()
 	var looked time.Time
 	for {
-		if time.Since(looked) >= LookInterval {
+		if time.Since(looked) >= ScanInterval {
 			looked = time.Now()
-			if r.look(looked) {
+			if r.runScan(looked) {
 				r.options.Changed()
 			}
 		}
 		next := r.start(stop, &workers)
 		beat()
-		if later := looked.Add(LookInterval); later.Before(next) {
+		if later := looked.Add(ScanInterval); later.Before(next) {
 			next = later
 		}
 		timer := time.NewTimer(time.Until(next))
@@ -168,12 +168,12 @@ func (r *Runner) await(workers *sync.WaitGroup) {
 	clear(r.busy)
 }
 
-// look takes in what is in the folder, and reports whether that changes conditions.
-func (r *Runner) look(now time.Time) (changed bool) {
+// runScan takes in what is in the folder, and reports whether that changes conditions.
+func (r *Runner) runScan(now time.Time) (changed bool) {
 	policy, before := *r.policy.Load(), r.published.Load().faults
 	programs, faults, answered := r.readFolder(policy)
 	if !answered {
-		r.note(append(slices.DeleteFunc(slices.Clone(before), isSilent), silent(policy.Folder)))
+		r.note(append(slices.DeleteFunc(slices.Clone(before), isUnresponsive), unresponsive(policy.Folder)))
 		return false // what was known of it stands
 	}
 	checks, types := map[string]*check{}, map[corev1.NodeConditionType]bool{}
@@ -227,7 +227,7 @@ func brokenBy(faults []Fault, path, folder string) *Fault {
 // start starts what is due, the longest due first, and tells when to start more.
 func (r *Runner) start(ctx context.Context, workers *sync.WaitGroup) (next time.Time) {
 	now := time.Now()
-	next = now.Add(LookInterval)
+	next = now.Add(ScanInterval)
 	for _, c := range slices.SortedFunc(maps.Values(r.checks), func(a, b *check) int { return a.due.Compare(b.due) }) {
 		p := c.program
 		switch {
@@ -273,7 +273,7 @@ func (r *Runner) take(o outcome) {
 	}
 	r.running--
 	r.options.Observe(o.program, o.result)
-	if o.result.Answer == status.NotRun && r.look(time.Now()) { // it may be gone
+	if o.result.Answer == status.NotRun && r.runScan(time.Now()) { // it may be gone
 		r.options.Changed()
 	}
 	c := r.checks[o.program.Path]

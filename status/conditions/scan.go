@@ -43,15 +43,15 @@ func (r *Runner) readFolder(p Policy) (programs []Program, faults []Fault, answe
 	}
 }
 
-// silent is the fault of a folder that does not answer.
-func silent(folder string) Fault {
+// unresponsive is the fault of a folder that does not answer.
+func unresponsive(folder string) Fault {
 	return Fault{
 		Path: folder, Problem: "does not answer, or the target of a link in it: changes of files are not noticed",
-		Mend: "check whether the disk or the network mount answers; do not link checks to a mount that may hang", silent: true,
+		Mend: "check whether the disk or the network mount answers; do not link checks to a mount that may hang", unresponsive: true,
 	}
 }
 
-func isSilent(f Fault) bool { return f.silent }
+func isUnresponsive(f Fault) bool { return f.unresponsive }
 
 // note publishes what is wrong with files, and logs what is new of it.
 func (r *Runner) note(faults []Fault) {

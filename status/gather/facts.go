@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// LookTimeout bounds one look at the host, whatever filesystem hangs.
-	LookTimeout = 5 * time.Second
+	// ProbeTimeout bounds one look at the host, whatever filesystem hangs.
+	ProbeTimeout = 5 * time.Second
 	// listTimeout bounds what of it runtimes may take, so that one that hangs
 	// leaves time to measure the host itself.
 	listTimeout = 3 * time.Second
@@ -41,8 +41,8 @@ type Runtimes interface {
 	Set() *runtime.Set
 	// Current returns what each runtime last reported, and whether all were asked yet.
 	Current() (states []runtime.Health, asked bool)
-	// Unheard returns the runtimes that cannot be reached while their containers run.
-	Unheard() []runtime.Health
+	// Unreachable returns the runtimes that cannot be reached while their containers run.
+	Unreachable() []runtime.Health
 	// DeadSockets returns the paths of sockets without a usable runtime.
 	DeadSockets() []string
 }
@@ -93,7 +93,7 @@ func NewFacts(o FactsOptions) *Facts {
 // Now measures the host. Status of the shutdown guard is taken from guarded if it
 // is not nil: it is then newer than what the guard itself says.
 func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts {
-	ctx, cancel := context.WithTimeout(ctx, LookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
 	g := f.options.Guard()
 	if guarded != nil {
@@ -103,7 +103,7 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	images, filesystems := f.lists(ctx, draining.Active)
 
 	result := f.Measure(ctx, filesystems)
-	result.Shutdown, result.Unheard = protection.Shutdown, protection.Unheard
+	result.Shutdown, result.Unreachable = protection.Shutdown, protection.Unreachable
 	result.RuntimesAsked, result.Runtimes, result.Images = protection.RuntimesAsked, protection.Runtimes, images
 	result.DeadSockets = f.options.Runtimes.DeadSockets()
 	result.Draining = draining

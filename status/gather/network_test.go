@@ -72,7 +72,7 @@ func (w *wire) open() {
 				n.Addresses = append(n.Addresses, probe.Address{IP: netip.MustParseAddr(a)})
 			}
 			for _, t := range to {
-				way := probe.Way{To: t}
+				way := probe.TargetRoute{To: t}
 				if w.source != "" {
 					way.Source = netip.MustParseAddr(w.source)
 				}
@@ -351,7 +351,7 @@ func TestAControlPlaneOnThisHostHasNoWays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNetwork(NetworkOptions{
 			Look: func(to ...netip.AddrPort) probe.Network {
-				return probe.Network{ControlPlane: slices.Repeat([]probe.Way{{}}, len(to))}
+				return probe.Network{ControlPlane: slices.Repeat([]probe.TargetRoute{{}}, len(to))}
 			},
 			Watch: func(ctx context.Context, _ func() []netip.Addr, changes chan<- struct{}) error {
 				changes <- struct{}{}

@@ -162,7 +162,7 @@ func (r *Reader) mountOf(folder string, key mountKey) mount {
 	if found && key.id != 0 && known.key == key {
 		return known
 	}
-	m := r.lookUpMount(folder, key.id)
+	m := r.mountAt(folder, key.id)
 	m.key = key
 	r.mu.Lock()
 	r.mounts[folder] = m
@@ -170,10 +170,10 @@ func (r *Reader) mountOf(folder string, key mountKey) mount {
 	return m
 }
 
-// lookUpMount finds a folder's mount, by its ID if that is not 0. It is named as people on
+// mountAt finds a folder's mount, by its ID if that is not 0. It is named as people on
 // the host find it: the agent's own mounts, such as that of the unit's StateDirectory=, nobody
 // else sees.
-func (r *Reader) lookUpMount(folder string, id uint64) mount {
+func (r *Reader) mountAt(folder string, id uint64) mount {
 	real := folder
 	if p, err := filepath.EvalSymlinks(folder); err == nil {
 		real = p

@@ -73,7 +73,7 @@ func receive(socket *os.File, buffer []byte, destinations func() []netip.Addr) (
 	if err != nil {
 		return false, err
 	}
-	return worthALook(buffer[:n], destinations), nil
+	return isRelevant(buffer[:n], destinations), nil
 }
 
 // settle lets a burst of changes pass: it waits and then drops what came
@@ -109,10 +109,10 @@ func empty(ctx context.Context, socket *os.File, buffer []byte) error {
 	return errors.Join(err, readErr)
 }
 
-// worthALook reports whether a datagram of route messages holds anything but routes
+// isRelevant reports whether a datagram of route messages holds anything but routes
 // to where nobody wants to go, which a router changes by the thousand. A message
 // that cannot be told counts.
-func worthALook(datagram []byte, destinations func() []netip.Addr) bool {
+func isRelevant(datagram []byte, destinations func() []netip.Addr) bool {
 	if len(datagram) == 0 {
 		return true
 	}

@@ -71,8 +71,8 @@ type kept struct {
 	Machine Machine `json:"machine"`
 	Ended   ending  `json:"ended,omitempty"` // the agent of that boot
 	Counts
-	Last *Reboot `json:"last,omitempty"`
-	Told bool    `json:"told"` // the fleet has heard of Last
+	Last     *Reboot `json:"last,omitempty"`
+	Reported bool    `json:"told"` // the fleet has heard of Last
 }
 
 // Counts are the reboots that an agent saw: boots in which none ran are not among
@@ -154,7 +154,7 @@ func (l *Ledger) count(r Reboot) {
 	if l.kept.Boot == "" {
 		l.begin()
 	}
-	l.kept.Boot, l.kept.Machine, l.kept.Last, l.kept.Told = l.o.Boot, l.o.Machine, &r, false
+	l.kept.Boot, l.kept.Machine, l.kept.Last, l.kept.Reported = l.o.Boot, l.o.Machine, &r, false
 	level := slog.LevelWarn
 	switch r.Verdict {
 	case Expected:
@@ -195,22 +195,22 @@ func (l *Ledger) Ends(systemStops bool) {
 	l.write()
 }
 
-// Untold is the reboot that began this boot, if the fleet has not heard of it.
-func (l *Ledger) Untold() *Reboot {
+// Unreported is the reboot that began this boot, if the fleet has not heard of it.
+func (l *Ledger) Unreported() *Reboot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.settled || l.kept.Told {
+	if !l.settled || l.kept.Reported {
 		return nil
 	}
 	return l.ofThisBoot()
 }
 
-// Told notes that the fleet has heard of it, or will.
-func (l *Ledger) Told() {
+// Reported notes that the fleet has heard of it, or will.
+func (l *Ledger) Reported() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.settled && !l.kept.Told {
-		l.kept.Told = true
+	if l.settled && !l.kept.Reported {
+		l.kept.Reported = true
 		l.write()
 	}
 }

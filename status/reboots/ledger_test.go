@@ -140,12 +140,12 @@ func TestHowABootCameAboutIsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := &shelf{}
 			first := start(store, before, nothing, noon)
-			if r := first.Untold(); r != nil {
+			if r := first.Unreported(); r != nil {
 				t.Fatalf("the first start ever tells of %v, want no reboot", r)
 			}
 			c.ends(first)
 			l := start(store, c.boot, c.left, c.began)
-			r := l.Untold()
+			r := l.Unreported()
 			if r == nil {
 				if c.want != "" {
 					t.Errorf("no reboot is told of, want %s", c.want)
@@ -178,13 +178,13 @@ func TestReboots(t *testing.T) {
 	for range 3 { // starts in the same boot, of which the first one is killed
 		l = start(store, "three", drained("two", nil), noon)
 		counts("after a reboot", l, 1, 0, 1)
-		if l.Untold() == nil {
+		if l.Unreported() == nil {
 			t.Error("a reboot that nobody has heard of is not told")
 		}
 	}
-	l.Told()
+	l.Reported()
 	l = start(store, "three", nothing, noon)
-	if r := l.Untold(); r != nil {
+	if r := l.Unreported(); r != nil {
 		t.Errorf("what was told is told again: %v", r)
 	}
 	if r := l.Status(0).Last; r == nil || r.Verdict != reboots.Expected {
@@ -216,7 +216,7 @@ func TestWhatCannotBeKnownIsNotTold(t *testing.T) {
 		"a machine whose hardware was not known before, rebooted": {other(known, drained("one", nil)), false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if r := c.ledger.Untold(); (r != nil) != c.told || c.ledger.Foreign() != c.foreign {
+			if r := c.ledger.Unreported(); (r != nil) != c.told || c.ledger.Foreign() != c.foreign {
 				t.Errorf("Untold() = %v, foreign: %v, want told: %v, foreign: %v", r, c.ledger.Foreign(), c.told, c.foreign)
 			}
 		})
@@ -229,25 +229,25 @@ func TestAJournalThatCannotBeReadYetIsWaitedFor(t *testing.T) {
 	j := &left{}
 	var log bytes.Buffer
 	l := reboots.Open(reboots.Options{Boot: "two", Journal: j, Store: store, Log: slog.New(slog.NewTextHandler(&log, nil))})
-	if l.Settle(false) || l.Untold() != nil {
+	if l.Settle(false) || l.Unreported() != nil {
 		t.Fatal("a reboot is judged without the journal")
 	}
 	l.Ends(true) // what is to be judged is not touched
-	if l = start(&shelf{values: maps.Clone(store.values)}, "two", left{}, noon); !l.Settle(true) || l.Untold() == nil || l.Untold().Verdict != reboots.Unknown {
-		t.Errorf("Untold() = %v, want it judged by the end of the agent in the boot before", l.Untold())
+	if l = start(&shelf{values: maps.Clone(store.values)}, "two", left{}, noon); !l.Settle(true) || l.Unreported() == nil || l.Unreported().Verdict != reboots.Unknown {
+		t.Errorf("Untold() = %v, want it judged by the end of the agent in the boot before", l.Unreported())
 	}
 	l = reboots.Open(reboots.Options{Boot: "two", Journal: j, Store: store, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	*j = drained("one", nil)
-	if !l.Settle(false) || l.Untold() == nil || l.Untold().Kind != "reboot" {
-		t.Errorf("Untold() = %v, want it judged by the journal", l.Untold())
+	if !l.Settle(false) || l.Unreported() == nil || l.Unreported().Kind != "reboot" {
+		t.Errorf("Untold() = %v, want it judged by the journal", l.Unreported())
 	}
 	if !l.Settle(true) || strings.Count(log.String(), "host rebooted") != 1 {
 		t.Errorf("log = %s, want it told once", &log)
 	}
 
 	l = start(store, "three", left{}, noon)
-	if !l.Settle(true) || l.Untold() == nil || l.Untold().Verdict != reboots.Unexpected {
-		t.Errorf("Untold() = %v, want it judged by the agent's end", l.Untold())
+	if !l.Settle(true) || l.Unreported() == nil || l.Unreported().Verdict != reboots.Unexpected {
+		t.Errorf("Untold() = %v, want it judged by the agent's end", l.Unreported())
 	}
 }
 

@@ -125,7 +125,7 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 				for start := range 3 {
 					chronicle := d.chronicle(journal.Open(path, "two", silent()))
 					ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-					chronicle.TellOfLastBoot(ctx)
+					chronicle.ReportLastBoot(ctx)
 					cancel()
 					if got := strings.Join(d.reasons(t, "LastShutdown"), "|"); got != c.want {
 						t.Errorf("after start %d Events tell %q, want %q", start+1, got, c.want)
@@ -158,7 +158,7 @@ func TestTheEndOfTheLastBootIsToldWhenItCanBe(t *testing.T) {
 		chronicle := d.chronicle(j)
 		ctx, cancel := context.WithCancel(t.Context())
 		done, written := make(chan struct{}), make(chan struct{})
-		go func() { defer close(done); chronicle.TellOfLastBoot(ctx) }()
+		go func() { defer close(done); chronicle.ReportLastBoot(ctx) }()
 		go func() { defer close(written); j.Run(ctx) }()
 		time.Sleep(time.Hour)
 		if err := os.Remove(path); err != nil {
@@ -193,7 +193,7 @@ func TestTheEndOfTheLastBootIsToldOnceAlsoIfTheControlPlaneIsAwayForLong(t *test
 		for range 3 { // starts in vain
 			chronicle := d.again(t, "two").chronicle(journal.Open(path, "two", silent()))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			chronicle.TellOfLastBoot(ctx)
+			chronicle.ReportLastBoot(ctx)
 			cancel()
 			chronicle.Keep()
 		}
@@ -203,7 +203,7 @@ func TestTheEndOfTheLastBootIsToldOnceAlsoIfTheControlPlaneIsAwayForLong(t *test
 		chronicle := last.chronicle(journal.Open(path, "two", silent()))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		chronicle.TellOfLastBoot(ctx)
+		chronicle.ReportLastBoot(ctx)
 		synctest.Wait()
 		if got := d.reasons(t, "LastShutdown"); len(got) != 1 {
 			t.Errorf("Events = %q, want one", got)
@@ -279,7 +279,7 @@ func TestRebootsAreToldOnceAndOnlyThoseOfThisMachine(t *testing.T) {
 			chronicle := NewChronicle(nodeName, recorder, j, ledger, d.kept, silent())
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
-			chronicle.TellOfLastBoot(ctx)
+			chronicle.ReportLastBoot(ctx)
 			if ctx.Err() != nil != away {
 				t.Errorf("boot %s: told after %v", boot, ctx.Err())
 			}

@@ -78,7 +78,7 @@ func (s *shelf) WriteNow(put map[string][]byte, remove []string) error { return 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	d := unasked(t)
-	if err := d.runtimes.Look(t.Context()); err != nil {
+	if err := d.runtimes.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return d

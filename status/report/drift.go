@@ -27,8 +27,8 @@ func (r *Reporter) Standing() Standing {
 	return s
 }
 
-// anewHere has the Node created anew where this host may delete it.
-const anewHere = "hostler leave && hostler leave --undo"
+// recreateHere has the Node created anew where this host may delete it.
+const recreateHere = "hostler leave && hostler leave --undo"
 
 // shared reports whether others write the Node as well.
 func (r *Reporter) shared() bool {
@@ -87,7 +87,7 @@ func (r *Reporter) remains(stored *corev1.Node) []Drift {
 	}
 	var drift []Drift
 	if fixed := left.Fixed(); fixed != "" {
-		mend := anewHere
+		mend := recreateHere
 		if r.shared() && !r.reconciles() {
 			mend = "kubectl delete node " + stored.Name
 		}
@@ -156,7 +156,7 @@ func (r *Reporter) noteTaints(stored *corev1.Node) {
 // taintCommand is what a person types to give the Node the taints that it lacks.
 func (r *Reporter) taintCommand(stored *corev1.Node, missing []corev1.Taint) string {
 	if !r.shared() {
-		return anewHere
+		return recreateHere
 	}
 	command := "kubectl taint nodes " + stored.Name
 	overwrite := ""

@@ -236,7 +236,7 @@ func TestReadyIsNotMadeUnknownByAStartBesideASlowControlPlane(t *testing.T) {
 		d.client.Inject(controlplanetest.Node, controlplanetest.Fault{Delay: 2 * time.Second})
 		next.start(t)
 		time.Sleep(30 * time.Second)
-		if err := next.runtimes.Look(t.Context()); err != nil {
+		if err := next.runtimes.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		next.Changed()

@@ -104,14 +104,14 @@ func (r *Reporter) Run(ctx context.Context, beat func(error)) error {
 			tick.Reset(r.o.Update)
 		}
 		failing = err != nil
-		if err := r.rest(ctx, tick.C); err != nil {
+		if err := r.pause(ctx, tick.C); err != nil {
 			return err
 		}
 	}
 }
 
-// rest returns when the next round is due. What the watch saw is judged meanwhile.
-func (r *Reporter) rest(ctx context.Context, tick <-chan time.Time) error {
+// pause returns when the next round is due. What the watch saw is judged meanwhile.
+func (r *Reporter) pause(ctx context.Context, tick <-chan time.Time) error {
 	for {
 		select {
 		case <-tick:

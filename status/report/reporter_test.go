@@ -273,13 +273,13 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 		defer func() { cancel(); <-done }()
 		d.start(t)
 		d.runtime.SetInfo(func(i *runtime.Info) { i.Ready, i.Message = false, "shutting down" })
-		if err := d.runtimes.Look(t.Context()); err != nil {
+		if err := d.runtimes.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		d.Changed()
 		time.Sleep(time.Minute)
 		d.runtime.SetInfo(func(i *runtime.Info) { i.Ready, i.Message = true, "" })
-		if err := d.runtimes.Look(t.Context()); err != nil {
+		if err := d.runtimes.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		d.Changed()

@@ -21,9 +21,9 @@ const (
 	// in one hour.
 	renewFrom, renewTo = 0.7, 0.9
 
-	attemptTimeout = 30 * time.Second // for one attempt
-	deniedPause    = 5 * time.Minute  // after a request was denied
-	lookAgain      = time.Hour        // a wall clock may be set, and a host may sleep
+	attemptTimeout  = 30 * time.Second // for one attempt
+	deniedPause     = 5 * time.Minute  // after a request was denied
+	recheckInterval = time.Hour        // a wall clock may be set, and a host may sleep
 )
 
 // retry is how long to wait between attempts: an approval may take a person.
@@ -104,7 +104,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 				doubts = nil // nobody hurries it: there may be one with each request
 			}
 		}
-		timer := time.NewTimer(min(pause, lookAgain))
+		timer := time.NewTimer(min(pause, recheckInterval))
 		select {
 		case <-ctx.Done():
 			timer.Stop()

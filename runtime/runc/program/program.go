@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// saidBytes is how much of what a program prints is kept.
-	saidBytes = 4 << 10
+	// outputBytes is how much of what a program prints is kept.
+	outputBytes = 4 << 10
 	// pipeGrace is how long a hook that outlives its program may keep the output open.
 	pipeGrace = time.Second
 )
@@ -96,6 +96,6 @@ type head []byte
 
 // Write takes in what is printed, and never fails.
 func (h *head) Write(p []byte) (int, error) {
-	*h = append(*h, p[:min(len(p), saidBytes-len(*h))]...)
+	*h = append(*h, p[:min(len(p), outputBytes-len(*h))]...)
 	return len(p), nil
 }
