@@ -58,7 +58,7 @@ func TestClaimDecidesWhoseTheNodeIs(t *testing.T) {
 		stored          *corev1.Node
 		ours            controlplane.Identity
 		lease           *coordinationv1.Lease
-		takeover, watch bool // watch tells whether the Lease was watched for as long as it is good for
+		takeover, watch bool // watch reports whether the Lease was watched for as long as it is good for
 		others, refused bool
 	}{
 		"the same machine":                                 {stored: registered(t, nodeOf(here, nil)), ours: here, lease: leaseOf(t, here, start)},

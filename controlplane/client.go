@@ -33,7 +33,7 @@ type Client interface {
 
 	// Register creates the Node, or adopts a stored one of its name as Adopt
 	// describes, and returns what is stored then. It may be repeated at any time.
-	// A Node of another machine that gives way, as Claim tells, is replaced by a new
+	// A Node of another machine that yields, as Claim tells, is replaced by a new
 	// one, with another UID, as Replace describes; where hostler may not delete it
 	// or is not to create one, or the status is this machine's, as Reports tells, it
 	// becomes what TakeOver says.
@@ -67,7 +67,7 @@ type Client interface {
 	RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 
 	// PublishEvent stores an Event. One of the same namespace and name, which
-	// happened before, gives way to it. Events are bounded by the control plane.
+	// happened before, yields to it. Events are bounded by the control plane.
 	PublishEvent(ctx context.Context, event *corev1.Event) error
 
 	// Leave deletes the Lease and the Node of that name, which are that machine's,
@@ -85,12 +85,12 @@ type Client interface {
 type RegisterOptions struct {
 	// Takeover has another machine's Node give way although its Lease is alive.
 	Takeover bool
-	// Lost tells that this process had the Node: who has taken it since is not dead for
+	// Lost reports that this process had the Node: who has taken it since is not dead for
 	// having no Lease, or two without would take it from each other in turns.
 	Lost bool
 	// AdoptOnly never creates a Node.
 	AdoptOnly bool
-	// Watch tells whether another machine is dead; without one none is that has
+	// Watch reports whether another machine is dead; without one none is that has
 	// renewed a Lease.
 	Watch *LeaseWatch
 	// Replaces is told of another machine's Node that gave way, as it was stored
@@ -146,13 +146,13 @@ type MachineFinder interface {
 const MostNodesOf = 100
 
 // NodeWatcher is a Client of a control plane where others write Nodes as well, and
-// that tells of it as it happens.
+// that reports it as it happens.
 type NodeWatcher interface {
 	// WatchNode sends the Node of that name as it is stored, nil where there is
 	// none, at first and after each change, whoever made it, until ctx ends or the
 	// control plane is lost, and says which. Of changes that come faster than they
 	// are received some may be left out, but not the last one. It goes by no
-	// deadline but ctx's, and begins anew by itself where the control plane ends a
+	// deadline but ctx's, and begins again by itself where the control plane ends a
 	// watch for no other reason than that it has lasted long.
 	WatchNode(ctx context.Context, name string, seen chan<- *corev1.Node) error
 }
@@ -165,7 +165,7 @@ type ConditionWriter interface {
 	// nothing else, and returns what is stored then. ErrNotFound where there is no
 	// such Node; *IdentityError where its status is known to be another machine's;
 	// ErrConflict where something is to go and the Node has changed since this
-	// client last saw it: it may be somebody else's by now.
+	// client last saw it: it may be another client's by now.
 	UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error)
 }
 
@@ -187,7 +187,7 @@ var (
 	// ErrLeaseStays: the Node is deleted, and its Lease could not be.
 	ErrLeaseStays = errors.New("node deleted, but not its lease")
 	// ErrUnavailable: the control plane does not answer, or not in time, or not
-	// these credentials, or asks to come back later.
+	// these credentials, or asks to return later.
 	ErrUnavailable = errors.New("control plane unavailable")
 
 	// ErrUnauthorized, always beside ErrUnavailable: the control plane answers, and
@@ -207,7 +207,7 @@ func (e *LabelsError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *LabelsError) Unwrap() error { return e.Err }
 
-// BusyError is an ErrUnavailable whose control plane asks to come back later.
+// BusyError is an ErrUnavailable whose control plane asks to return later.
 type BusyError struct {
 	After time.Duration // counted from the answer
 	Err   error

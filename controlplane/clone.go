@@ -35,7 +35,7 @@ func (c Clone) Message(node string) string {
 // Mend is what to type, on the one of the two that is the copy.
 func (c Clone) Mend() string { return machineIDHint }
 
-// twins tells whether another process renews this one's Lease as the same machine,
+// twins reports whether another process renews this one's Lease as the same machine,
 // from what a keeper finds there when it finds another version than its own. A former
 // process of this machine is none, after a restart or a boot: it writes nothing any
 // more once this one has, for its renewals are refused as outdated. The goroutine
@@ -63,7 +63,7 @@ func (t *twins) sends(lease *coordinationv1.Lease) {
 	if t.sent == nil {
 		t.sent = map[int64]struct{}{}
 	}
-	if len(t.sent) == maxSent { // the next one that is stored begins anew
+	if len(t.sent) == maxSent { // the next one that is stored begins again
 		t.renewed = metav1.MicroTime{}
 		clear(t.sent)
 	}
@@ -81,7 +81,7 @@ func (t *twins) stored(lease *coordinationv1.Lease) {
 
 // finds takes in a stored Lease that is this machine's. A renewal after this
 // process's own last one that bears another's mark, or that this process has not sent,
-// is somebody else's.
+// is another client's.
 func (t *twins) finds(lease *coordinationv1.Lease) {
 	found := lease.Spec.RenewTime
 	if t.renewed.IsZero() || found == nil || !t.renewed.Before(found) {

@@ -19,7 +19,7 @@ const (
 	// renewJitter is the part of the interval that is added at random.
 	renewJitter = 0.04
 	// renewals are how often a Lease is renewed while it is good, at a pace that the
-	// control plane asks for: as often as kubelet renews one.
+	// control plane requests: as often as kubelet renews one.
 	renewals = 4
 )
 
@@ -45,7 +45,7 @@ type LeasePolicy struct {
 	Instance string
 	// Takeover takes the Lease of another machine that is alive, once.
 	Takeover bool
-	// Watch tells whether another machine is alive; the keeper's own if nil.
+	// Watch reports whether another machine is alive; the keeper's own if nil.
 	Watch *LeaseWatch
 	// Heartbeat is told how each attempt ended; it may be nil.
 	Heartbeat func(error)
@@ -54,7 +54,7 @@ type LeasePolicy struct {
 	Now func() time.Time
 }
 
-// LeaseStats tell how the Lease is doing.
+// LeaseStats report how the Lease is doing.
 type LeaseStats struct {
 	Lease               *coordinationv1.Lease // as last stored; nil before the first renewal
 	LastRenewed         time.Time             // when the last renewal was answered; zero before
@@ -242,7 +242,7 @@ func (k *LeaseKeeper) SetOwner(uid types.UID) {
 	k.owner.Store(&uid)
 }
 
-// Stats tell how the Lease is doing.
+// Stats report how the Lease is doing.
 func (k *LeaseKeeper) Stats() LeaseStats {
 	stats := *k.published.Load()
 	stats.Lease = stats.Lease.DeepCopy()

@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/controlplane/controlplanetest"
 )
 
-// applied notes what paces are put in force.
+// applied notes what paces are put effective.
 type applied struct {
 	mu  sync.Mutex
 	all []time.Duration
@@ -37,7 +37,7 @@ func TestALeaseIsGoodForAsLongAsIsAskedFor(t *testing.T) {
 	type step struct {
 		by   controlplane.Asker
 		text string
-		want time.Duration // that is in force then
+		want time.Duration // that is effective then
 	}
 	for name, steps := range map[string][]step{
 		"by the Node":                    {{node, "2m", 2 * time.Minute}, {node, "90s", 90 * time.Second}, {node, "", 40 * time.Second}},

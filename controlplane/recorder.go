@@ -26,7 +26,7 @@ const (
 
 	maxQueuedEvents  = 1000             // waiting for the control plane
 	maxRecentEvents  = 256              // that a repetition can be counted on
-	repetitionWindow = 10 * time.Minute // within which a repetition is counted, not told anew
+	repetitionWindow = 10 * time.Minute // within which a repetition is counted, not told again
 	maxRepetitionAge = time.Hour        // since the first; an API server forgets Events by then
 	publishTimeout   = 8 * time.Second  // for one attempt
 	maxMessageBytes  = 1024             // the limit of events.k8s.io/v1
@@ -37,7 +37,7 @@ type Publisher interface {
 	PublishEvent(ctx context.Context, event *corev1.Event) error
 }
 
-// RecorderStats tell what became of the Events.
+// RecorderStats report what became of the Events.
 type RecorderStats struct {
 	Queued    int    // waiting to be published
 	Published uint64 // publications, repetitions included
@@ -237,7 +237,7 @@ func (r *Recorder) retain(rec *record) {
 	r.queue = slices.Insert(r.queue, 0, rec)
 }
 
-// settle notes the outcome of an attempt, and tells whether the Event is done
+// settle notes the outcome of an attempt, and reports whether the Event is done
 // with. If not, it is back in the queue.
 func (r *Recorder) settle(rec *record, err error) bool {
 	refused := errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid)
@@ -310,7 +310,7 @@ func (r *Recorder) Queued() []corev1.Event {
 }
 
 // Restore queues Events that an earlier run left, before the first of this one.
-// An Event that was published after all gives way to itself.
+// An Event that was published after all yields to itself.
 func (r *Recorder) Restore(events []corev1.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -330,7 +330,7 @@ func (r *Recorder) Restore(events []corev1.Event) {
 	}
 }
 
-// Stats tell what became of the Events.
+// Stats report what became of the Events.
 func (r *Recorder) Stats() RecorderStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,10 +23,10 @@ type Reason string
 const (
 	LRU            Reason = "lru"             // room is needed and this was used longest ago
 	MaxAge         Reason = "max-age"         // unused or dead for longer than the maximum age
-	AllUnused      Reason = "all-unused"      // asked for by a person
+	AllUnused      Reason = "all-unused"      // requested by a person
 	OverLimit      Reason = "over-limit"      // more dead containers than the policy allows
 	PodGone        Reason = "pod-gone"        // the pod does not exist any more
-	PodDead        Reason = "pod-dead"        // the pod's sandbox is dead, and nobody makes it anew
+	PodDead        Reason = "pod-dead"        // the pod's sandbox is dead, and nobody makes it again
 	NeverStarted   Reason = "never-started"   // created a while ago and never started
 	Dangling       Reason = "dangling"        // a link to a log that is not there
 	InUse          Reason = "in-use"          // a container uses the image, running or not
@@ -158,7 +158,7 @@ type LogDecision struct {
 
 // Plan decides, from the facts alone, what goes at now and why. It changes
 // nothing and needs a valid policy and valid options. Where images and
-// containers are both asked for, images that only containers in the same plan
+// containers are both requested, images that only containers in the same plan
 // hold count as unused, for those containers go first.
 func Plan(f Facts, p Policy, now time.Time, o Options) Decisions {
 	d := Decisions{Images: []ImageDecision{}, Containers: []ContainerDecision{}, Pods: []PodDecision{}, Logs: []LogDecision{}}

@@ -18,7 +18,7 @@ func (p ContainerPolicy) settling() time.Duration {
 }
 
 // abandoned reports whether a pod is over for good: its sandbox is dead, nothing
-// runs in it, and nobody here makes it anew.
+// runs in it, and nobody here makes it again.
 func abandoned(f *Facts, pod *runtime.Pod) bool {
 	return isDead(pod) && !f.Kubelet && !slices.ContainsFunc(pod.Containers, func(c runtime.Container) bool { return c.State == runtime.Running })
 }

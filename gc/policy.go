@@ -135,7 +135,7 @@ func checkLimit(what string, n int) error {
 	return nil
 }
 
-// Options is what one plan or run is asked for, beyond the policy. The zero
+// Options is what one plan or run is requested, beyond the policy. The zero
 // value is an ordinary collection of images and containers.
 type Options struct {
 	Images     bool // only images, unless Containers is set as well
@@ -151,7 +151,7 @@ type Options struct {
 	// LeaveAlone names runtimes of which nothing is removed.
 	LeaveAlone []string
 	// BegunSpace and BegunInodes name filesystems (Usage.Name) whose collection
-	// has begun for want of the one or the other: of that they go down to the low
+	// has started for want of the one or the other: of that they go down to the low
 	// threshold although they are no longer above the high one.
 	BegunSpace, BegunInodes []string
 }
@@ -167,8 +167,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// WantImages reports whether images are asked for.
+// WantImages reports whether images are requested.
 func (o Options) WantImages() bool { return o.Images || !o.Containers }
 
-// WantContainers reports whether containers are asked for.
+// WantContainers reports whether containers are requested.
 func (o Options) WantContainers() bool { return o.Containers || !o.Images }

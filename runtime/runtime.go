@@ -22,17 +22,17 @@ type Pod struct {
 	Name      string
 	Namespace string // empty where the runtime has no such notion
 
-	// Ready tells whether the pod's sandbox is alive. A pod that is not ready
+	// Ready reports whether the pod's sandbox is alive. A pod that is not ready
 	// may still have containers to remove.
 	Ready     bool
 	CreatedAt time.Time
 
-	// Sandbox tells that the pod is a sandbox, as under CRI: once it is not ready
+	// Sandbox reports that the pod is a sandbox, as under CRI: once it is not ready
 	// it never is again, and it stays until it is removed for itself, after its
 	// containers.
 	Sandbox bool
 
-	// Gone tells that the runtime knows the pod only from containers it left
+	// Gone reports that the runtime knows the pod only from containers it left
 	// behind: there is no sandbox of this ID any more.
 	Gone bool
 
@@ -61,13 +61,13 @@ type Container struct {
 	FinishedAt time.Time // zero unless State is Exited and the runtime knows when
 	ExitCode   int32     // meaningful only if FinishedAt is not zero
 
-	// Restarting tells that the container, whose State is Running, has ended and waits for
+	// Restarting reports that the container, whose State is Running, has ended and waits for
 	// its restart policy to start it.
 	Restarting bool
 	// Restart is who starts the container again after the host went down.
 	Restart Restart
 
-	// Untold tells that the runtime has not said yet what it says of each container by
+	// Untold reports that the runtime has not said yet what it says of each container by
 	// itself: Restart, StopTimeout and StopsBefore are not known.
 	Untold bool
 	// StopTimeout is the time to end that the container was created with, where its
@@ -77,10 +77,10 @@ type Container struct {
 	// none, or its runtime does not tell.
 	Unit string
 	// UnitGrace is the time-out of its unit's stop, after which systemd ends the stop whatever
-	// anybody asks for; nil where it has none, or nobody knows it.
+	// anybody requests; nil where it has none, or nobody knows it.
 	UnitGrace *time.Duration
 	// StopsBefore holds IDs of containers of the same runtime that this one needs as long
-	// as it runs, so that they are asked to end only once it has.
+	// as it runs, so that they are sent the stop signal only once it has.
 	StopsBefore []string
 	// Joins holds those of StopsBefore without which it cannot be started, such as one whose
 	// network it shares.
@@ -108,7 +108,7 @@ type Image struct {
 	SharedBytes uint64
 	SharedKnown bool
 
-	// Pinned tells that the runtime wants the image kept.
+	// Pinned reports that the runtime wants the image kept.
 	Pinned bool
 
 	// CreatedAt is when the image came into this store, was last pulled or got
@@ -117,7 +117,7 @@ type Image struct {
 	CreatedAt time.Time
 
 	Labels map[string]string
-	// LabelsUnknown tells that the runtime has labels of this image and has not
+	// LabelsUnknown reports that the runtime has labels of this image and has not
 	// told them yet. Nothing that they might forbid may be done.
 	LabelsUnknown bool
 }
@@ -192,7 +192,7 @@ type Info struct {
 	NetworkReady   bool
 	NetworkMessage string
 
-	// Imageless tells that the runtime keeps no images: its containers are made from
+	// Imageless reports that the runtime keeps no images: its containers are made from
 	// folders that others fill.
 	Imageless bool
 

@@ -104,7 +104,7 @@ func (s *Set) Add(r Runtime) error {
 }
 
 // Remove takes the runtime of that name out and returns it, or nil if there is
-// none. Closing it is the caller's; calls under way then fail.
+// none. Closing it is the caller's; calls in progress then fail.
 func (s *Set) Remove(name string) Runtime {
 	s.mu.Lock()
 	defer s.mu.Unlock()

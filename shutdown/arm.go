@@ -14,7 +14,7 @@ import (
 // armBound is how long one attempt to take the lock may last in all.
 const armBound = 20 * time.Second
 
-// attempt is what came of asking for the lock.
+// attempt is what came of requesting the lock.
 type attempt struct {
 	news int // announcements when it began
 
@@ -22,7 +22,7 @@ type attempt struct {
 	delegated  bool
 	unyielding error // why its delay may be cut down by what was set for ours
 
-	lock      io.Closer // nil if none was asked for, or had
+	lock      io.Closer // nil if none was requested, or had
 	refused   bool      // because a shutdown is in progress
 	preparing bool
 	kind      string // of the shutdown that keeps the lock from us, where that can be told
@@ -31,7 +31,7 @@ type attempt struct {
 	granted  time.Duration
 	none     bool // granted, and not only not known
 	source   string
-	shortage error // why less is granted than asked for
+	shortage error // why less is granted than requested
 }
 
 // arming is how far the guard is with taking the lock. Run's goroutine owns it.
@@ -72,11 +72,11 @@ func (g *Guard) arm() {
 }
 
 // take asks whether the lock is ours to take, for enough time, for the lock,
-// and last whether a shutdown has begun before we had it.
+// and last whether a shutdown has started before we had it.
 func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 	inhibitor := options.Inhibitor
 	if underWay {
-		// As long as a shutdown is under way, there is no lock to have.
+		// As long as a shutdown is in progress, there is no lock to have.
 		if a.preparing, a.err = inhibitor.Preparing(ctx); a.preparing || a.err != nil {
 			return
 		}
@@ -158,7 +158,7 @@ func (g *Guard) onAttempt(a attempt) {
 	}
 	switch draining := g.status.State == Draining; {
 	case !g.arming.subscribed:
-		return // a new subscription begins anew
+		return // a new subscription begins again
 	case again:
 		g.arm()
 	case a.delegated && draining:
@@ -238,7 +238,7 @@ func (g *Guard) settle() {
 	}
 }
 
-// reportShortage tells of an armed guard that it is granted less than before, or
+// reportShortage reports an armed guard that it is granted less than before, or
 // enough again. A change of state has been told by then.
 func (g *Guard) reportShortage(before Status) {
 	now := g.Status()
@@ -264,7 +264,7 @@ func (o Options) needed() time.Duration {
 	return o.First.Bound() + plan.Total(o.Phases) + plan.Margin
 }
 
-// delegate stands back for the other owner.
+// delegate yields for the other owner.
 func (g *Guard) delegate(evidence string, unyielding error) {
 	if unyielding != nil && g.status.State != Delegated {
 		g.log.Warn("cannot leave logind drop-in to the shutdown's owner, its delay may be shortened", "owner", evidence, "error", unyielding)
@@ -275,7 +275,7 @@ func (g *Guard) delegate(evidence string, unyielding error) {
 	if released {
 		g.set(Disarmed, "shutdown did not take place")
 	}
-	if released || g.options.Journal.Current() == nil { // else it may be under way
+	if released || g.options.Journal.Current() == nil { // else it may be in progress
 		g.settle()
 	}
 	g.options.Journal.Unmark()
@@ -313,7 +313,7 @@ func (g *Guard) closeLock(lock io.Closer) {
 }
 
 // onceCloser closes once, whatever is asked of it: a descriptor's number is
-// somebody else's as soon as it is closed.
+// another client's as soon as it is closed.
 type onceCloser struct{ closer io.Closer }
 
 func (c *onceCloser) Close() error {
@@ -326,7 +326,7 @@ func (c *onceCloser) Close() error {
 }
 
 // lose notes what keeps the guard from being armed. The lock is kept: it
-// outlives a restart of the login manager. A drain goes on, too.
+// outlives a restart of the login manager. A drain continues, too.
 func (g *Guard) lose(err error) {
 	began := g.arming.trouble == nil
 	g.arming.trouble = err

@@ -22,13 +22,13 @@ var (
 	ErrShuttingDown = errors.New("the host is already shutting down")
 	// ErrDraining: a person's drain runs already.
 	ErrDraining = errors.New("another drain is running; wait until it ends")
-	// ErrCancelled: the drain was called off before its end.
+	// ErrCancelled: the drain was cancelled before its end.
 	ErrCancelled = errors.New("the drain was cancelled")
 )
 
 // Drain stops the pods in their phases without an announcement, and returns
 // how that went. Run must be running. With journal.TriggerServiceStop it enters the
-// state Draining, joins a drain that runs, and goes on with one that was
+// state Draining, joins a drain that runs, and continues with one that was
 // released, for new pods; it returns when sandboxes are torn down, too, those
 // of drains before included, and ctx bounds only the wait. For a person it is
 // DrainByHand without progress.
@@ -115,7 +115,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 		return
 	}
 	if g.options.Journal.Current() == nil {
-		g.options.Journal.Settle() // what was called off a moment ago, so that it is waived, too
+		g.options.Journal.Settle() // what was cancelled a moment ago, so that it is waived, too
 		g.reviver.revive(g.ctx)
 	}
 	g.reviver.endFollowing() // what a person stops has not failed
@@ -189,7 +189,7 @@ func (g *Guard) EndByHand(ctx context.Context) {
 	}
 }
 
-// Refusal tells why a person's drain would be refused now; nil if it would not.
+// Refusal reports why a person's drain would be refused now; nil if it would not.
 func (g *Guard) Refusal(ctx context.Context) error {
 	var err error
 	if !g.send(ctx, func() { err = g.refusal() }) {
@@ -231,7 +231,7 @@ func (g *Guard) PlanByHand(ctx context.Context, all bool) (p plan.Plan, spared [
 	return p, spared, err
 }
 
-// phasesByHand are the phases of a drain that a person asks for: those of the
+// phasesByHand are the phases of a drain that a person requests: those of the
 // defaults where shutdown protection is switched off.
 func (g *Guard) phasesByHand() []plan.PhaseSpec {
 	if len(g.options.Phases) > 0 {

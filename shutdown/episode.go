@@ -18,10 +18,10 @@ type episode struct {
 	drain *drain.Drain
 
 	cancelling bool // the drain is winding down
-	again      bool // and a shutdown was announced anew meanwhile
+	again      bool // and a shutdown was announced again meanwhile
 	kind       string
 	reporting  bool   // all is stopped, and the final status is being written
-	hush       func() // ends the report under way, lest it overtake a later word
+	hush       func() // ends the report in progress, lest it overtake a later word
 	waiters    []chan outcome
 }
 
@@ -53,7 +53,7 @@ func shutdownOf(kind string) string {
 	return fmt.Sprintf("a shutdown (%s)", kind)
 }
 
-// resume has the episode go on although it was cancelled. No time is lost on
+// resume has the episode continue although it was cancelled. No time is lost on
 // calls of before: the new drain makes them again.
 func (e *episode) resume(kind string) {
 	e.drain.Abandon()
@@ -68,14 +68,14 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	g.reviver.end()
 	record, start := g.options.Journal.Current().Clone(), time.Now()
 	if record != nil && g.status.State != Released && start.After(record.StartedAt.Add(g.options.needed())) {
-		// That shutdown is over, whatever became of it. To go on with it would
+		// That shutdown is over, whatever became of it. To continue with it would
 		// mean to kill everything at once.
 		record = nil
 	}
 	switch {
 	case record == nil:
 		first := slices.DeleteFunc(g.options.Journal.PendingServices(), func(s journal.Service) bool { return s.InTurn })
-		g.options.Journal.Settle() // also one that was called off a moment ago: what it has stopped is not forgotten
+		g.options.Journal.Settle() // also one that was cancelled a moment ago: what it has stopped is not forgotten
 		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}, StoppedFirst: first}
 	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
 		// An earlier process began it, and the time it took is gone. From here on
@@ -179,7 +179,7 @@ func (g *Guard) release(e *episode) {
 	}
 	g.set(Released, reason)
 	if !g.arming.final {
-		// Somebody else's lock may hold the shutdown back, and it may be
+		// Another client's lock may hold the shutdown back, and it may be
 		// cancelled yet.
 		g.arming.retry.Reset(askInterval)
 	}
@@ -188,7 +188,7 @@ func (g *Guard) release(e *episode) {
 
 func (e *episode) answer(o outcome) {
 	for _, w := range e.waiters {
-		w <- o // has room for it
+		w <- o // has space for it
 	}
 }
 
@@ -242,7 +242,7 @@ func (g *Guard) endCancelled(e *episode) {
 	} else {
 		g.set(Disarmed, "the shutdown was cancelled")
 	}
-	// Also with the lock in hand: somebody else may be its owner by now.
+	// Also with the lock in hand: another client may be its owner by now.
 	if g.arming.subscribed {
 		g.arm()
 	}

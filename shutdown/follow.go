@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// faresPause is how often a service that was started again is looked at, until it has been
+	// faresPause is how often a service that was started again is read, until it has been
 	// up for steady, or has been about to be up, or has told nothing, for startsBound.
 	faresPause  = 5 * time.Second
 	steady      = 30 * time.Second
 	startsBound = 10 * time.Minute
 )
 
-// follow has the status tell of a service that was started at a time and has failed, for as long
+// follow has the status report a service that was started at a time and has failed, for as long
 // as it has: what becomes of that is systemd's affair, or a person's. It ends once that is up for
 // good, or has been about to be for long.
 func (r *reviver) follow(ctx context.Context, name string, since time.Time) {

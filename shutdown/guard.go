@@ -66,7 +66,7 @@ type Options struct {
 	// gone; nil if that cannot be known.
 	Living func() (map[string]bool, error)
 	// Inhibitor delays the shutdown; nil where this host has none. One that is
-	// a DelaySourcer or a KindSource is asked for that, too.
+	// a DelaySourcer or a KindSource is requested that, too.
 	Inhibitor Inhibitor
 	// First is the services that are stopped before any pod.
 	First First
@@ -113,7 +113,7 @@ type Guard struct {
 	episode   *episode          // nil unless Draining
 	trigger   journal.Trigger   // of the latest drain, whatever its record began with
 	teardowns []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
-	person    *drain.Drain      // that a person asked for; nil if none runs
+	person    *drain.Drain      // that a person requested; nil if none runs
 	reviver   *reviver
 }
 
@@ -163,14 +163,14 @@ func New(options Options) (*Guard, error) {
 
 // Run guards the shutdown until ctx ends, and returns why it did. It never
 // gives up: what fails is tried again. ctx must outlive a drain: when it ends
-// during one, the calls in flight are given up, those that have just begun after
-// a moment, and the journal lets the next process go on. The lock is not closed
+// during one, the calls in flight are given up, those that have just started after
+// a moment, and the journal lets the next process continue. The lock is not closed
 // then, so that a copy in the service manager's keeping bridges a restart of the
 // service.
 func (g *Guard) Run(ctx context.Context) error {
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWriting()
-	ctx, stop := context.WithCancel(ctx) // ends all that is begun here, also where this panics
+	ctx, stop := context.WithCancel(ctx) // ends all that is started here, also where this panics
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { g.options.Journal.Run(writing) })
@@ -178,7 +178,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	events, lost := make(chan Event), make(chan error)
 	g.ctx = ctx
 	if g.episode != nil {
-		<-g.episode.drain.Over() // the Run before panicked, and this one goes on from its last words
+		<-g.episode.drain.Over() // the Run before panicked, and this one continues from its last words
 	}
 	g.reviver.end()
 	g.episode, g.person, g.status.ByHand = nil, nil, nil
@@ -265,7 +265,7 @@ func (g *Guard) watch(ctx context.Context, events chan<- Event, lost chan<- erro
 func (g *Guard) Recheck() {
 	select {
 	case g.recheck <- struct{}{}:
-	default: // asked for already
+	default: // requested already
 	}
 }
 
@@ -350,7 +350,7 @@ func (g *Guard) set(to State, reason string) {
 	}
 }
 
-// setCurrent has the status tell of r, which is not changed from here on.
+// setCurrent has the status report r, which is not changed from here on.
 func (g *Guard) setCurrent(r *journal.Record) {
 	g.change(func(s *Status) { s.Current = r })
 }

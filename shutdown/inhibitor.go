@@ -24,7 +24,7 @@ type Inhibitor interface {
 
 	// Inhibit takes the delay lock, or takes up the one that an earlier process
 	// of this service left in the service manager's keeping. Closing the lock,
-	// once or twice, lets the shutdown go on. It is called again after each loss
+	// once or twice, lets the shutdown continue. It is called again after each loss
 	// of the init system, with the lock of before still held; that one is closed
 	// once the new one is had. ErrShutdownInProgress where a lock is refused
 	// because a shutdown runs already.
@@ -38,7 +38,7 @@ type Inhibitor interface {
 	Watch(ctx context.Context, events chan<- Event) error
 }
 
-// ErrShutdownInProgress tells that no lock can be had any more because the
+// ErrShutdownInProgress means that no lock can be had any more because the
 // system is going down.
 var ErrShutdownInProgress = errors.New("a shutdown is in progress")
 
@@ -50,9 +50,9 @@ const (
 	Subscribed EventType = iota // the watch is in place
 	Prepare                     // the system is about to go down
 	Cancel                      // it is not, after all
-	Lost                        // the init system's login manager went away; its state is forgotten
+	Lost                        // the init system's login manager stopped; its state is forgotten
 	Returned                    // it is back: lock and read Preparing again
-	Altered                     // locks came or went, or the longest delay did: look at both again
+	Altered                     // locks came or went, or the longest delay did: read both again
 )
 
 // Event is one announcement of the init system.

@@ -185,7 +185,7 @@ func TestAGuardThatPanicsInMidDrainGoesOnWhenItIsRunAgain(t *testing.T) {
 		r.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		beats := 0
 		r.options.Heartbeat = func(error) {
-			if beats++; beats == 2 { // the first tells that it is armed
+			if beats++; beats == 2 { // the first reports that it is armed
 				panic("a fault of ours")
 			}
 		}

@@ -47,7 +47,7 @@ const (
 	// settleBound is how long all services are waited for that still stop, before the first is
 	// started: one may need another, and would be started without it.
 	settleBound = 15 * time.Second
-	// settlePause is how often that is looked at.
+	// settlePause is how often that is read.
 	settlePause = 200 * time.Millisecond
 	// stopsBound is how long a service may take to stop before that is told.
 	stopsBound = 5 * time.Minute
@@ -63,7 +63,7 @@ type reviver struct {
 	change  func(func(*Status))                                     // changes the status; for Run's goroutine
 	send    func(ctx context.Context, command func()) (called bool) // has that call a function; for the others
 
-	starting  func() // ends the starts under way; nil while there are none
+	starting  func() // ends the starts in progress; nil while there are none
 	following func() // ends the checks of what became of them; nil if there were none
 }
 
@@ -113,7 +113,7 @@ func (r *reviver) settle(ctx context.Context, services []journal.Service) {
 }
 
 // start starts a service again, however often it takes, until ctx ends, or nobody wants that
-// any more, and tells when it did, if so. One that still stops is not started before it has.
+// any more, and reports when it did, if so. One that still stops is not started before it has.
 // It closes tried after the first attempt.
 func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{}) (at time.Time) {
 	first := sync.OnceFunc(func() { close(tried) })
@@ -154,8 +154,8 @@ func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{})
 	return time.Time{}
 }
 
-// noteDown has the status tell why a service is not up again, and without a reason no more. It
-// does nothing once ctx has ended, and another revival may have begun.
+// noteDown has the status report why a service is not up again, and without a reason no more. It
+// does nothing once ctx has ended, and another revival may have started.
 func (r *reviver) noteDown(ctx context.Context, name string, why ...NotStarted) {
 	r.send(ctx, func() {
 		r.change(func(s *Status) {

@@ -341,7 +341,7 @@ func TestAServiceThatDoesNotStartHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// expectRestart looks that it was stopped, and started again once.
+// expectRestart checks that it was stopped, and started again once.
 func (s *service) expectRestart(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()

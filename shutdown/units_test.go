@@ -92,7 +92,7 @@ func unitsHost(r *rig) *units {
 	return u
 }
 
-// again has another process of the same boot take over, where a shutdown is under way or not.
+// again has another process of the same boot take over, where a shutdown is in progress or not.
 func (r *rig) again(preparing bool) {
 	r.t.Helper()
 	r.stop()

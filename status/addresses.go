@@ -185,7 +185,7 @@ func explained(a probe.Address, exact bool, route string) chosen {
 
 // lasting returns the source that the kernel names for packets which leave through an
 // interface, or, where that is of a kind that comes and goes, the best address beside
-// it; exact tells which.
+// it; exact reports which.
 func lasting(network probe.Network, source netip.Addr, leaves string, is6 bool) (a probe.Address, exact, found bool) {
 	beside := func(name string) []probe.Address {
 		return usable(network, func(a probe.Address) bool { return a.IP.Is6() == is6 && a.Interface == name })
@@ -213,7 +213,7 @@ func lasts(a probe.Address) bool {
 	return !a.Deprecated && !a.Temporary && !alias(a) && a.Bits < a.IP.BitLen()
 }
 
-// alias tells of an IPv4 address with a label of its own, such as "eth0:vip".
+// alias reports an IPv4 address with a label of its own, such as "eth0:vip".
 func alias(a probe.Address) bool { return a.Label != "" && a.Label != a.Interface }
 
 // usable returns the addresses that fit, of those that other hosts could reach, the

@@ -39,7 +39,7 @@ func Capacity(facts Facts, maxPods int) corev1.ResourceList {
 
 // Allocatable returns what of the capacity pods may claim: what is reserved, the
 // eviction thresholds of memory and node filesystem, and the memory that huge
-// pages hold are taken off. It never goes below zero; CheckReserved tells when
+// pages hold are taken off. It never goes below zero; CheckReserved reports when
 // it would.
 func Allocatable(capacity corev1.ResourceList, reserved Reserved, policy Policy) corev1.ResourceList {
 	allocatable := corev1.ResourceList{}

@@ -23,7 +23,7 @@ type Answer int
 const (
 	NotAsked  Answer = iota // not since the agent has started
 	Passed                  // it found nothing wrong
-	Problem                 // it found what it looks for
+	Problem                 // it found what it searches for
 	Undecided               // it could not tell
 	TimedOut                // it did not end in time
 	NotRun                  // it was not, or could not be started

@@ -18,12 +18,12 @@ type Facts struct {
 	Network     probe.Network
 	Stalls      []probe.Stall // of the resources that Policy.PSI has limits for
 
-	// RuntimesAsked tells that the search for runtimes is over and each one
+	// RuntimesAsked reports that the search for runtimes is over and each one
 	// found was asked once. Until then Ready stays what it was before.
 	RuntimesAsked bool
 	Runtimes      []runtime.Health
-	// Unreachable are runtimes that were looked for and do not answer, while containers of
-	// theirs run: Ready does not ask for them, but a shutdown cuts these off.
+	// Unreachable are runtimes that were searched for and do not answer, while containers of
+	// theirs run: Ready does not request them, but a shutdown cuts these off.
 	Unreachable []runtime.Health
 	// DeadSockets are the paths where a runtime's socket is but none answers.
 	DeadSockets []string
@@ -55,7 +55,7 @@ const (
 // String returns "node", "image" or "start".
 func (r Role) String() string { return [...]string{"node", "image", "start"}[r] }
 
-// Draining tells that the host's pods are being stopped.
+// Draining reports that the host's pods are being stopped.
 type Draining struct {
 	Active bool
 	Reason string    // for people, such as "reboot asked by root"; may be empty

@@ -54,7 +54,7 @@ func nextSteps() map[string]string {
 }
 
 // NextSteps are the one thing for a person to do next about each of the conditions, as far as
-// these facts, which they were found from, tell where. There is none where a condition is as it
+// these facts, which they were found from, report where. There is none where a condition is as it
 // should be, or its reason is none of hostler's. That of a problem which a check of the
 // administrator's own found is theirs, also where hostler has one of that name.
 func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeConditionType]string {

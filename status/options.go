@@ -28,7 +28,7 @@ type Options struct {
 	Taints        []corev1.Taint
 	Unschedulable bool
 	ProviderID    string
-	// ExternalCloud tells that a cloud controller manager initializes the Node and
+	// ExternalCloud reports that a cloud controller manager initializes the Node and
 	// knows its addresses.
 	ExternalCloud bool
 
@@ -42,7 +42,7 @@ type Reserved struct {
 	CPU              resource.Quantity
 	Memory           resource.Quantity
 	EphemeralStorage resource.Quantity
-	// PIDs are taken off those available before the threshold is looked at.
+	// PIDs are taken off those available before the threshold is read.
 	PIDs uint64
 }
 

@@ -12,10 +12,10 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// alonePoll is how often a unit that stops is looked at.
+// alonePoll is how often a unit that stops is read.
 const alonePoll = 50 * time.Millisecond
 
-// UnitRuns tells whether there is anything to stop of the unit of that name: whether it runs,
+// UnitRuns reports whether there is anything to stop of the unit of that name: whether it runs,
 // starts, stops, or has a start job that waits. Nothing has where there is no systemd.
 func (m *Manager) UnitRuns(ctx context.Context, name string) (bool, error) {
 	return orAbsent(false)(ask(ctx, m, "get state of "+name+" from systemd", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
@@ -25,7 +25,7 @@ func (m *Manager) UnitRuns(ctx context.Context, name string) (bool, error) {
 }
 
 // StopAlone stops the unit of that name and no other, waits until it has ended or ctx ends,
-// and tells whether there was anything to stop. It does so also where the whole system stops
+// and reports whether there was anything to stop. It does so also where the whole system stops
 // and that unit's turn would come after this service's: it joins the job that is queued, which
 // then waits for nobody (mode ignore-dependencies in org.freedesktop.systemd1(5)). A unit that
 // systemd would start again whenever it ends stays down, and so does one that is about to be
@@ -40,7 +40,7 @@ func (m *Manager) StopAlone(ctx context.Context, name string) (ran bool, err err
 		case !ran && !bus.Severed(err), ctx.Err() != nil, bus.ErrorName(err) != "":
 			return ran, fmt.Errorf("stop %s: %w", name, err)
 		}
-		// The connection is lost, as by a systemd that executes itself anew.
+		// The connection is lost, as by a systemd that executes itself again.
 		select {
 		case <-time.After(alonePoll):
 		case <-ctx.Done():
@@ -72,7 +72,7 @@ func (m *Manager) stopAlone(ctx context.Context, name string) (ran bool, err err
 	return ran, err
 }
 
-// isInactive tells whether a unit does not run, and nobody has asked systemd to start it.
+// isInactive reports whether a unit does not run, and nobody has asked systemd to start it.
 func isInactive(ctx context.Context, conn *dbus.Conn, name string) (bool, error) {
 	unit, active, err := unitState(ctx, conn, name)
 	if err != nil || !over(active) || unit == "" {
@@ -99,7 +99,7 @@ type job struct {
 // conditionUnmet is what systemd says in its log alone.
 const conditionUnmet = "a dependency did not start, or a condition of the unit is not met"
 
-// UnitFares tells whether systemd starts the unit of that name, or has a job for it, and else, if
+// UnitFares reports whether systemd starts the unit of that name, or has a job for it, and else, if
 // it has failed since somebody had it started, with what result, such as "exit-code".
 func (m *Manager) UnitFares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error) {
 	unit, err := m.Unit(ctx, name)

@@ -111,7 +111,7 @@ func TestAStopIsWaitedForAlsoWhileSystemdExecutesItselfAnew(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	fake.RestartManager(t)
-	for len(fake.StoppedUnits()) < 2 && ctx.Err() == nil { // asked anew, for it may have forgotten
+	for len(fake.StoppedUnits()) < 2 && ctx.Err() == nil { // asked again, for it may have forgotten
 		select {
 		case err := <-ended:
 			t.Fatalf("StopAlone() has ended with %v before the unit", err)

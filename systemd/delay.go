@@ -39,7 +39,7 @@ type longestDelay struct {
 	root string // the folder under which logind's configuration lies
 
 	raising sync.Mutex   // one change of the drop-in at a time
-	seen    atomic.Int64 // the delay as RaiseMaxDelay found it last, in nanoseconds; zero before. follow reads it amid a change
+	seen    atomic.Int64 // the delay as RaiseMaxDelay found it last, in nanoseconds; zero before. follow reads it during a change
 }
 
 // MaxDelay is logind's InhibitDelayMaxUSec: 5 s unless configured.
@@ -58,11 +58,11 @@ func (m *longestDelay) MaxDelay(ctx context.Context) (time.Duration, error) {
 func (m *longestDelay) Files() logindconf.Delay { return logindconf.ReadDelay(m.root, DropInPath) }
 
 // RaiseMaxDelay sees to it that logind grants d, now and after it has read its
-// files anew: where these do not say so it writes the drop-in DropInPath, unless
+// files again: where these do not say so it writes the drop-in DropInPath, unless
 // another file sets as much, has logind read them, and waits until it says so.
 // Where another file overrides the drop-in, the error names it, and what logind
 // does grant is returned with it. Idempotent. It lowers nothing but what a file
-// of somebody else's granted that is gone.
+// of another client's granted that is gone.
 func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (granted time.Duration, err error) {
 	ctx, cancel := m.bus.Bounded(ctx)
 	defer cancel()
@@ -216,7 +216,7 @@ const restoreBound = 3 * time.Second
 // RestoreMaxDelay removes the drop-in, also one that a crashed process left,
 // has logind read its configuration again, and waits until it did: a
 // RaiseMaxDelay that follows must not find the delay of before. Where there is
-// no drop-in it does nothing. The file is gone even where an error tells that
+// no drop-in it does nothing. The file is gone even where an error reports that
 // logind was not reached.
 func (m *longestDelay) RestoreMaxDelay(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreBound)

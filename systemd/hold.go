@@ -116,7 +116,7 @@ func (h *Hold) Release(ctx context.Context) error {
 // Cancel withdraws the stop.
 func (h *Hold) Cancel(ctx context.Context) error {
 	_, err := ask(ctx, h.manager, "cancel delayed stop of "+h.unit, func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
-		// A shutdown that has begun meanwhile has taken the stop over.
+		// A shutdown that has started meanwhile has taken the stop over.
 		if goes, err := shutdownQueued(ctx, conn); err != nil || goes {
 			return struct{}{}, errors.Join(err, h.kill(ctx, conn))
 		}

@@ -26,7 +26,7 @@ type lockKeeper struct {
 
 	mu       sync.Mutex
 	held     *lock      // guarded by mu: the lock handed out last, if still closed by nobody
-	kept     []*os.File // guarded by mu: locks of an earlier process, not yet looked at
+	kept     []*os.File // guarded by mu: locks of an earlier process, not yet read
 	unstored bool       // guarded by mu: the service manager did not take the latest lock
 	stale    bool       // guarded by mu: it may keep locks that were let go
 	dropping bool       // guarded by mu: and drop sees to that
@@ -41,7 +41,7 @@ type lock struct {
 	stored bool // guarded by keeper.mu: the service manager keeps a duplicate
 }
 
-// Close lets the shutdown go on: logind sees the last descriptor closed. An
+// Close lets the shutdown continue: logind sees the last descriptor closed. An
 // error says that the service manager still keeps its own, for the moment.
 func (l *lock) Close() error {
 	l.keeper.mu.Lock()
@@ -64,7 +64,7 @@ func newLockKeeper(notifier *notify.Notifier, kept []*os.File, log *slog.Logger)
 	return k
 }
 
-// Held tells whether this process holds a lock that logind waits for.
+// Held reports whether this process holds a lock that logind waits for.
 func (k *lockKeeper) Held() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -199,7 +199,7 @@ func (k *lockKeeper) drop() {
 	}
 }
 
-// dropped makes one attempt, and tells whether no other one is to follow.
+// dropped makes one attempt, and reports whether no other one is to follow.
 func (k *lockKeeper) dropped(last bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -219,7 +219,7 @@ func (k *lockKeeper) dropped(last bool) bool {
 	return true
 }
 
-// closeHere closes this process's descriptors. What the service manager keeps stays in force.
+// closeHere closes this process's descriptors. What the service manager keeps stays effective.
 func (k *lockKeeper) closeHere() error {
 	k.close()
 	k.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// ErrNotSystemd tells that this host is not run by systemd, or that its manager
+// ErrNotSystemd means that this host is not run by systemd, or that its manager
 // cannot be reached from here.
 var ErrNotSystemd = errors.New("no systemd manager found")
 
@@ -31,7 +31,7 @@ const managerTimeout = 2 * time.Second
 const redialPause = 20 * time.Millisecond
 
 // rebindBound is how long a socket may be missing that was there: a systemd that executes
-// itself anew removes it before it makes it again.
+// itself again removes it before it makes it again.
 const rebindBound = 500 * time.Millisecond
 
 // Manager asks systemd itself, PID 1, over its private socket: the bus may be
@@ -63,7 +63,7 @@ func NewManagerOver(dial func(context.Context) (io.ReadWriteCloser, error)) *Man
 	}}
 }
 
-// Stopping tells whether the whole system is going down (to power off, reboot,
+// Stopping reports whether the whole system is going down (to power off, reboot,
 // halt, kexec or soft-reboot), rather than this service alone. ErrNotSystemd
 // where there is no systemd to ask.
 func (m *Manager) Stopping(ctx context.Context) (bool, error) {
@@ -73,12 +73,12 @@ func (m *Manager) Stopping(ctx context.Context) (bool, error) {
 		if err != nil || state == "stopping" {
 			return err == nil, err
 		}
-		// While it still boots, systemd says "starting" whatever goes on.
+		// While it still boots, systemd says "starting" whatever continues.
 		return shutdownQueued(ctx, conn)
 	})
 }
 
-// shutdownQueued tells whether shutdown.target, which every way down pulls in,
+// shutdownQueued reports whether shutdown.target, which every way down pulls in,
 // is active or about to be.
 func shutdownQueued(ctx context.Context, conn *dbus.Conn) (bool, error) {
 	var unit dbus.ObjectPath
@@ -143,7 +143,7 @@ func orAbsent[T any](absent T) func(T, error) (T, error) {
 }
 
 // connect connects to the manager. Nobody may listen for a moment, while systemd executes
-// itself anew, and for less than that there may be no socket: that is waited out.
+// itself again, and for less than that there may be no socket: that is waited out.
 func (m *Manager) connect(ctx context.Context) (*dbus.Conn, context.Context, func(), error) {
 	cancel := func() {}
 	if _, ok := ctx.Deadline(); !ok {

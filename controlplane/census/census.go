@@ -26,17 +26,17 @@ const (
 	interval = 6 * time.Hour
 	// again is the same while a clone is known, so that its end is.
 	again = 10 * time.Minute
-	// limit bounds how many Leases are looked at: a machine ID that is that
+	// limit bounds how many Leases are read: a machine ID that is that
 	// common is told by any of them.
 	limit = 10
-	// timeout bounds a look through the fleet.
+	// timeout bounds a check through the fleet.
 	timeout = 2 * time.Minute
 	// watched is how long a Lease is watched for a renewal: as long as it is good for
 	// by default.
 	watched = 40 * time.Second
 )
 
-// Census looks for machines that have this one's machine ID under another Node's
+// Census searches for machines that have this one's machine ID under another Node's
 // name, where the control plane lets it.
 type Census struct {
 	finder controlplane.MachineFinder
@@ -51,7 +51,7 @@ type Census struct {
 }
 
 // New returns a census that has found nobody yet, of the machine that the Node
-// self tells of by its name and NodeInfo.
+// self reports by its name and NodeInfo.
 func New(client controlplane.Client, finder controlplane.MachineFinder, self *corev1.Node, log *slog.Logger) *Census {
 	return &Census{finder: finder, leases: client, self: self, log: log.With("component", "census")}
 }
@@ -67,7 +67,7 @@ func (c *Census) Clones() []controlplane.Clone {
 // and changed after each change. That the control plane does not let it is no failure.
 func (c *Census) Run(ctx context.Context, beat func(error), changed func()) error {
 	if c.self.Status.NodeInfo.MachineID == "" {
-		<-ctx.Done() // nothing to look for
+		<-ctx.Done() // nothing to search for
 		return context.Cause(ctx)
 	}
 	next := rand.N(time.Minute) // hosts that started together need not come together
@@ -94,7 +94,7 @@ func (c *Census) Run(ctx context.Context, beat func(error), changed func()) erro
 	}
 }
 
-// take keeps what was found, and tells whether it is news.
+// take keeps what was found, and reports whether it is news.
 func (c *Census) take(clones []controlplane.Clone) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -42,7 +42,7 @@ type Backend struct {
 	// Delete deletes Node and Lease as someone else would; Client.Leave if nil.
 	Delete func(ctx context.Context, name string) error
 
-	// Keeps tells that Register may not delete Nodes, and takes over those of
+	// Keeps reports that Register may not delete Nodes, and takes over those of
 	// machines that are dead.
 	Keeps bool
 
@@ -53,7 +53,7 @@ type Backend struct {
 	// MaxEvents is how many Events are kept, where the control plane counts them.
 	MaxEvents int
 
-	// Expires tells that the control plane itself ends a Lease that is not renewed for
+	// Expires reports that the control plane itself ends a Lease that is not renewed for
 	// as long as it is good for.
 	Expires bool
 
@@ -72,9 +72,9 @@ type Fault string
 // The faults.
 const (
 	Slow   Fault = "slow"   // they come, a quarter of a second late
-	Silent Fault = "silent" // nothing comes, and the connection stays; what was asked for may have been done
-	Lost   Fault = "lost"   // what was asked for is done, and the connection breaks before its answer comes
-	Lying  Fault = "lying"  // they are of another object than the one that was asked for
+	Silent Fault = "silent" // nothing comes, and the connection stays; what was requested may have been done
+	Lost   Fault = "lost"   // what was requested is done, and the connection breaks before its answer comes
+	Lying  Fault = "lying"  // they are of another object than the one that was requested
 )
 
 // Editor is a Client that can change a Node as others do, for checks of how their
@@ -99,17 +99,17 @@ type Check struct {
 	Feature Feature // that it is a part of
 	// Run tries it on an own set of Nodes, and returns what it found amiss, or an
 	// *AbsentError or *UntriedError. It wraps the errors of calls that made it fail: so
-	// ErrForbidden tells that a call which it needs is not allowed, and no other one.
+	// ErrForbidden means that a call which it needs is not allowed, and no other one.
 	Run func(ctx context.Context, b *Backend) error
 }
 
-// AbsentError tells that a control plane does not promise what is checked.
+// AbsentError reports that a control plane does not promise what is checked.
 type AbsentError struct{ Why string }
 
 // Error says why.
 func (e *AbsentError) Error() string { return "not promised: " + e.Why }
 
-// UntriedError tells why a check cannot be tried here.
+// UntriedError reports why a check cannot be tried here.
 type UntriedError struct{ Why string }
 
 // Error says why.
@@ -128,11 +128,11 @@ func as[Role any](b *Backend) (role Role, able bool) {
 	return role, able
 }
 
-// restart goes on with the client of the agent's next run.
+// restart continues with the client of the agent's next run.
 func (b *Backend) restart(ctx context.Context) error {
 	next, err := b.Restart(ctx)
 	switch n, noted := b.Client.(*noting); {
-	case next == nil: // it goes on with the one that there is
+	case next == nil: // it continues with the one that there is
 	case noted:
 		n.Client = next
 	default:

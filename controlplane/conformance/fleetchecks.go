@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// checkFleet looks for one host where there is room for one only, else for more than
+// checkFleet searches for one host where there is space for one only, else for more than
 // fit on a small page. Hosts of others may be among them.
 func checkFleet(ctx context.Context, b *Backend) error {
 	lister, able := as[controlplane.FleetLister](b)

@@ -49,7 +49,7 @@ func dead(ctx context.Context, b *Backend, name string) (*corev1.Node, *watch, e
 }
 
 // wantOurs returns an error unless the Node is this machine's, and free of what may
-// be taken away of the machine before.
+// be removed of the machine before.
 func wantOurs(node, before *corev1.Node, replaced []*corev1.Node) error {
 	if got := controlplane.IdentityOf(node); got != here {
 		return fmt.Errorf("node of a dead machine belongs to %v, want %v", got, here)

@@ -118,7 +118,7 @@ func checkHolderRace(ctx context.Context, b *Backend) error {
 	return wantOwner("Register() by the machine that does not hold the lease", err, both[winner], both[loser])
 }
 
-// checkStatusRace has somebody else label the Node while its status is written.
+// checkStatusRace has another client label the Node while its status is written.
 func checkStatusRace(ctx context.Context, b *Backend) error {
 	name := b.Name("busy-node")
 	node, err := register(ctx, b, name, here)

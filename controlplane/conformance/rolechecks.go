@@ -38,10 +38,10 @@ func addresses(ip string) []corev1.NodeAddress {
 	return []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip}, {Type: corev1.NodeHostName, Address: "host"}}
 }
 
-// theirs is a condition that somebody else keeps.
+// theirs is a condition that another client keeps.
 const theirs corev1.NodeConditionType = "theirs.example.com/Fine"
 
-// addTheirs has somebody else write a condition of his own.
+// addTheirs has another client write a condition of his own.
 func addTheirs(ctx context.Context, b *Backend, name string) error {
 	err := b.edit(ctx, name, func(node *corev1.Node) {
 		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: theirs, Status: corev1.ConditionTrue, Reason: "Theirs"})

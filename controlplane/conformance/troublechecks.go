@@ -24,7 +24,7 @@ const (
 	ownDeadline = 45 * time.Second
 )
 
-// endedEarly tells whether a call may end so whose context ends while it is under way:
+// endedEarly reports whether a call may end so whose context ends while it is in progress:
 // it may just have been done, or another one before it was that nobody heard of.
 func endedEarly(err error) bool {
 	return err == nil || errors.Is(err, context.Canceled) || errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrConflict)
@@ -59,7 +59,7 @@ func checkCancelledAnytime(ctx context.Context, b *Backend) error {
 }
 
 // worksAgain registers a Node and renews its Lease, as after any trouble. What was
-// asked for in it may be done late, so that this is tried until it goes well.
+// requested in it may be done late, so that this is tried until it goes well.
 func worksAgain(ctx context.Context, b *Backend, name string) error {
 	deadline := time.Now().Add(soon)
 	for {

@@ -37,8 +37,8 @@ type Result struct {
 	Left []string `json:"left,omitempty"`
 }
 
-// Try runs one check, takes away what it has made, also after a failure or once ctx
-// has ended, and tells what became of both. The clean-up has another Timeout. The
+// Try runs one check, removes what it has made, also after a failure or once ctx
+// has ended, and reports what became of both. The clean-up has another Timeout. The
 // Backend may have another Client afterwards, which the caller closes.
 func Try(ctx context.Context, c Check, b *Backend) Result {
 	n := &noting{Client: b.Client}
@@ -116,7 +116,7 @@ func (n *noting) note(names *[]string, name string, err error) {
 }
 
 // refusal is what a check was forbidden that ended with that error: the call that it
-// tells of, or the whole where that was one in a role, or an edit.
+// reports, or the whole where that was one in a role, or an edit.
 func (n *noting) refusal(err error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,7 +126,7 @@ func (n *noting) refusal(err error) error {
 	return err
 }
 
-// clean takes away what was made, and names what it could not. It asks three times:
+// clean removes what was made, and names what it could not. It asks three times:
 // others may write meanwhile, or a server be busy.
 func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err error) {
 	n.mu.Lock()

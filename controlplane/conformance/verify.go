@@ -61,7 +61,7 @@ func probe(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-// Remove takes away what a check may have left by that name: Node, Lease and, where the
+// Remove removes what a check may have left by that name: Node, Lease and, where the
 // client can, Events. It refuses a name that no NewPrefix begins.
 func Remove(ctx context.Context, client controlplane.Client, name string) error {
 	if !strings.HasPrefix(name, family) {

@@ -18,8 +18,8 @@ const slowness = 250 * time.Millisecond
 // server sends. It knows no protocol: it has a server lie by leading to another one. Use
 // NewWire.
 type Wire struct {
-	// Liar is the address of who answers in the server's place, in its words but for
-	// objects, which are others than were asked for; empty where nobody can. It is set
+	// Liar is the address of who answers in the server's place, in its words except
+	// objects, which are others than were requested; empty where nobody can. It is set
 	// before the wire is used.
 	Liar string
 

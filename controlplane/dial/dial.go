@@ -156,7 +156,7 @@ func (s *Shared[C]) Release(conn C) {
 }
 
 // Drop has the next request dial, if the connection is the current one. Other requests that
-// use the connection go on.
+// use the connection continue.
 func (s *Shared[C]) Drop(conn C) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +165,7 @@ func (s *Shared[C]) Drop(conn C) {
 	}
 }
 
-// Reconnect has the next request dial. Requests that use the connection go on.
+// Reconnect has the next request dial. Requests that use the connection continue.
 func (s *Shared[C]) Reconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *Shared[C]) Reconnect() {
 	s.replace()
 }
 
-// Close replaces the connection by none. Requests that use the connection go on.
+// Close replaces the connection by none. Requests that use the connection continue.
 func (s *Shared[C]) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

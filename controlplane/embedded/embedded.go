@@ -85,7 +85,7 @@ func New(o Options) *Client {
 	return &Client{c, c, c, c, c, c, store, o.Log.With("component", "controlplane")}
 }
 
-// ended tells whether that is a Lease of another machine's.
+// ended reports whether that is a Lease of another machine's.
 func ended(o memory.Object, machine controlplane.Identity) bool {
 	var lease coordinationv1.Lease
 	return o.Key.Kind == objects.Lease && (json.Unmarshal(o.Value, &lease) != nil || controlplane.HolderOf(&lease).Differs(machine))

@@ -213,7 +213,7 @@ func (c *conn) confirm(key objects.Key, v objects.Version) {
 	c.known[reported{key, v}] = true
 }
 
-// knows tells whether this connection has told a version.
+// knows reports whether this connection has told a version.
 func (c *conn) knows(key objects.Key, v objects.Version) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -94,7 +94,7 @@ func (o Options) password() (string, error) {
 	return string(text), nil
 }
 
-// handshakes are TLS, and tell why one has failed, which gRPC makes a text of.
+// handshakes are TLS, and report why one has failed, which gRPC makes a text of.
 type handshakes struct {
 	credentials.TransportCredentials
 	failed func(error)
@@ -123,7 +123,7 @@ type refusable struct {
 	refused func(error)
 }
 
-// lastResponse bounds how long a server's last word is waited for, which it has said before.
+// lastResponse bounds how long a server's final status is waited for, which it has said before.
 const lastResponse = time.Second
 
 // Read implements net.Conn.

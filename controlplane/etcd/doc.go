@@ -10,7 +10,7 @@
 //
 // Of etcd's own client it uses what makes requests, and none of what carries them:
 // its balancer waits for ever where nobody answers and does not say why, repeats what
-// has failed up to 100 times, asks for a token at every stream, and resumes a watch
+// has failed up to 100 times, requests a token at every stream, and resumes a watch
 // at a revision that a restored backup may not reach for days.
 //
 // It owns etcd's ways of failing. It refuses to know what a Node is, which is package

@@ -25,7 +25,7 @@ type call struct {
 	path      string // on that key, or on all that begin with it if it ends with a slash
 }
 
-// connectError tells that no member could be connected to.
+// connectError reports that no member could be connected to.
 type connectError struct{ cause error }
 
 // Error is one line.
@@ -34,7 +34,7 @@ func (e *connectError) Error() string { return strings.ReplaceAll(e.cause.Error(
 // Unwrap returns the cause.
 func (e *connectError) Unwrap() error { return e.cause }
 
-// tokenRefused tells whether an answer says that nothing was done for want of a token
+// tokenRefused reports whether an answer says that nothing was done for want of a token
 // that is known.
 func tokenRefused(err error) bool {
 	return slices.ContainsFunc([]error{rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrUserEmpty}, func(refusal error) bool {
@@ -42,7 +42,7 @@ func tokenRefused(err error) bool {
 	})
 }
 
-// untouched tells whether a failed request has surely changed nothing, and may fare
+// untouched reports whether a failed request has surely changed nothing, and may fare
 // better on another connection.
 func untouched(err error) bool {
 	return errors.Is(err, rpctypes.ErrNoLeader) || tokenRefused(err)

@@ -37,7 +37,7 @@ func TestARestoredBackup(t *testing.T) {
 	if err := c.Restore(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}
-	// The same key gets the same revisions as before, by somebody else.
+	// The same key gets the same revisions as before, by another client.
 	ctl(t, c, "put", "/hostler/nodes/n", "other 2")
 	ctl(t, c, "put", "/hostler/nodes/n", "other 3")
 	eventually(t, "the cluster is reached again", func(ctx context.Context) bool {

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// Sight is what one look at a cluster tells a person. Nothing is changed by it.
+// Sight is what one check of a cluster tells a person. Nothing is changed by it.
 type Sight struct {
 	Members []MemberSight // as in Options.Endpoints
 	// Node is whether that is known to be there, Leaseless whether its Lease is known
@@ -63,7 +63,7 @@ func Diagnose(ctx context.Context, o Options, node string) Sight {
 	return s
 }
 
-// finds tells whether a node is known to be there. It is an error if a read from the
+// finds reports whether a node is known to be there. It is an error if a read from the
 // majority is not answered, be it by a refusal.
 func (s *Store) finds(ctx context.Context, node string) (bool, error) {
 	_, err := s.Get(ctx, objects.Key{Kind: objects.Node, Node: node})
@@ -107,7 +107,7 @@ func (s *Store) lacks(ctx context.Context, node string) ([]string, error) {
 	return lacks, nil
 }
 
-// unreachable is the key by which all hosts are asked for another Lease, if this one may not
+// unreachable is the key by which all hosts are requested another Lease, if this one may not
 // read it.
 func (s *Store) unreachable(ctx context.Context) (string, error) {
 	path := s.path(objects.Key{Kind: objects.Setting, Node: objects.LeaseDuration})
@@ -118,7 +118,7 @@ func (s *Store) unreachable(ctx context.Context) (string, error) {
 	return path, err
 }
 
-// refuses tells whether this host lacks a right. It is tried in a transaction whose
+// refuses reports whether this host lacks a right. It is tried in a transaction whose
 // condition never holds: etcd checks the rights to all that one could do before it looks
 // at the condition.
 func (s *Store) refuses(ctx context.Context, right, path string, op clientv3.Op) (bool, error) {

@@ -15,8 +15,8 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// shortWatch is how long a watch lasts at least that is begun anew. One that ends sooner
-// is begun again once: else that would go on and on.
+// shortWatch is how long a watch lasts at least that is started again. One that ends sooner
+// is started again once: else that would continue and on.
 const shortWatch = time.Second
 
 // errRestartWatch has a watch begin with the object as it is then.

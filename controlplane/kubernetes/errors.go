@@ -102,7 +102,7 @@ func (c *Client) refusal(status metav1.Status, said string) error {
 	return err
 }
 
-// foreign tells whether the answer is not an API server's: that something on the
+// foreign reports whether the answer is not an API server's: that something on the
 // way, or an API server that has just started, finds nothing there does not mean
 // that a Node is gone.
 func foreign(status metav1.Status) bool {

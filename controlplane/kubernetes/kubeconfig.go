@@ -161,7 +161,7 @@ func found(command string) string {
 	return ""
 }
 
-// fileError tells that a kubeconfig, or a file that it names, could not be read as
+// fileError reports that a kubeconfig, or a file that it names, could not be read as
 // long as a request could wait for it.
 type fileError struct {
 	path  string

@@ -23,7 +23,7 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// Sight is what one look at the server tells a person. Nothing is changed by it.
+// Sight is what one check of the server tells a person. Nothing is changed by it.
 type Sight struct {
 	Server string                // its URL; empty where the kubeconfig does not tell
 	Node   *corev1.Node          // nil where there is none, or it could not be read
@@ -33,7 +33,7 @@ type Sight struct {
 	// Skew how far this host's was ahead then; zero without an answer.
 	Now  time.Time
 	Skew time.Duration
-	// Rights is whether the server allows what it was asked for, in that order; nil
+	// Rights is whether the server allows what was requested, in that order; nil
 	// with why it does not tell.
 	Rights    []bool
 	RightsErr error
@@ -183,7 +183,7 @@ func Writers(node *corev1.Node) map[string]time.Time {
 	return last
 }
 
-// listening tells of the time in each answer.
+// listening reports the time in each answer.
 type listening struct {
 	carrier http.RoundTripper
 	heard   func(time.Time)

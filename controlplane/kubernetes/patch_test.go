@@ -177,7 +177,7 @@ func FuzzStatusPatch(f *testing.F) {
 	})
 }
 
-// mergeable tells whether an API server takes the status at all: one condition of
+// mergeable reports whether an API server takes the status at all: one condition of
 // a type.
 func mergeable(status corev1.NodeStatus) bool {
 	var types []corev1.NodeConditionType

@@ -29,7 +29,7 @@ type object[T any] interface {
 }
 
 // errUnreadable is of a value that is no object of its kind. To try again is in vain
-// until somebody has mended it.
+// until somebody has fixed it.
 var errUnreadable = errors.New("the stored value cannot be read")
 
 // gvk is the API type of the kind's values.

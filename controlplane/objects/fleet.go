@@ -30,7 +30,7 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	return err
 }
 
-// pagesOf reads the objects of a kind once, but for those that cannot be read. Pages that
+// pagesOf reads the objects of a kind once, except those that cannot be read. Pages that
 // are out of order are an error: Nodes would seem to have no Leases.
 func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) controlplane.Pages[T] {
 	var last string
@@ -69,7 +69,7 @@ func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) cont
 	}
 }
 
-// mostUnreadable is how many objects that cannot be read are named: a person mends them
+// mostUnreadable is how many objects that cannot be read are named: a person fixes them
 // one by one.
 const mostUnreadable = 10
 

@@ -59,7 +59,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	return stored, nil
 }
 
-// vacant tells whether what is stored instead of the Lease stands in nobody's way:
+// vacant reports whether what is stored instead of the Lease stands in nobody's way:
 // nothing, or what cannot be read under the name of this client's own Node. Whoever
 // wrote that has not said how long it is to stay.
 func (c *Client) vacant(lease *coordinationv1.Lease, there Object) bool {

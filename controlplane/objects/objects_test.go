@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// liar is a store that tells of another object, while it is to.
+// liar is a store that reports another object, while it is to.
 type liar struct {
 	*objectstest.Store
 	lies atomic.Bool

@@ -30,7 +30,7 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 			if !c.o.SoleWriter {
 				status = written.Merge(stored.Status, status)
 			}
-			if len(status.Addresses) == 0 { // somebody else knows them
+			if len(status.Addresses) == 0 { // another client knows them
 				status.Addresses = stored.Status.Addresses
 			}
 			return status

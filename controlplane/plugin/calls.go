@@ -21,7 +21,7 @@ func wire(k objects.Key) *v1.Key {
 }
 
 // object is what a plugin says that is stored under the key, if it has that key. What
-// its value is worth those tell who read it.
+// its value is worth those report who read it.
 func (s *Store) object(operation string, key objects.Key, answer *v1.Object) (objects.Object, error) {
 	if answer == nil {
 		return objects.Object{}, s.invalidAnswer(operation, "returned no object")
@@ -74,7 +74,7 @@ func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error
 }
 
 // reading is the error of a call that changes nothing, and so has nothing to lose to
-// somebody else's change, nor sends anything large.
+// another client's change, nor sends anything large.
 func reading(err error) error {
 	if errors.Is(err, errLarge) {
 		return fmt.Errorf("%w: %v: its answer is larger than protocol %d allows: check how large its stored objects are", controlplane.ErrUnavailable, err, protocol)

@@ -14,7 +14,7 @@ import (
 // maxPath is the longest path that a socket can have (unix(7)).
 const maxPath = 107
 
-// untrustedError tells that others than root, or hostler's own user, may be at the other
+// untrustedError reports that others than root, or hostler's own user, may be at the other
 // end of the socket.
 type untrustedError struct {
 	path string
@@ -77,8 +77,8 @@ func connect(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// served refuses whoever is at the other end, if it is somebody else than the owner of a
-// trusted socket: the file may have been exchanged since it was looked at.
+// served refuses whoever is at the other end, if it is another client than the owner of a
+// trusted socket: the file may have been exchanged since it was read.
 func served(conn net.Conn, path string) error {
 	err := trust.ServedByRoot(conn, path)
 	if untrusted, refused := errors.AsType[*trust.Error](err); refused {

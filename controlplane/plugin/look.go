@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// Sight is what one look at a plugin tells a person. Nothing is changed by it.
+// Sight is what one check of a plugin tells a person. Nothing is changed by it.
 type Sight struct {
 	// Unreached is why there is nobody at the socket who is trusted, and Mend what a person
 	// does about one who is not; Silent why who is there does not say who it is.
@@ -63,7 +63,7 @@ func (s *Store) Diagnose(ctx context.Context, node string) Sight {
 	return sight
 }
 
-// finds tells whether a Node is there, and none of its Lease.
+// finds reports whether a Node is there, and none of its Lease.
 func (s *Store) finds(ctx context.Context, node string) (found, leaseless bool, err error) {
 	_, err = s.Get(ctx, objects.Key{Kind: objects.Node, Node: node})
 	if errors.Is(err, controlplane.ErrNotFound) {

@@ -1,4 +1,4 @@
-// Package plugin is a store of objects that somebody else has written: a program that
+// Package plugin is a store of objects that another client has written: a program that
 // answers protocol 1 (package v1) on a unix socket, in whatever language.
 //
 // It owns the connection, who may be at its other end, how long an answer is waited
@@ -40,7 +40,7 @@ const (
 	// defaultTimeout is Options.Timeout, and defaultPoll Options.Poll, where nobody says.
 	defaultTimeout = 10 * time.Second
 	defaultPoll    = 10 * time.Second
-	// maxReconnectDelay bounds how long a plugin that came back goes unnoticed.
+	// maxReconnectDelay bounds how long a plugin that returned goes unnoticed.
 	maxReconnectDelay = time.Second
 	// maxAbout is how many bytes are taken of each thing that a plugin says of itself.
 	maxAbout = 1 << 10
@@ -145,7 +145,7 @@ func (s *Store) Endpoint() string {
 	return "unix://" + s.o.Socket
 }
 
-// Ends tells whether the plugin has said that objects end by themselves.
+// Ends reports whether the plugin has said that objects end by themselves.
 func (s *Store) Ends() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,8 +185,8 @@ func (s *Store) meet(ctx context.Context) (about, error) {
 	return s.ask(ctx)
 }
 
-// known tells whether the plugin at the other end has said who it is. A call that is
-// begun while the connection is lost unnoticed may still be the first on the next one.
+// known reports whether the plugin at the other end has said who it is. A call that is
+// started while the connection is lost unnoticed may still be the first on the next one.
 func (s *Store) known() (about, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

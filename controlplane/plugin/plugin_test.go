@@ -258,7 +258,7 @@ func TestACallWaitsForAPluginThatComesBack(t *testing.T) {
 	stop()
 	go func() { answered <- get(t.Context(), s) }()
 	serve(t, path, server)
-	if err := <-answered; err != nil && !errors.Is(err, controlplane.ErrUnavailable) { // of the connection that it was begun on
+	if err := <-answered; err != nil && !errors.Is(err, controlplane.ErrUnavailable) { // of the connection that it was started on
 		t.Fatalf("Get() over a restart = %v, want an answer, or that it was lost", err)
 	}
 	if o, err := s.Get(t.Context(), node); err != nil || o.Version != version {

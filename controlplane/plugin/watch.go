@@ -14,7 +14,7 @@ import (
 	v1 "hostler.io/hostler/controlplane/plugin/v1"
 )
 
-// Watch implements objects.Store. Where the plugin tells of no changes the object is
+// Watch implements objects.Store. Where the plugin reports no changes the object is
 // read from time to time.
 func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
 	operation := "watch " + key.String()

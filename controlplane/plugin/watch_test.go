@@ -116,7 +116,7 @@ func (f told) WithAttrs([]slog.Attr) slog.Handler { return f }
 
 func (f told) WithGroup(string) slog.Handler { return f }
 
-// The plugin goes as soon as it has said who it is, and does not come back.
+// The plugin goes as soon as it has said who it is, and does not return.
 func TestAWatchThatCannotBeginEnds(t *testing.T) {
 	t.Parallel()
 	path := socket(t)

@@ -118,7 +118,7 @@ func (h *host) checkStuck(specs []runtimetest.ImageSpec, report runs.Report) {
 	}
 }
 
-// checkLastBatch looks at what would be free without the last batch, and without
+// checkLastBatch reads what would be free without the last batch, and without
 // the last image of it: every batch begins while something lacks, and where sizes
 // are not below the truth no image of one is too many.
 func (h *host) checkLastBatch(specs []runtimetest.ImageSpec, honest bool, after runtimetest.Usage, lacks func(bytes, inodes uint64) bool) {

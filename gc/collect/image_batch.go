@@ -41,7 +41,7 @@ type attempt struct {
 	window  time.Duration
 }
 
-// stride is what a batch may learn its size from: images that make room, or those that
+// stride is what a batch may learn its size from: images that free space, or those that
 // go whatever they bring.
 type stride struct {
 	runtime  string

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// weighTimeout bounds a look at what fills a filesystem.
+	// weighTimeout bounds a check of what fills a filesystem.
 	weighTimeout = 10 * time.Second
-	// weighAgain is how often automatic runs look at folders again while nothing changes
+	// weighAgain is how often automatic runs read folders again while nothing changes
 	// there: that is work, on a disk that is busy as it is.
 	weighAgain = time.Hour
 	// changedShare is the part of a filesystem by which its free space differs where
@@ -57,7 +57,7 @@ func (w weighing) differs(u gc.Usage) bool {
 	return change(w.freeBytes, u.AvailableBytes) > u.CapacityBytes/changedShare || change(w.freeInode, u.InodesFree) > u.Inodes/changedShare
 }
 
-// weigh looks at the filesystem, from where the first of its runtimes sees it that can.
+// weigh reads the filesystem, from where the first of its runtimes sees it that can.
 func (r *imageRun) weigh(ctx context.Context, weigher survey.Weigher, filesystem string, byInodes bool) []gc.Folder {
 	var folders []gc.Folder
 	var runtimes []string

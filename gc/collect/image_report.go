@@ -74,7 +74,7 @@ func (r *imageRun) count() {
 	}
 }
 
-// findBroken looks for containers that came to use an image while it was being
+// findBroken searches for containers that came to use an image while it was being
 // removed: nothing prevents that in a runtime which does not refuse.
 func (r *imageRun) findBroken(ctx context.Context) {
 	byRuntime := make(map[string][]imageRef)

@@ -71,7 +71,7 @@ type runtimeState struct {
 	patience pace.Patience
 }
 
-// learned holds one record for each name, made when it is first asked for.
+// learned holds one record for each name, made when it is first requested.
 type learned[T any] map[string]*T
 
 func (l learned[T]) of(name string) *T {
@@ -98,7 +98,7 @@ type taken struct {
 	refs []string
 }
 
-// look gathers the facts anew, without what this run has given up.
+// look gathers the facts again, without what this run has given up.
 func (r *imageRun) look(ctx context.Context) {
 	facts, failed := r.survey.Scan(ctx, r.options)
 	r.options.LeaveAlone = r.collector.ExcludedRuntimes(r.report)
@@ -182,7 +182,7 @@ func (r *imageRun) short() bool {
 // asked reports whether the run began because room was lacking.
 func (r *imageRun) asked() bool { return len(r.options.BegunSpace)+len(r.options.BegunInodes) > 0 }
 
-// blind reports whether a filesystem that was short tells nothing usable now.
+// blind reports whether a filesystem that was short reports nothing usable now.
 func (r *imageRun) blind() bool {
 	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
 		return fs.Message != "" && (slices.Contains(r.options.BegunSpace, fs.Filesystem) || slices.Contains(r.options.BegunInodes, fs.Filesystem))
@@ -203,7 +203,7 @@ func (r *imageRun) usage(filesystem string) gc.Usage {
 }
 
 // carryOut removes what the decisions say, in their order, and reports whether
-// the run may go on after it.
+// the run may continue after it.
 func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 	r.decisions = d
 	var queue []*gc.ImageDecision
@@ -223,7 +223,7 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 		queue = queue[n:]
 	}
 	if r.asked() {
-		r.settle(ctx) // or the next look would miss what shows late, and ask for more
+		r.settle(ctx) // or the next look would miss what shows late, and request more
 	}
 	if ctx.Err() != nil {
 		r.report.Ended = runs.WhyDone(ctx)
@@ -287,7 +287,7 @@ func (r *imageRun) settle(ctx context.Context) {
 	}
 }
 
-// measure updates the figures of the runtime's filesystems and tells what was won
+// measure updates the figures of the runtime's filesystems and reports what was won
 // since they were last taken, as if nobody else had written meanwhile.
 func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inodes uint64) {
 	r.ofRuntimes.of(runtimeName).stale = false

@@ -83,7 +83,7 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 		op    runtimetest.Op
 		fault runtimetest.Fault
 		want  int // removals
-		more  int // that were under way at once with the one that failed
+		more  int // that were in progress at once with the one that failed
 	}{
 		{"it is gone from the start", runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable}, 0, 0},
 		{"it hangs from the start", runtimetest.Images, runtimetest.Fault{Hang: true}, 0, 0},
@@ -268,7 +268,7 @@ func TestCollectLogsOnlyWhatHappens(t *testing.T) {
 	})
 }
 
-// Inodes are short and collection for space is off: no byte is to be made room for.
+// Inodes are short and collection for space is off: no byte is to be made space for.
 func TestCollectFreesOnlyWhatIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

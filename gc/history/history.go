@@ -73,7 +73,7 @@ func New(store Store) *History {
 	return h
 }
 
-// Add remembers a run that a person asked for, that removed something, or that was
+// Add remembers a run that a person requested, that removed something, or that was
 // hindered by what did not hinder the one of its kind before it already.
 func (h *History) Add(kind string, r runs.Report) {
 	h.mu.Lock()

@@ -16,7 +16,7 @@ type Store interface {
 	SaveLazily(snapshot func() any)
 }
 
-// Run looks at the runtimes when events say so and regularly besides, until ctx ends, and
+// Run reads the runtimes when events say so and regularly besides, until ctx ends, and
 // returns its error.
 func (t *Tracker) Run(ctx context.Context) error {
 	var looked time.Time
@@ -68,7 +68,7 @@ func (t *Tracker) pause() time.Duration {
 	return scanInterval
 }
 
-// every is how long no event has to come before a runtime is looked at again.
+// every is how long no event has to come before a runtime is read again.
 func (t *Tracker) every(runtimeName string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,7 +78,7 @@ func (t *Tracker) every(runtimeName string) time.Duration {
 	return scanInterval
 }
 
-// lastScan is the last look at a runtime.
+// lastScan is the last check of a runtime.
 type lastScan struct {
 	at     time.Time
 	failed bool

@@ -22,11 +22,11 @@ const (
 	// coarse is how far the stored time of an image in use may lag behind: it
 	// counts as used now anyway, and is stored exactly when its use ends.
 	coarse = time.Hour
-	// eventPause lets events gather before they cause a look.
+	// eventPause lets events gather before they cause a check.
 	eventPause = 200 * time.Millisecond
-	// eventGap is the least time between two looks that events cause.
+	// eventGap is the least time between two checks that events cause.
 	eventGap = 5 * time.Second
-	// scanInterval is the time between looks that nothing causes, for what events
+	// scanInterval is the time between checks that nothing causes, for what events
 	// have missed.
 	scanInterval = 5 * time.Minute
 	// scanIntervalBlind is the same where a runtime sends no events.
@@ -43,7 +43,7 @@ const (
 	steadyAfter = time.Hour
 )
 
-// Runtime is what the tracker looks at.
+// Runtime is what the tracker reads.
 type Runtime interface {
 	// Name is the runtime's name as it stands in what it lists.
 	Name() string
@@ -97,7 +97,7 @@ type Tracker struct {
 type Options struct {
 	Store    Store
 	Runtimes func() []Runtime // those of this host, as of now
-	// Observe is called after each look of Run with what went wrong, or nil;
+	// Observe is called after each check of Run with what went wrong, or nil;
 	// nil for nobody.
 	Observe func(error)
 	Log     *slog.Logger
@@ -156,7 +156,7 @@ func (t *Tracker) Observe(runtimeName string, pods []runtime.Pod, images []runti
 		if key.runtime != runtimeName || seen[key] {
 			continue
 		}
-		// A single list may miss an image that is just being tagged anew.
+		// A single list may miss an image that is just being tagged again.
 		if r.missed {
 			t.forget(key)
 		}
@@ -295,7 +295,7 @@ func (t *Tracker) Notify(e runtime.Event) {
 	t.stir()
 }
 
-// hear keeps what an event told until a look takes it in. The caller holds mu.
+// hear keeps what an event told until a check takes it in. The caller holds mu.
 func (t *Tracker) hear(name imageKey, n news) {
 	if len(t.news) >= maxNews {
 		clear(t.news)
@@ -305,7 +305,7 @@ func (t *Tracker) hear(name imageKey, n news) {
 }
 
 // SetBlind says whether a runtime sends no events now, so that it has to be
-// looked at more often. One that begins to is looked at soon: it may be back.
+// read more often. One that begins to is read soon: it may be back.
 func (t *Tracker) SetBlind(runtimeName string, blind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -329,7 +329,7 @@ func (t *Tracker) stir() {
 }
 
 // NewsOf reports whether an image came or was used again after what is known of
-// it: by whatever events said since, or by a look.
+// it: by whatever events said since, or by a check.
 func (t *Tracker) NewsOf(img *runtime.Image, refs []string, known Use) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

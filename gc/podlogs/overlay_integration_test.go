@@ -86,7 +86,7 @@ func TestMountsOnAnOverlayAreLeftAlone(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newOverlay(t, func(below *tree) { below.write("pods/barn_horse_u1/saddle/0.log", "neigh") })
-			// Bound to itself the device tells nothing.
+			// Bound to itself the device reports nothing.
 			b.write("precious/saddle/0.log", "precious")
 			source := b.path(strings.Replace(tt.at, "pods/barn_horse_u1", "precious", 1))
 			if err := unix.Mount(source, b.path(tt.at), "", unix.MS_BIND, ""); err != nil {

@@ -35,12 +35,12 @@ const (
 	// mostFound bounds how many folders, or links, are held at once: some 10 MB.
 	mostFound = 10_000
 	// mostFiles bounds how many files and folders a pod's folder may hold: its containers
-	// have a few each. One with more was filled by somebody else.
+	// have a few each. One with more was filled by another client.
 	mostFiles = 10_000
 )
 
-// ErrChanged tells that a log is not as it was found: somebody writes to it, or made
-// it anew.
+// ErrChanged means that a log is not as it was found: somebody writes to it, or made
+// it again.
 var ErrChanged = errors.New("it changed since it was found")
 
 // Host is the logs below a root folder. It is safe for concurrent use.
@@ -143,7 +143,7 @@ func (h *Host) remove(ctx context.Context, log gc.LogFact) error {
 	return pods.Remove(name, unix.AT_REMOVEDIR)
 }
 
-// removeContainer takes away the files that were seen, and no others.
+// removeContainer removes the files that were seen, and no others.
 func removeContainer(folder *tree.Dir, c container) error {
 	logs, err := folder.Open(c.name)
 	if err != nil {

@@ -77,7 +77,7 @@ type Holder struct {
 	Reason     gc.Reason `json:"reason"`
 	Images     int       `json:"images"`
 	SizeBytes  uint64    `json:"sizeBytes"` // as the runtime reports it, layers that they share several times
-	// By tells of the first of them what holds them, such as a container or a
+	// By reports the first of them what holds them, such as a container or a
 	// pattern; empty where the reason says it all.
 	By []string `json:"by,omitempty"`
 }
@@ -95,7 +95,7 @@ type Removal struct {
 
 // Progress is one step of a run, as it happens.
 type Progress struct {
-	// Waiting tells that the run waits for one that is going on, and nothing else.
+	// Waiting reports that the run waits for one that is in progress, and nothing else.
 	Waiting bool
 
 	Removal
@@ -136,7 +136,7 @@ func (r Report) Summary() Summary {
 	}
 }
 
-// Asked reports whether a person asked for the run.
+// Asked reports whether a person requested the run.
 func (r Report) Asked() bool { return r.Trigger == TriggerRequest }
 
 // Err returns the first error of a run that has just ended; nil if there was none.

@@ -25,7 +25,7 @@ type Meter interface {
 	Sync(ctx context.Context, fs runtime.Filesystem) error
 }
 
-// Weigher is what a Meter may be as well: able to tell what fills a filesystem.
+// Weigher is what a Meter may be as well: able to report what fills a filesystem.
 type Weigher interface {
 	// Folders names the largest folders of a runtime's filesystem, largest first, in
 	// bytes or in inodes. It returns when ctx ends, at the latest.

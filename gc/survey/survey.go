@@ -58,7 +58,7 @@ type Survey struct {
 	// Unseen says why there may be pods on this host that no runtime of Runtimes
 	// lists, and nothing if there are none; nil if there never are any.
 	Unseen func() string
-	// Kubelet tells that a kubelet runs on this host; nil if none ever does.
+	// Kubelet reports that a kubelet runs on this host; nil if none ever does.
 	Kubelet func() bool
 }
 
@@ -136,7 +136,7 @@ func (s *Survey) findLogs(ctx context.Context, f *gc.Facts, failed []runtime.Mem
 	f.Logs, f.LogsErr = s.Logs.Find(ctx, func(uid string) bool { return uids[uid] })
 }
 
-// ask looks at one runtime. Images come before pods: a container created in
+// ask reads one runtime. Images come before pods: a container created in
 // between then shows that its image is in use, instead of being missed.
 func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g glimpse) {
 	var images []runtime.Image
@@ -193,7 +193,7 @@ func (s *Survey) Usages(ctx context.Context, rt Runtime) ([]gc.Usage, error) {
 }
 
 // oneName names a filesystem alike, wherever each runtime has it mounted: what one
-// of them frees there is free for all, and is to be asked for once.
+// of them frees there is free for all, and is to be requested once.
 func oneName(usages []gc.Usage) {
 	first := make(map[string]*gc.Usage, len(usages))
 	for i := range usages {

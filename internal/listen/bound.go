@@ -1,5 +1,5 @@
 // Package listen opens the agent to callers: how many connections each of them may have,
-// and over the network TLS, by files that are read anew as they change. It owns listeners,
+// and over the network TLS, by files that are read again as they change. It owns listeners,
 // certificates and authorities, and refuses to know what is served, or to whom.
 package listen
 

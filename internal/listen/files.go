@@ -21,8 +21,8 @@ import (
 // Paths are the files of a listener, all of PEM.
 type Paths struct{ Certificate, Key, ClientCA string }
 
-// Files are what is in them: with every connection they are read anew. What makes no
-// sense leaves in force what did. They are safe for concurrent use.
+// Files are what is in them: with every connection they are read again. What makes no
+// sense leaves effective what did. They are safe for concurrent use.
 type Files struct {
 	paths Paths
 	log   *slog.Logger
@@ -31,13 +31,13 @@ type Files struct {
 	inForce *tls.Config
 	read    [3][]byte         // what it is made of: certificate, key and authorities
 	leaf    *x509.Certificate // that of it
-	fault   error             // why what was read last is not in force, or of no use; nil if all is well
+	fault   error             // why what was read last is not effective, or invalid; nil if all is well
 }
 
 // NewFiles returns the files at those paths, of which none is read yet.
 func NewFiles(p Paths, log *slog.Logger) *Files { return &Files{paths: p, log: log} }
 
-// FilesError is why the files cannot be used as they are, or are of no use to callers.
+// FilesError is why the files cannot be used as they are, or are not valid for callers.
 type FilesError struct{ Err error }
 
 // Error names the file and what to do.
@@ -47,7 +47,7 @@ func (e *FilesError) Error() string { return e.Err.Error() }
 func (e *FilesError) Unwrap() error { return e.Err }
 
 // Refresh takes up what the files hold now, and returns why that, or the certificate that
-// is in force, is of no use. Trouble is logged when it begins and when it ends.
+// is effective, is invalid. Trouble is logged when it begins and when it ends.
 func (f *Files) Refresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +141,7 @@ func (f *Files) age(leaf *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// Life is when the certificate in force begins and ends; zero while none is.
+// Life is when the certificate effective begins and ends; zero while none is.
 func (f *Files) Life() (begins, ends time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,7 +172,7 @@ func absent(path string, err error) string {
 	return hint(err)
 }
 
-// hint says what to do about a file that is of no use.
+// hint says what to do about a file that is invalid.
 func hint(err error) string {
 	untrusted, ok := errors.AsType[*trust.Error](err)
 	switch {

@@ -24,9 +24,9 @@ const (
 	// programs of this host.
 	perUser  = 8
 	allUsers = 32
-	// checkTime is how often the files are looked at while nobody calls.
+	// checkTime is how often the files are read while nobody calls.
 	checkTime = 10 * time.Second
-	// closeTime bounds how long requests may go on when the server is to end.
+	// closeTime bounds how long requests may continue when the server is to end.
 	closeTime = 2 * time.Second
 )
 
@@ -41,7 +41,7 @@ type Network struct {
 }
 
 // Serve has the server answer over TLS until ctx ends, and then those who have asked. An address that is taken, and files
-// of no use at the start, are errors, after which it may be called again, with another
+// invalid at the start, are errors, after which it may be called again, with another
 // server. Connections are good for one request: so each is by the certificates that are in
 // force then.
 func (n Network) Serve(ctx context.Context, server *http.Server) error {
@@ -91,7 +91,7 @@ func mend(err error) string {
 	return "set another address or port"
 }
 
-// check tells how the files are.
+// check reports how the files are.
 func (n Network) check(ctx context.Context) {
 	tick := time.NewTicker(checkTime)
 	defer tick.Stop()

@@ -51,7 +51,7 @@ func (l *Loop) Name() string { return l.name }
 
 // Heartbeat records that the loop did one round of its work, and how it ended. It
 // does not log: each package logs when trouble begins and ends. A person may
-// ask for a round while the loop rests; no other follows from that.
+// request a round while the loop rests; no other follows from that.
 func (l *Loop) Heartbeat(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

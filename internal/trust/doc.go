@@ -24,7 +24,7 @@ func (e *Error) Error() string { return e.Subject + " " + e.Why }
 // IsOwn reports whether a user is root, or the one whom hostler runs as.
 func IsOwn(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
-// foreign says that a file belongs to somebody else; empty if it does not.
+// foreign says that a file belongs to another client; empty if it does not.
 func foreign(info fs.FileInfo) string {
 	owner, known := info.Sys().(*syscall.Stat_t)
 	if !known {

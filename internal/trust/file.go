@@ -23,7 +23,7 @@ const maxBytes = 1 << 20
 // Path follows a path, link by link, and returns where it leads. It fails with an *Error if others
 // than root can change the file there or put another in its place: the file itself, a folder on the
 // way, or one that a link on the way lies in. Of a folder with the sticky bit, such as /tmp, others
-// cannot take away what is not theirs.
+// cannot remove what is not theirs.
 //
 // As long as root changes nothing, the path that is returned leads to the same file: execute a program
 // by that path.

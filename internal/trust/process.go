@@ -162,7 +162,7 @@ func MayOpen(proc string, pid int, path string) bool {
 	return file.Mode&0o002 != 0
 }
 
-// ServiceNamePattern is what systemd takes for the name of a service (systemd.unit(5)), but for a
+// ServiceNamePattern is what systemd takes for the name of a service (systemd.unit(5)), except a
 // template, which does not run.
 const ServiceNamePattern = `^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\@-]+)?\.service$`
 

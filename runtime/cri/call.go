@@ -34,7 +34,7 @@ func (r *Runtime) call(ctx context.Context, method, what string, timeout time.Du
 const deadlineSlack = 50 * time.Millisecond
 
 // classify translates a gRPC error. ctx is the one that the call was made with,
-// begun the moment before. received is false if the runtime was gone before the call.
+// started the moment before. received is false if the runtime was gone before the call.
 func (r *Runtime) classify(ctx context.Context, err error, begun time.Time, received bool) error {
 	took := time.Since(begun)
 	s := status.Convert(err)

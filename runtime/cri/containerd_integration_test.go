@@ -95,7 +95,7 @@ func (d labDriver) Hang(t testing.TB) (resume func()) {
 	}
 }
 
-// stopped tells whether every thread of a process is, by the state after the
+// stopped reports whether every thread of a process is, by the state after the
 // name in proc_pid_stat(5).
 func stopped(t testing.TB, pid int) bool {
 	t.Helper()

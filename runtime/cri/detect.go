@@ -29,7 +29,7 @@ func DefaultCandidates() []local.Candidate {
 // NameOf is the name of the runtime at an endpoint.
 func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
 
-// ErrSwitchedOff tells that what answers is a containerd without CRI, as Docker's own packages
+// ErrSwitchedOff means that what answers is a containerd without CRI, as Docker's own packages
 // bring it. It has no pods. It comes with runtime.ErrUnsupported.
 var ErrSwitchedOff = errors.New("CRI of containerd is disabled")
 

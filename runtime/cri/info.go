@@ -38,7 +38,7 @@ func (r *Runtime) fresh() (about, bool) {
 	return a, !a.askedAt.IsZero() && a.dials == r.dials.Load() && time.Since(a.askedAt) < aboutAge
 }
 
-// Info asks for the runtime's status: one call, two or three after a connection
+// Info requests the runtime's status: one call, two or three after a connection
 // was made. Name in the answer is the runtime's own, such as "containerd".
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	if a, ok := r.fresh(); ok {
@@ -165,7 +165,7 @@ func sandboxImage(info map[string]string) string {
 }
 
 // sandboxImageInUse asks the youngest sandbox what it is made from, where the
-// runtime does not tell what the next one will be; containerd 2 is like that. It
+// runtime does not report what the next one will be; containerd 2 is like that. It
 // is empty where there is no sandbox, or none that tells.
 func (r *Runtime) sandboxImageInUse(ctx context.Context) (string, error) {
 	var list *criapi.ListPodSandboxResponse
@@ -189,7 +189,7 @@ func (r *Runtime) sandboxImageInUse(ctx context.Context) (string, error) {
 	if errors.Is(err, runtime.ErrUnavailable) {
 		return "", err
 	}
-	// One that is gone meanwhile, or cannot be read, tells nothing.
+	// One that is gone meanwhile, or cannot be read, reports nothing.
 	var info struct {
 		Image string `json:"image"`
 	}

@@ -20,7 +20,7 @@ type Podmans struct {
 	Users []string
 }
 
-// FindPodmans looks for what Podmans have written below root, which is "/" but in
+// FindPodmans searches for what Podmans have written below root, which is "/" but in
 // tests.
 func FindPodmans(root string) (p Podmans) {
 	for _, c := range podman.DefaultCandidates() {
@@ -49,13 +49,13 @@ func FindPodmans(root string) (p Podmans) {
 }
 
 const (
-	// mostEntries and mostBytes bound what is looked at of a run root, which may be a user's.
+	// mostEntries and mostBytes bound what is read of a run root, which may be a user's.
 	mostEntries = 10_000
 	mostBytes   = 1 << 20
 )
 
 // holdsContainers reports whether there is a container of Podman's below a run root that was opened, if
-// it was. It closes the run root. One that holds too much to look at has some.
+// it was. It closes the run root. One that holds too much to read has some.
 func holdsContainers(runRoot *tree.Dir, err error) (holds bool) {
 	if err != nil {
 		return false

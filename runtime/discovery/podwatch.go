@@ -12,7 +12,7 @@ const (
 	// podsGather is how long a change is waited with: pods come with several events,
 	// and in swarms.
 	podsGather = time.Second
-	// podsInterval is how often pods are listed where all runtimes tell of a change.
+	// podsInterval is how often pods are listed where all runtimes report a change.
 	podsInterval = time.Minute
 	// podsPause is how many times as long as a list took nothing is listed again, up to
 	// Interval: where pods come and go without end, that is not what the host is there for.

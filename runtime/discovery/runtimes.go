@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// Interval is how often runtimes are asked how they are: one that goes away or
+	// Interval is how often runtimes are asked how they are: one that disappears or
 	// returns is noticed within it.
 	Interval = 10 * time.Second
-	// searchInterval is how often they are looked for, by Look or by Search: one that
+	// searchInterval is how often they are searched for, by Look or by Search: one that
 	// comes late has half of Interval to say who it is, and is known within it as well.
 	searchInterval = Interval / 2
 )
@@ -61,7 +61,7 @@ type learned struct {
 	states       map[string]runtime.Health // by name in the set
 	faults       map[string]error          // why they have not said how they are, likewise
 	pending      map[runtime.Runtime]<-chan struct{}
-	dead         []Dead   // those that are of no use now
+	dead         []Dead   // those that are invalid now
 	unresponsive []string // those among them behind which there may be a runtime with pods
 	others       []Dead   // those that answered, but not as a runtime, whether that is told or not
 	gone         []Gone   // those that were found and are not expected any more
@@ -70,7 +70,7 @@ type learned struct {
 
 // Options say which runtimes there are.
 type Options struct {
-	Auto bool // look for them where they usually are
+	Auto bool // search for them where they usually are
 	// Configured are they else: their types and sockets. They need no names.
 	Configured []local.Candidate
 	// Observe is told of each call to a runtime.
@@ -118,7 +118,7 @@ func (r *Runtimes) Close() error {
 }
 
 // OnRequest names those of runtimes, in order of the set, where people build images and
-// keep stopped containers, so that nothing is removed before somebody asks for it.
+// keep stopped containers, so that nothing is removed before somebody requests it.
 func (r *Runtimes) OnRequest() []string {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()

@@ -200,7 +200,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 		r.discover(searching)
 	}()
 	defer func() { stop(); <-searched }()
-	conn, err := listener.Accept() // the search is under way
+	conn, err := listener.Accept() // the search is in progress
 	if err != nil {
 		t.Fatal(err)
 	}

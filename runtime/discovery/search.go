@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Dead is a candidate whose socket is there, and why it is of no use.
+// Dead is a candidate whose socket is there, and why it is invalid.
 type Dead struct {
 	local.Candidate
 	Err error
@@ -83,7 +83,7 @@ func (r *Runtimes) open(c local.Candidate) error {
 	return nil
 }
 
-// Discover finds runtimes that came since they were looked for, and reports whether there are
+// Discover finds runtimes that came since they were searched for, and reports whether there are
 // any: for who cannot wait for the next Look.
 func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
 	known := len(r.set.Members())
@@ -104,8 +104,8 @@ func (r *Runtimes) Search(ctx context.Context) (found bool) {
 }
 
 // discover adds the candidates whose socket answers and that are not known yet,
-// by whatever path, but for those of which it is known that they are none. A search by
-// somebody else is waited for no longer than ctx.
+// by whatever path, except those of which it is known that they are none. A search by
+// another client is waited for no longer than ctx.
 func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 	select {
 	case <-r.discovering:
@@ -133,7 +133,7 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 		}
 	}
 	others = slices.DeleteFunc(slices.Clone(dead), func(d Dead) bool { return !errors.Is(d.Err, runtime.ErrUnsupported) })
-	// A containerd without CRI is Docker's, which tells of its containers.
+	// A containerd without CRI is Docker's, which reports its containers.
 	docked := r.docked()
 	dead = slices.DeleteFunc(dead, func(d Dead) bool { return docked && errors.Is(d.Err, cri.ErrSwitchedOff) })
 	for _, d := range dead {
@@ -172,7 +172,7 @@ func (r *Runtimes) DeadSockets() []string {
 	return paths
 }
 
-// Complete tells why there may be runtimes that are not in the set; nil if there
+// Complete reports why there may be runtimes that are not in the set; nil if there
 // are none.
 func (r *Runtimes) Complete() error {
 	r.learned.mu.Lock()

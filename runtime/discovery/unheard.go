@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Unreachable are the runtimes that were looked for and could not be asked at the last search,
+// Unreachable are the runtimes that were searched for and could not be asked at the last search,
 // while containers of theirs run: a shutdown would cut these off. A socket that is left
 // over without any is none. Nobody is in it that a person has configured: that is in the set.
 func (r *Runtimes) Unreachable() []runtime.Health {
@@ -29,7 +29,7 @@ func (r *Runtimes) OutOfReach() string {
 	return strings.Join(all, "; ")
 }
 
-// unanswered looks for them among candidates. Containers of one type look alike whoever of
+// unanswered searches for them among candidates. Containers of one type look alike whoever of
 // it runs them, so that one that answers speaks for all.
 func (r *Runtimes) unanswered() (list []runtime.Health) {
 	if r.candidates == nil {

@@ -26,7 +26,7 @@ const (
 	// factsAtOnce bounds the questions that one list of pods asks at a time.
 	factsAtOnce = 4
 	// patienceShare is the part of the time for all questions that one may take: Docker
-	// tells of a container only when what is done to it, such as a start that hangs
+	// reports a container only when what is done to it, such as a start that hangs
 	// while it mounts a volume, is done.
 	patienceShare = 5
 	// askAgainAfter is the pause after a question that failed, so that one
@@ -52,7 +52,7 @@ type fact struct {
 	startedAt time.Time
 
 	client   unitclient.Client // that runs it, as part of a service, as of the last list; zero if there is none
-	soughtAt time.Time         // when the client was looked for; zero if not since the question
+	soughtAt time.Time         // when the client was searched for; zero if not since the question
 
 	failedAt time.Time // of the last question, if that failed
 	changed  int       // the last change that was told of before the question
@@ -126,7 +126,7 @@ func (f fact) lacks(c *container.Summary) bool {
 	return f.created.IsZero() || !f.failedAt.IsZero() || state(c.State) == runtime.Exited && !f.endFits(c)
 }
 
-// endFits tells whether the end that is known is that which the list tells of, as
+// endFits reports whether the end that is known is that which the list has, as
 // "Exited (137) 5 minutes ago": a container may have been started again since, and have
 // ended again. The words are those of the package that Docker makes them with.
 func (f fact) endFits(c *container.Summary) bool {

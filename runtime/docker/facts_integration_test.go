@@ -92,7 +92,7 @@ func TestDockerStopsWhatCrashes(t *testing.T) {
 	}
 }
 
-// One that somebody has paused goes on, and hears that it is to end.
+// One that somebody has paused continues, and hears that it is to end.
 func TestDockerStopsWhatIsPaused(t *testing.T) { onEachDocker(t, testPaused) }
 
 func testPaused(t *testing.T, o lab.DockerOptions) {

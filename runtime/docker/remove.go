@@ -28,7 +28,7 @@ func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 
 func (r *Runtime) images() engine.Images { return engine.Images{Conn: r.conn, Timeouts: r.timeouts} }
 
-// checkUnused looks for containers, since names would be gone before Docker does, which
+// checkUnused searches for containers, since names would be gone before Docker does, which
 // also does not mind those that mount an image removed by its ID.
 func (r *Runtime) checkUnused(ctx context.Context, what, id string) error {
 	list, err := r.list(ctx)

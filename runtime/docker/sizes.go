@@ -29,15 +29,15 @@ var _ runtime.ImageDetailer = (*Runtime)(nil)
 
 // sizes are what images share with others.
 type sizes struct {
-	turn chan struct{} // held while they are asked for
+	turn chan struct{} // held while they are requested
 
 	mu     sync.Mutex        // guards what follows
 	shared map[string]uint64 // by image ID, of the images that there were when asked
-	notYet time.Time         // when they may be asked for again
+	notYet time.Time         // when they may be requested again
 }
 
 // DetailedImages is Images with what each shares with others, as far as that is known:
-// it is asked for when images have come or gone, in half of the time that there is, and
+// it is requested when images have come or gone, in half of the time that there is, and
 // where that makes Docker walk through all that it has, every ten minutes at most, and by
 // no one in a hurry.
 func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
@@ -51,13 +51,13 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 			r.askSizes(ctx)
 		}
 		<-r.sizes.turn
-	default: // somebody else asks, and what is known will do until then
+	default: // another client asks, and what is known will do until then
 	}
 	r.sizes.fill(list)
 	return sanitize.Clean(list), nil
 }
 
-// outdated tells whether images have come or gone, so that those that stay share with
+// outdated reports whether images have come or gone, so that those that stay share with
 // others, and Docker may be asked.
 func (s *sizes) outdated(list []runtime.Image) bool {
 	s.mu.Lock()
@@ -132,7 +132,7 @@ func (r *Runtime) askSizes(ctx context.Context) {
 	r.sizes.shared = shared
 }
 
-// speaks tells whether the daemon speaks a version of the API or a later one.
+// speaks reports whether the daemon speaks a version of the API or a later one.
 func speaks(c *client.Client, version string) bool {
 	return versions.GreaterThanOrEqualTo(c.ClientVersion(), version)
 }

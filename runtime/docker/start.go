@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// StartContainer starts a container. Docker goes on with it, whatever became of who asked
+// StartContainer starts a container. Docker continues with it, whatever became of who asked
 // for it; for one that runs already it does nothing.
 func (r *Runtime) StartContainer(ctx context.Context, c runtime.Container) error {
 	what := local.Named("start container", c.Name, c.ID)

@@ -19,7 +19,7 @@ import (
 )
 
 // StopContainer sends the container's own stop signal, and kills it after grace. It does
-// so itself: Docker's stop goes on, and kills, whatever became of who asked for it.
+// so itself: Docker's stop continues, and kills, whatever became of who requested it.
 // Docker takes either signal as a person's stop, so that no restart policy starts the
 // container again before dockerd or the host does. A systemd unit that runs the container by a
 // client would start it again, and is stopped as well.
@@ -50,7 +50,7 @@ func (r *Runtime) stopping() engine.Stopping {
 	return engine.Stopping{Conn: r.conn, AwaitEnd: r.awaitEnd, Margin: r.timeouts.StopMargin}
 }
 
-// terminate asks a container to end, and tells whether it has within its grace.
+// terminate asks a container to end, and reports whether it has within its grace.
 func (r *Runtime) terminate(ctx context.Context, what string, c runtime.Container, grace time.Duration) (ended bool, err error) {
 	asked := time.Now()
 	signal, err := r.stopSignal(ctx, c)
@@ -68,8 +68,8 @@ func (r *Runtime) terminate(ctx context.Context, what string, c runtime.Containe
 	})
 }
 
-// awaitEndOf is awaitEnd of a container that was sent a signal, and goes on when dockerd
-// goes away meanwhile and comes back: to some programs a second signal is an order to
+// awaitEndOf is awaitEnd of a container that was sent a signal, and continues when dockerd
+// disappears meanwhile and returns: to some programs a second signal is an order to
 // drop everything. Only a process that was started since has not had it.
 func (r *Runtime) awaitEndOf(ctx context.Context, what string, c runtime.Container, signal string, sent time.Time, timeout time.Duration) error {
 	for {
@@ -88,7 +88,7 @@ func (r *Runtime) awaitEndOf(ctx context.Context, what string, c runtime.Contain
 	}
 }
 
-// stopSignal is what the container is to be asked to end with.
+// stopSignal is what the container is to be stopped with.
 func (r *Runtime) stopSignal(ctx context.Context, c runtime.Container) (string, error) {
 	r.facts.mu.Lock()
 	f, known := r.facts.byID[c.ID]

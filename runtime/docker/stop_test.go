@@ -109,7 +109,7 @@ func TestAContainerThatRunsAgainIsNotStopped(t *testing.T) {
 	}
 }
 
-// dockerd goes away under a container that is ending, and comes back.
+// dockerd disappears under a container that is ending, and returns.
 func TestASignalIsSentOnceToAProcess(t *testing.T) {
 	for name, tt := range map[string]struct {
 		since time.Time
@@ -144,7 +144,7 @@ func TestASignalIsSentOnceToAProcess(t *testing.T) {
 	}
 }
 
-// A container whose start hangs does not tell of itself, and others do.
+// A container whose start hangs does not report itself, and others do.
 func TestAContainerThatHangsHidesNoOther(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "1.45", object{

@@ -29,7 +29,7 @@ type Candidate struct {
 	Type string // of adapter, such as "cri"
 	Name string // what to call the runtime, unique among candidates
 	Path string
-	// Wakes tells that whoever connects starts its service, as is meant: its containers
+	// Wakes reports that whoever connects starts its service, as is meant: its containers
 	// run without one, so that it may have some although nobody answers yet.
 	Wakes bool
 }
@@ -55,15 +55,15 @@ type Detected struct {
 	// Err says why it is not usable now: runtime.ErrUnsupported where something
 	// else answers, runtime.ErrUnavailable where nothing does (yet).
 	Err error
-	// NotRunning tells that its service does not run, and would be started by whoever
+	// NotRunning reports that its service does not run, and would be started by whoever
 	// connects, which Detect does not but where that is meant.
 	NotRunning bool
-	// Listens tells that there is somebody at the socket, who may have pods. A
+	// Listens reports that there is somebody at the socket, who may have pods. A
 	// socket file outlives who made it.
 	Listens bool
 }
 
-// NoAnswer tells that there may be a runtime that does not answer yet, or does not
+// NoAnswer reports that there may be a runtime that does not answer yet, or does not
 // any more: containerd 1.x serves before it has loaded its pods, says that it is
 // "not initialized yet" until then, and its unit counts as started.
 func (d Detected) NoAnswer() bool {
@@ -74,8 +74,8 @@ func (d Detected) NoAnswer() bool {
 // runtime.ErrUnsupported where something else answers.
 type Ask func(ctx context.Context, c Candidate) (name, version string, err error)
 
-// Detector looks for runtimes, again and again. Who has not answered when Detect returns is
-// not asked anew as long as the question is open, and a late answer is the next Detect's. Its
+// Detector searches for runtimes, again and again. Who has not answered when Detect returns is
+// not asked again as long as the question is open, and a late answer is the next Detect's. Its
 // zero value is ready, and it is safe for concurrent use.
 type Detector struct {
 	mu   sync.Mutex
@@ -91,7 +91,7 @@ type question struct {
 
 // Detect finds the candidates whose socket exists and asks each, all at once,
 // which runtime it is. Two paths to the same socket count once. It takes at most
-// 3 s, however many of them hang. Where units tell that the host goes down, it starts
+// 3 s, however many of them hang. Where units report that the host goes down, it starts
 // nobody; they may be nil.
 func (l *Detector) Detect(ctx context.Context, candidates []Candidate, units Units, ask Ask) []Detected {
 	return l.detect(ctx, "/proc", candidates, units, ask)

@@ -47,7 +47,7 @@ func listened(t *testing.T) (path string) {
 	return path
 }
 
-// A service that is started calls off a shutdown.
+// A service that is started cancels a shutdown.
 func TestWhoLooksForRuntimesStartsNoneDuringAShutdown(t *testing.T) {
 	path := listened(t)
 	for name, c := range map[string]struct {
@@ -95,7 +95,7 @@ func TestALateAnswerIsTakenUp(t *testing.T) {
 	}
 	hasty, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
-	for range 2 { // the second is not to ask anew
+	for range 2 { // the second is not to ask again
 		if d := look(hasty); !d.NoAnswer() || !errors.Is(d.Err, runtime.ErrUnavailable) {
 			t.Errorf("Detect() = %+v before it has answered, want somebody who is silent", d)
 		}
@@ -105,7 +105,7 @@ func TestALateAnswerIsTakenUp(t *testing.T) {
 		t.Errorf("Detect() = %+v, want what answered late", d)
 	}
 
-	// What was found is asked anew, and so is who has failed meanwhile.
+	// What was found is asked again, and so is who has failed meanwhile.
 	hasty, cancel = context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
 	if d := look(hasty); !d.NoAnswer() {

@@ -12,7 +12,7 @@ import (
 )
 
 // unitsBound is how long systemd may take to answer about units: a list of what runs does not
-// depend on it, and while systemd reads its units anew it answers nobody.
+// depend on it, and while systemd reads its units again it answers nobody.
 const unitsBound = 2 * time.Second
 
 // AskUnits asks about the units of the names, for a list of containers. It takes no more than a
@@ -82,9 +82,9 @@ func (s UnitStop) Hold(ctx context.Context, grace time.Duration) (end func(begin
 	}
 }
 
-// AwaitTurn waits until the stop begins, which was asked for at a moment: systemd stops others
-// first that are ordered after the unit, and a container of it has not been asked to end before
-// that. It returns the last moment at which the stop had not begun, and fails if ctx ends first:
+// AwaitTurn waits until the stop begins, which was requested at a moment: systemd stops others
+// first that are ordered after the unit, and a container of it has not been sent the stop signal before
+// that. It returns the last moment at which the stop had not started, and fails if ctx ends first:
 // what is being done is named in the error. Where systemd does not answer, nobody waits for it.
 func (s UnitStop) AwaitTurn(ctx context.Context, what string, asked time.Time) (before time.Time, err error) {
 	for before = asked; ; {

@@ -96,7 +96,7 @@ func (s *StandIn) discardLog(id string) {
 	s.logs.discard(id, func() string { return s.runc.Bundle(id) })
 }
 
-// gone tells whether a runtime that has failed so is not there, rather than slow.
+// gone reports whether a runtime that has failed so is not there, rather than slow.
 func gone(err error) bool {
 	return errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
 }

@@ -36,7 +36,7 @@ func Started(runRoot string) string {
 // NameOf is the name of the Podman at an endpoint.
 func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
 
-// Ask is a local.Ask for Podman. It starts the service: whether it may, who looks for
+// Ask is a local.Ask for Podman. It starts the service: whether it may, who searches for
 // runtimes has found out.
 func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {
 	conn := engine.NewWaking(&local.Activation{Path: c.Path}, func(string, time.Duration, error) {}, func(context.Context) error { return nil })

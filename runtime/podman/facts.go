@@ -47,7 +47,7 @@ type fact struct {
 	monitor    int // its conmon; 0 if it did not run
 }
 
-// run is what a list tells of a container's latest run, by which it is told from others.
+// run is what a list reports of a container's latest run, by which it is told from others.
 type run struct {
 	state          runtime.ContainerState
 	pid            int
@@ -165,7 +165,7 @@ type inspected struct {
 	}
 }
 
-// stopSignal is what the container is asked to end by.
+// stopSignal is what the container is stopped with.
 func (i inspected) stopSignal() string {
 	switch signal := strings.Trim(string(i.Config.StopSignal), `"`); signal {
 	case "", "null", "0": // nobody says

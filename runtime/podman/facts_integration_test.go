@@ -77,7 +77,7 @@ func TestPodmansContainersStayStopped(t *testing.T) {
 			}
 		})
 	}
-	// The service dies while a container takes its time, and somebody else starts it.
+	// The service dies while a container takes its time, and another client starts it.
 	stops.Go(func() {
 		if err := r.StopContainer(t.Context(), all["once"], patience); err != nil {
 			t.Errorf("StopContainer(once) = %v", err)

@@ -21,12 +21,12 @@ type about struct {
 	socket  string // who listened then: an upgrade has another one listen
 	version string
 	root    string // where images and containers are kept
-	run     string // where their state is, which a boot takes away
+	run     string // where their state is, which a boot removes
 	driver  string // of its storage, by which folders are named
 }
 
-// Info tells whether Podman can be asked: whether its socket is listened at. It asks no
-// service, which would be started by that, but for what is not known of it.
+// Info reports whether Podman can be asked: whether its socket is listened at. It asks no
+// service, which would be started by that, except what is not known of it.
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	const what = "get runtime status"
 	if err := r.check(ctx, what); err != nil {

@@ -118,7 +118,7 @@ const digestPrefix = "sha256:"
 var _ runtime.ImageUsers = (*Runtime)(nil)
 
 // OtherImageUsers lists what holds pods and units of pods together, and containers of
-// other tools than Podman, such as builds under way.
+// other tools than Podman, such as builds in progress.
 func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	if err := r.check(ctx, "list users of images"); err != nil {
 		return nil, err

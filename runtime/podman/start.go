@@ -40,7 +40,7 @@ const (
 	policyUnlessStopped = "unless-stopped"
 )
 
-// restart says who starts a container again after a boot. No service of Podman's looks at
+// restart says who starts a container again after a boot. No service of Podman's reads
 // on-failure then, unlike dockerd.
 func (r *Runtime) restart(c *container, f fact, told unitCache) runtime.Restart {
 	policy, units := f.policy, r.unitsOf(c)

@@ -22,7 +22,7 @@ import (
 // StopContainer has Podman send the container's own stop signal, and kills it after grace.
 // Podman takes either as a person's stop, so that no restart policy starts the container
 // again. A container of a systemd unit is stopped by stopping that, which systemd would
-// start again otherwise: how it is asked to end is the unit's own affair, and it is killed
+// start again otherwise: how it is sent the stop signal is the unit's own affair, and it is killed
 // after grace all the same, which counts from when the unit begins to stop, as does the
 // time-out of that stop.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
@@ -184,24 +184,24 @@ func (r *Runtime) terminateRemoved(ctx context.Context, what, id string, grace t
 const exitMargin = time.Second
 
 // askPaused sends the stop signal to a container that Podman takes for paused after it failed
-// to resume it, and tells whether it did: one that died in the middle of resuming it takes it
+// to resume it, and reports whether it did: one that died in the middle of resuming it takes it
 // for paused from then on, and neither resumes nor stops it, but passes signals on.
 func (r *Runtime) askPaused(ctx context.Context, what, id string) bool {
 	now, err := r.inspect(ctx, what, id)
-	if err != nil || now.State.Status != statePaused { // somebody else has resumed it
+	if err != nil || now.State.Status != statePaused { // another client has resumed it
 		return false
 	}
 	request := engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/kill", Query: url.Values{"signal": {now.stopSignal()}}}
 	return r.conn.Ask(ctx, "SignalContainer", what, r.timeouts.StopMargin, request, nil) == nil
 }
 
-// resume has a container go on that somebody has paused.
+// resume has a container continue that somebody has paused.
 func (r *Runtime) resume(ctx context.Context, what, id string) error {
 	return r.conn.Ask(ctx, "ResumeContainer", what, r.timeouts.StopMargin, engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/unpause"}, nil)
 }
 
-// awaitEndOf is awaitEnd of what was asked to end, and goes on when Podman's service goes
-// away meanwhile and comes back.
+// awaitEndOf is awaitEnd of what was sent the stop signal, and continues when Podman's service goes
+// away meanwhile and returns.
 func (r *Runtime) awaitEndOf(ctx context.Context, what, id string, grace time.Duration) error {
 	for {
 		err := r.awaitEnd(ctx, what, id, grace+r.timeouts.StopMargin)
@@ -214,7 +214,7 @@ func (r *Runtime) awaitEndOf(ctx context.Context, what, id string, grace time.Du
 // exitKilled is the exit code of what SIGKILL has ended.
 const exitKilled = 128 + int(unix.SIGKILL)
 
-// awaitUnit is awaitExit of what its unit ends, which goes on whatever Podman says meanwhile: it
+// awaitUnit is awaitExit of what its unit ends, which continues whatever Podman says meanwhile: it
 // complains where the container's monitor is killed as well.
 func (r *Runtime) awaitUnit(ctx context.Context, what, id string, grace time.Duration) (code int, err error) {
 	for {

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// unitCache are what systemd tells of the units of containers.
+// unitCache are what systemd reports of the units of containers.
 type unitCache struct {
 	byName   map[string]local.Unit // those that there are
 	answered bool                  // or there is no systemd
@@ -46,7 +46,7 @@ func (r *Runtime) askUnits(ctx context.Context, own, infra []*container, known m
 	told.byName, told.answered = units, err == nil
 	for id, service := range told.serviceOf {
 		if unit := units[service]; unit.Starts && !unit.Oneshot && unit.Main != known[id].monitor {
-			r.changes.note() // no file tells when it has started
+			r.changes.note() // no file reports when it has started
 		}
 	}
 	return told

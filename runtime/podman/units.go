@@ -72,7 +72,7 @@ func (r *Runtime) unitsOf(c *container) []string {
 // stopUnit begins to stop the unit that a container is of, or its pod, if there is one
 // that runs, and names it. A unit that a container or a pod's infra container names, as their images
 // may, counts only if the container's monitor is of that unit. A container that names none is stopped
-// as one of no unit if Podman does not soon name its monitor: its grace period has begun.
+// as one of no unit if Podman does not soon name its monitor: its grace period has started.
 func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (stops string, err error) {
 	if r.units == nil {
 		return "", nil
@@ -140,7 +140,7 @@ func (r *Runtime) serviceOf(ctx context.Context, what, id string) (unit string, 
 }
 
 // monitorOf is the process of a container's monitor, conmon; 0 if the container does not run. A
-// busy Podman is not asked for what is known from the last list and still true.
+// busy Podman is not asked again for what is known from the last list and still true.
 func (r *Runtime) monitorOf(ctx context.Context, what, id string) (int, error) {
 	if known, _ := r.facts.get(id); r.monitors(known.monitor, id) {
 		return known.monitor, nil
@@ -172,7 +172,7 @@ func (r *Runtime) serviceWith(monitor int, id string) string {
 	return trust.Service(r.procRoot, monitor)
 }
 
-// monitors tells whether a process is the monitor of a container. Podman may not have noticed
+// monitors reports whether a process is the monitor of a container. Podman may not have noticed
 // that it has died, and its number may be another's by now.
 func (r *Runtime) monitors(pid int, id string) bool {
 	line, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(pid), "cmdline"))

@@ -169,7 +169,7 @@ func (w *folders) translate(e fsnotify.Event) ([]runtime.Event, error) {
 	default:
 		return w.ofContainer(folder, name, e)
 	}
-	// Lists are written anew, and renamed to their names.
+	// Lists are written again, and renamed to their names.
 	if comes && strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".") {
 		return []runtime.Event{{Type: runtime.Changed}}, nil
 	}

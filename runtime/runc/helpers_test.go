@@ -137,7 +137,7 @@ func watching(t *testing.T, root string) events {
 	return e
 }
 
-// telling is a log that tells when a watch has begun.
+// telling is a log that reports when a watch has started.
 type telling chan struct{}
 
 func (t telling) Write(line []byte) (int, error) {

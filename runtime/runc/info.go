@@ -33,7 +33,7 @@ type version struct {
 	at    time.Time
 }
 
-// Info tells whether the root can be read, and the version of the program that has made
+// Info reports whether the root can be read, and the version of the program that has made
 // its containers. A root that is missing or empty is ready: nobody has made a container
 // there, and nobody needs to run for it.
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {

@@ -17,7 +17,7 @@ import (
 // errEnded: the process has ended, or its number means another one by now.
 var errEnded = errors.New("process has exited")
 
-// lives tells whether a process is the one that started then, in the ticks of
+// lives reports whether a process is the one that started then, in the ticks of
 // proc_pid_stat(5), and has not ended. A zombie has.
 func lives(procRoot string, pid int, start uint64) (bool, error) {
 	proc, err := procfs.NewFS(procRoot)

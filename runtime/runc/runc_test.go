@@ -120,7 +120,7 @@ func TestFilesThatMakeNoSenseConcernNobodyElse(t *testing.T) {
 	}
 }
 
-// What a build has under way is the builder's: only the folder tells it from another.
+// What a build has in progress is the builder's: only the folder tells it from another.
 func TestStepsOfBuildsAreTheBuilders(t *testing.T) {
 	for _, c := range []struct {
 		id, bundle string

@@ -33,7 +33,7 @@ type state struct {
 	// cgroups are the folders where its cgroup may be, the best to kill through first.
 	cgroups []string
 	freezer string // that of version 1's freezer, if it has one
-	// ownPIDs tells that its processes are in a PID namespace that was made for it,
+	// ownPIDs reports that its processes are in a PID namespace that was made for it,
 	// and end with the first.
 	ownPIDs bool
 }

@@ -64,7 +64,7 @@ func (r *Runtime) hold(what string, listed runtime.Container) (*target, error) {
 
 // foreignProcesses are processes that are known to be none of a container's: PID 1, hostler, those
 // that its first process has come from, and the first process of each other container of
-// the root, whoever looks after it. It fails where another one does not tell of its own.
+// the root, whoever looks after it. It fails where another one does not report its own.
 func (r *Runtime) foreignProcesses(t *target) (map[int]bool, error) {
 	others := map[int]bool{1: true, os.Getpid(): true}
 	for _, pid := range t.parents {
@@ -120,7 +120,7 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	return r.stopContainer(ctx, c, grace, true)
 }
 
-// EndContainer is StopContainer of one that somebody has asked to end already, which to some
+// EndContainer is StopContainer of one that somebody has sent the stop signal already, which to some
 // programs means more when it is said twice.
 func (r *Runtime) EndContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	return r.stopContainer(ctx, c, grace, false)
@@ -129,7 +129,7 @@ func (r *Runtime) EndContainer(ctx context.Context, c runtime.Container, grace t
 func (r *Runtime) stopContainer(ctx context.Context, c runtime.Container, grace time.Duration, ask bool) error {
 	return r.running(ctx, local.Named("stop container", c.Name, c.ID), c, func(t *target) error {
 		unit := ""
-		if c.Unit != "" { // else its list has shown no client, and each look for one takes all processes
+		if c.Unit != "" { // else its list has shown no client, and each search for one takes all processes
 			unit = unitOf(t.id, t.parents, r.clients())
 		}
 		if unit == "" {
@@ -165,7 +165,7 @@ func (r *Runtime) end(ctx context.Context, t *target, grace time.Duration, ask b
 
 var errGraceOver = errors.New("grace period expired")
 
-// terminate asks a container to end, unless it is not to, and tells whether it has within its
+// terminate asks a container to end, unless it is not to, and reports whether it has within its
 // grace.
 func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration, ask bool) (over bool, err error) {
 	asked := time.Now()
@@ -191,7 +191,7 @@ func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration,
 	return false, nil
 }
 
-// stopSignal is what the container is to be asked to end with. The annotation is what the
+// stopSignal is what the container is to be stopped with. The annotation is what the
 // image specification has tools write that unpack an image (conversion.md).
 func (r *Runtime) stopSignal(t *target) syscall.Signal {
 	said := t.state.annotations[annotationStopSignal]
@@ -293,7 +293,7 @@ func (r *Runtime) delete(ctx context.Context, listed runtime.Container) error {
 	if failed == nil {
 		return nil
 	}
-	// Somebody else may have been quicker, or have started it.
+	// Another client may have been quicker, or have started it.
 	err = r.store.one(listed.ID, func(c container) error {
 		if !c.is(listed) {
 			return errNotFound

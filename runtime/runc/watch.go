@@ -17,8 +17,8 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Watch tells of containers that come, are started, end and go, until ctx ends: inotify
-// tells of the root and of each container's folder in it, pidfds tell of ends. A root that
+// Watch reports containers that come, are started, end and go, until ctx ends: inotify
+// reports the root and of each container's folder in it, pidfds report ends. A root that
 // nobody has made yet is waited for. What happened before is not told.
 func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	const what = "watch containers"
@@ -39,7 +39,7 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	return nil
 }
 
-// watch is one Watch under way. Its goroutine owns it.
+// watch is one Watch in progress. Its goroutine owns it.
 type watch struct {
 	r      *Runtime
 	notify *fsnotify.Watcher
@@ -89,7 +89,7 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// notice looks at what a path is about.
+// notice reads what a path is about.
 func (w *watch) notice(ctx context.Context, path string) error {
 	inside, found := strings.CutPrefix(path, w.r.path+"/")
 	if !found || w.at != w.r.path {
@@ -99,7 +99,7 @@ func (w *watch) notice(ctx context.Context, path string) error {
 	return w.look(ctx, id)
 }
 
-// scan looks at all containers, and at those that were there.
+// scan reads all containers, and at those that were there.
 func (w *watch) scan(ctx context.Context) error {
 	if err := w.settle(); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (w *watch) add(folder string) error {
 	return err
 }
 
-// look looks at one container and tells what has become of it.
+// look reads one container and reports what has become of it.
 func (w *watch) look(ctx context.Context, id string) error {
 	// First watched, then read: what changes later is told.
 	if err := w.add(filepath.Join(w.r.path, id)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
@@ -185,7 +185,7 @@ func (w *watch) look(ctx context.Context, id string) error {
 	case errors.Is(err, errNotFound):
 		return w.gone(ctx, id)
 	case errors.Is(err, runtime.ErrNonsense) || errors.Is(err, runtime.ErrTooLarge):
-		return nil // it is written anew, or listed as it is
+		return nil // it is written again, or listed as it is
 	case err != nil: // others are none the worse for it
 		w.pass(id, err)
 		return nil
@@ -202,7 +202,7 @@ func (w *watch) look(ctx context.Context, id string) error {
 	return w.send(ctx, meaning(now.phase), id, image)
 }
 
-// same tells whether both are of one container, and not of two of the same name.
+// same reports whether both are of one container, and not of two of the same name.
 func (s sight) same(other sight) bool { return s.pid == other.pid && s.start == other.start }
 
 // meaning is the event of a container that has come to a phase.

@@ -214,7 +214,7 @@ func (b *bench) watch(ctx context.Context) *log {
 	return l
 }
 
-// has tells whether an event that fits has come: of the type, or Changed where
+// has reports whether an event that fits has come: of the type, or Changed where
 // the runtime cannot tell, and with the container's ID or one of the image's names
 // or its ID.
 func (l *log) has(t runtime.EventType, objects ...string) bool {
@@ -240,7 +240,7 @@ func (b *bench) prime(i int) {
 	b.driver.RunPod(b, "barn", name, Program{Name: name, Does: EndsOnTERM})
 }
 
-// clear takes away the containers that prime has made.
+// clear removes the containers that prime has made.
 func (b *bench) clear() {
 	b.Helper()
 	pods, err := b.Pods(b.ctx)

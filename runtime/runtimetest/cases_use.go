@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// What follows tries what tells whether an image may go, and which goes next: who pins it,
+// What follows tries what reports whether an image may go, and which goes next: who pins it,
 // and what has been made of it.
 
 func testPinned(b *bench) {

@@ -21,7 +21,7 @@ type Result struct {
 const resultsFolder = "../runtimetest/testdata"
 
 // Record is Run, and compares what became of the cases with what is kept for runtimes of
-// that kind, which docs/runtimes.md is made from; update writes that anew. It does neither
+// that kind, which docs/runtimes.md is made from; update writes that again. It does neither
 // where `go test -run` leaves cases out.
 func Record(t *testing.T, kind string, update bool, factory Factory) {
 	t.Helper()

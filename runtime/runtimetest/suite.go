@@ -50,7 +50,7 @@ type Abilities struct {
 	// TellsMaking: a watcher is told of a container as it is made, and from which image,
 	// so that one counts as its use that is gone before anybody lists it.
 	TellsMaking bool
-	// Starts: the adapter is a runtime.Starter, and the runtime tells who starts
+	// Starts: the adapter is a runtime.Starter, and the runtime reports who starts
 	// containers again.
 	Starts bool
 	// Bare: there are containers and nothing else. There is no server that could hang,
@@ -213,7 +213,7 @@ func start(t *testing.T, factory Factory) *bench {
 // Name is the runtime's; the test's own is b.T.Name.
 func (b *bench) Name() string { return b.Runtime.Name() }
 
-// bare tells that the runtime is one that has only containers.
+// bare reports that the runtime is one that has only containers.
 func (b *bench) bare() bool { return b.driver.Abilities().Bare }
 
 // run starts a pod of one program each, or of the first alone where a pod has no more, and

@@ -63,7 +63,7 @@ func (p project) has(labels map[string]string) bool {
 		files := strings.Split(labels[labelFiles], ",")
 		return slices.ContainsFunc(p.files, func(f string) bool { return slices.Contains(files, f) })
 	}
-	// Compose looks for its file in the folders above, too.
+	// Compose searches for its file in the folders above, too.
 	dir := labels[labelDir]
 	return p.dir == dir || dir != "" && strings.HasPrefix(p.dir, strings.TrimSuffix(dir, "/")+"/")
 }

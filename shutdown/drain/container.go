@@ -14,7 +14,7 @@ type State int
 
 // The states of a container.
 const (
-	Unrequested State = iota // its stop is not requested, or another run of it has begun since
+	Unrequested State = iota // its stop is not requested, or another run of it has started since
 	Waiting                  // its stop is requested as soon as the containers that need it have stopped
 	Stopping                 // its stop is requested
 	Stopped                  // it has ended in time
@@ -33,7 +33,7 @@ func (s State) underWay() bool { return s == Waiting || s == Stopping }
 // over reports whether the call that stops the container has ended.
 func (s State) over() bool { return s >= Stopped }
 
-// mayRun reports whether the container may run although its stop was begun.
+// mayRun reports whether the container may run although its stop was started.
 func (s State) mayRun() bool { return s.underWay() || s == Failed }
 
 // Transition is one edge of a container's state machine.
@@ -95,15 +95,15 @@ type pod struct {
 	resumed time.Time // when an earlier process began to stop it that did not see its end
 	spent   time.Time // when a drain began to stop it that finished and left it running
 
-	listed runtime.Pod // as it was when stops of its containers were begun last
+	listed runtime.Pod // as it was when stops of its containers were started last
 	phase  int         // then
 	end    time.Time   // of that
-	stops  int         // calls of stopPod that are under way
+	stops  int         // calls of stopPod that are in progress
 	kept   bool        // these are over, and the sandbox stays for containers that are owed a stop
 
-	tearing int  // teardowns that are under way
+	tearing int  // teardowns that are in progress
 	resort  bool // one of them is the last resort
-	again   bool // other stops have ended since that was begun
+	again   bool // other stops have ended since that was started
 }
 
 // pod is the pod with a key.
@@ -170,7 +170,7 @@ func (p *pod) tears() bool { return p.tearing > 0 }
 // owes reports whether stops of containers are still to be requested.
 func (p *pod) owes() bool { return p.has(func(c *container) bool { return !c.owed.IsZero() }) }
 
-// requested reports whether the stop of a container was begun.
+// requested reports whether the stop of a container was started.
 func (p *pod) requested() bool {
 	return p.has(func(c *container) bool { return c.state != Unrequested })
 }

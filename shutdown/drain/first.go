@@ -235,7 +235,7 @@ func (d *Drain) leadLeft(began time.Time, waited bool) time.Duration {
 	return max(min(FirstBound, left), d.schedule.lead/10).Round(time.Millisecond)
 }
 
-// stopping is the stop of services that is under way.
+// stopping is the stop of services that is in progress.
 type stopping struct {
 	run     context.Context   // of Run
 	ctx     context.Context   // of their calls

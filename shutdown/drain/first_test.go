@@ -225,7 +225,7 @@ func TestTheNextProcessAdoptsWhatIsOnRecord(t *testing.T) {
 	})
 }
 
-// The next process may find nobody who tells of pods.
+// The next process may find nobody who reports pods.
 func TestPodsAreOnRecordBeforeTheServiceIsAsked(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 7)

@@ -12,14 +12,14 @@ import (
 )
 
 // orderBound is how long systemd may take to return which services it stops before which: the time
-// of the pods has begun.
+// of the pods has started.
 const orderBound = 500 * time.Millisecond
 
 // ordering is what the drain knows of services that are ordered after the units of containers, and
 // does with them. Run's goroutine owns it.
 type ordering struct {
 	order  plan.Order
-	asking int                        // questions under way
+	asking int                        // questions in progress
 	asked  []string                   // units, by name
 	stops  map[string]<-chan struct{} // services; closed once one has stopped, or is waited for no longer
 }
@@ -78,7 +78,7 @@ func (d *Drain) containersOf(unit string) (all []*container) {
 	return all
 }
 
-// stopService begins to stop a service, unless that was begun before, after those that are ordered
+// stopService begins to stop a service, unless that was started before, after those that are ordered
 // after it. The channel is closed once it has stopped, or a quarter of the time to end is over.
 func (d *Drain) stopService(name string, end time.Time) <-chan struct{} {
 	if over := d.ordering.stops[name]; over != nil {

@@ -253,7 +253,7 @@ func (d *Drain) verifyEnd(c *container, listed runtime.Container) {
 	}
 }
 
-// stuck names the containers whose stop was begun and that may still run.
+// stuck names the containers whose stop was started and that may still run.
 func (d *Drain) stuck() []string {
 	var names []string
 	for _, p := range d.entered {

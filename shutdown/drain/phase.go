@@ -74,7 +74,7 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 	}
 }
 
-// launch begins to stop what runs in phase i and before, unless its stop was begun already. It
+// launch begins to stop what runs in phase i and before, unless its stop was started already. It
 // returns how many pods that were. Pods are not queued for a free slot: that would use up their
 // grace period.
 func (d *Drain) launch(i int, end time.Time) int {
@@ -198,7 +198,7 @@ func (d *Drain) runsUnasked(planned plan.PlannedPod) bool {
 	return !d.skips(planned) && slices.ContainsFunc(planned.Containers, func(c plan.PlannedContainer) bool { return p.isUnrequested(c.Container) })
 }
 
-// targets returns the containers whose stop is not begun yet, and is to begin. If no time
+// targets returns the containers whose stop is not started yet, and is to begin. If no time
 // is left in phase i, it leaves out those whose stop no earlier process has requested, or only in
 // a later phase.
 func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (targets []target) {

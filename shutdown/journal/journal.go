@@ -1,5 +1,5 @@
 // Package journal keeps on disk how shutdowns went, pod by pod: for the next
-// process of this boot, which goes on where a drain stood, and for the next
+// process of this boot, which continues where a drain stood, and for the next
 // boot, which tells people.
 //
 // It owns the record and its file. It decides nothing but what the file of an
@@ -19,7 +19,7 @@ import (
 )
 
 // Journal keeps on disk how shutdowns went, so that an agent that was killed in
-// the middle goes on where it stood, and the next boot knows. Changes are
+// the middle continues where it stood, and the next boot knows. Changes are
 // written by a goroutine of their own, the newest state at a time: a slow or
 // full disk never stops a drain.
 type Journal struct {
@@ -165,7 +165,7 @@ func (j *Journal) LastBoot() *Record {
 	return nil
 }
 
-// Found tells what this process found: whether the file was that of another boot,
+// Found reports what this process found: whether the file was that of another boot,
 // which no process of this boot has taken up before, and whether it could be read at
 // all, which it may be later.
 func (j *Journal) Found() (another, read bool) {
@@ -179,7 +179,7 @@ func (j *Journal) Found() (another, read bool) {
 const keep = 24 * time.Hour
 
 // Kept returns the drains whose pods should not be collected: this boot's, also
-// while it runs and if it was called off, and the last shutdown, each for a day
+// while it runs and if it was cancelled, and the last shutdown, each for a day
 // from its end or from the boot after it, whichever is later. The wall clock now
 // may have been set right since, forth or back: uptime, the time since the kernel
 // started, holds as well, and what seems to end more than a day from now does not
@@ -214,7 +214,7 @@ func (j *Journal) BootID() string {
 	return j.file.BootID
 }
 
-// Current is this boot's drain, if there was one and it was not called off.
+// Current is this boot's drain, if there was one and it was not cancelled.
 func (j *Journal) Current() *Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -369,7 +369,7 @@ func (j *Journal) written(file content) {
 	j.clean = nil
 }
 
-// refused lets those go on who wait for a write that has failed.
+// refused lets those continue who wait for a write that has failed.
 func (j *Journal) refused() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 	TriggerServiceStop Trigger = "service-stop"
 	// TriggerPerson: a person asked, and critical pods stay.
 	TriggerPerson Trigger = "person"
-	// TriggerPersonAll: a person asked for critical pods, too.
+	// TriggerPersonAll: a person requested critical pods, too.
 	TriggerPersonAll Trigger = "person-all"
 	// TriggerUnknown: the boot ended without a drain, as when power is lost.
 	TriggerUnknown Trigger = "unknown"
@@ -53,11 +53,11 @@ type PodRecord struct {
 	Outcome    Outcome         `json:"outcome,omitempty"`
 	Error      string          `json:"error,omitempty"`
 	Stuck      []string        `json:"stuck,omitempty"` // containers that did not stop
-	// Once tells that its runtime runs containers once, and cannot start them again.
+	// Once reports that its runtime runs containers once, and cannot start them again.
 	Once bool `json:"once,omitempty"`
-	// Sandbox tells that the pod is a sandbox, which may outlive its runtime.
+	// Sandbox reports that the pod is a sandbox, which may outlive its runtime.
 	Sandbox bool `json:"sandbox,omitempty"`
-	// ExitCodes tells how containers ended, by name, as far as a runtime told.
+	// ExitCodes reports how containers ended, by name, as far as a runtime told.
 	ExitCodes map[string]int32 `json:"exitCodes,omitempty"`
 	ContainerMaps
 }
@@ -70,19 +70,19 @@ type Record struct {
 	Kind       string    `json:"kind,omitempty"`
 	StartedAt  time.Time `json:"startedAt,omitzero"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"` // zero if it never was
-	// CancelledAt is set if the shutdown was called off.
+	// CancelledAt is set if the shutdown was cancelled.
 	CancelledAt time.Time `json:"cancelledAt,omitzero"`
-	// Unheard tells that no process heard of that, and so nobody knows who ended of those that
+	// Unheard reports that no process heard of that, and so nobody knows who ended of those that
 	// had been asked to.
 	Unheard bool `json:"unheard,omitempty"`
-	// Graceful tells that the drain came to its end and left no pod running.
+	// Graceful reports that the drain came to its end and left no pod running.
 	// A pod that was killed had its grace.
 	Graceful bool        `json:"graceful"`
 	Pods     []PodRecord `json:"pods"`
 	// AsOf is when the pods of a boot that ended without a drain were last seen to
 	// come or go. What did so right before the end may be missing.
 	AsOf time.Time `json:"asOf,omitzero"`
-	// Shortened tells that the phases had less time than they were to have; nil
+	// Shortened reports that the phases had less time than they were to have; nil
 	// where they had it all.
 	Shortened *Shortened `json:"shortened,omitempty"`
 	// StoppedFirst are the services that were stopped before any pod.
@@ -100,7 +100,7 @@ type Service struct {
 	Error   string          `json:"error,omitempty"`  // why it may still run
 	// StartedAt is when it was started again, because the host did not go down.
 	StartedAt time.Time `json:"startedAt,omitzero"`
-	// InTurn tells that it is no service that is stopped first, but a unit that was stopped for
+	// InTurn reports that it is no service that is stopped first, but a unit that was stopped for
 	// a container of it. No record has such ones.
 	InTurn bool `json:"inTurn,omitempty"`
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // PendingServices are the services that drains of this boot have asked to stop and that were not started
-// again since, also if they were called off or their story has ended, and units that they
+// again since, also if they were cancelled or their story has ended, and units that they
 // stopped for a container of them.
 func (j *Journal) PendingServices() []Service {
 	j.mu.Lock()

@@ -154,7 +154,7 @@ func period(path string, d time.Duration) error {
 }
 
 // Check reports whether phases are what Phases may return. Whoever builds
-// them by hand is held to it.
+// them manually is held to it.
 func Check(phases []PhaseSpec) error {
 	var total time.Duration
 	for i, p := range phases {
@@ -185,7 +185,7 @@ func Reserve(granted time.Duration) time.Duration { return min(Margin, granted/4
 // Fit shortens the phases to what is granted in all, Margin included. Time goes
 // to the highest priority first, so that critical pods keep their share; but
 // each phase keeps a second as long as there is one for it, because without a
-// pod is killed before it was asked to end. A granted of zero means that nobody
+// pod is killed before it was sent the stop signal. A granted of zero means that nobody
 // knows, and fits everything.
 func Fit(phases []PhaseSpec, granted time.Duration) []PhaseSpec {
 	fitted := slices.Clone(phases)

@@ -78,19 +78,19 @@ func isWithin(path, folder string) bool {
 	return found && (rest == "" || rest[0] == '/')
 }
 
-// hostCheckBound is how long files of the host are looked for: what is on another host may hang.
+// hostCheckBound is how long files of the host are searched for: what is on another host may hang.
 const hostCheckBound = 2 * time.Second
 
 // host reads the files of the host as the runtimes see them. hostler itself has other devices, and
 // another /tmp. It is safe for concurrent use.
 type host struct {
 	proc  string
-	hangs atomic.Bool // a look at files has not returned
+	hangs atomic.Bool // a check of files has not returned
 }
 
 func (h *host) root() string { return filepath.Join(h.proc, "1", "root") }
 
-// checkHost calls f, which looks at files, and reports whether it returned in time. Nothing is looked at
+// checkHost calls f, which reads files, and reports whether it returned in time. Nothing is read
 // while an earlier look hangs.
 func (h *host) checkHost(ctx context.Context, f func()) bool {
 	if !h.hangs.CompareAndSwap(false, true) {
@@ -152,7 +152,7 @@ func (h *host) picture(ctx context.Context, paths []string) string {
 			fmt.Fprintln(&mounts, m.ID, m.Mountpoint)
 		}
 	}
-	files := new(strings.Builder) // not shared with a look that hangs
+	files := new(strings.Builder) // not shared with a check that hangs
 	if !h.checkHost(ctx, func() {
 		for _, path := range paths {
 			_, err := os.Lstat(filepath.Join(h.root(), path))

@@ -31,22 +31,22 @@ const (
 type Facts struct {
 	Restarts []journal.Restart // as the journal has them
 	Pods     []runtime.Pod     // as the runtimes list them
-	// Unreachable tells which runtimes did not answer, or are not there.
+	// Unreachable reports which runtimes did not answer, or are not there.
 	Unreachable func(runtime string) bool
-	// Waited tells how long it is known that a container is pending, by no wall clock; nil if
+	// Waited reports how long it is known that a container is pending, by no wall clock; nil if
 	// only now.
 	Waited func(journal.Restart) time.Duration
 	// Heard tells likewise for how long of that its runtime has answered without a break, up
 	// to now.
 	Heard func(journal.Restart) time.Duration
-	// Unable tells which cannot start a container again; nil if all can.
+	// Unable reports which cannot start a container again; nil if all can.
 	Unable func(runtime string) bool
 	// Host is what is known of the host that containers are started on; nil if nothing is awaited.
 	Host *HostFacts
 	// Changed reports whether what a container needs of the host is different from what it was at
 	// the last try to start it; nil if nothing is.
 	Changed func(journal.Restart) bool
-	// Never tells that nothing is to be started.
+	// Never reports that nothing is to be started.
 	Never bool
 }
 
@@ -71,7 +71,7 @@ const maxTries = 5
 // margin is how much longer than its grace a container may take to end that was asked to.
 const margin = 5 * time.Second
 
-// holdBound is how long those that need a container wait for its runtime to tell of it.
+// holdBound is how long those that need a container wait for its runtime to list it.
 const holdBound = 2 * time.Minute
 
 // settleAfter is how long after it has answered a runtime may take to start what it starts at a
@@ -82,7 +82,7 @@ const settleAfter = 10 * time.Second
 // goneAfter is how long a runtime is waited for that does not answer.
 const goneAfter = 24 * time.Hour
 
-// missingFactsAfter is how long one is waited for that answers, and does not tell of a container
+// missingFactsAfter is how long one is waited for that answers, and does not list a container
 // what decides.
 const missingFactsAfter = time.Hour
 

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// atOnce bounds the starts under way: a host that has just booted is busy.
+	// atOnce bounds the starts in progress: a host that has just booted is busy.
 	atOnce = 4
 	// firstPause and longestPause are how long the runtimes are not asked while something is
 	// pending, no try is due, and nothing that is awaited has changed.
@@ -31,7 +31,7 @@ type Options struct {
 	Log     *slog.Logger
 	// Never has all that is pending left as it is.
 	Never bool
-	// Held tells that nothing may be started now, as while the host goes down.
+	// Held reports that nothing may be started now, as while the host goes down.
 	Held func() bool
 	// Report is called with each container that was started, or that could not be. Several calls
 	// may run at the same time.
@@ -152,7 +152,7 @@ func (r *Restarter) nextDue(now time.Time) time.Duration {
 	return due
 }
 
-// list asks the runtimes for their pods, and tells which did not answer.
+// list asks the runtimes for their pods, and reports which did not answer.
 func (r *Restarter) list(ctx context.Context) ([]runtime.Pod, func(string) bool) {
 	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
@@ -169,7 +169,7 @@ func (r *Restarter) list(ctx context.Context) ([]runtime.Pod, func(string) bool)
 	return pods, func(name string) bool { return !members[name] }
 }
 
-// sinces tells of what is pending since when something is so.
+// sinces reports what is pending since when something is so.
 type sinces map[owed]time.Time
 
 // follow takes in of which of them it is so now, and tells for how long.
@@ -202,7 +202,7 @@ func (r *Restarter) unable(name string) bool {
 	})
 }
 
-// startAll starts those of a stretch of the decisions that are to be, all at once but for
+// startAll starts those of a stretch of the decisions that are to be, all at once except
 // those that others need, which are tried before.
 func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to int) {
 	tried := make(map[int]chan struct{})
@@ -229,7 +229,7 @@ func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to
 }
 
 // start starts one container. That it is tried is on disk before: a process that comes
-// after this one looks whether it runs, and goes on counting.
+// after this one looks whether it runs, and continues counting.
 func (r *Restarter) start(ctx context.Context, d Decision) {
 	now := d.Restart
 	now.Tries, now.TriedAt = now.Tries+1, time.Now()
@@ -239,7 +239,7 @@ func (r *Restarter) start(ctx context.Context, d Decision) {
 	flush, flushed := context.WithTimeout(ctx, flushBound)
 	r.o.Journal.Flush(flush)
 	flushed()
-	if r.o.Held() || !r.o.Journal.NoteRestart(now) { // a drain has begun meanwhile
+	if r.o.Held() || !r.o.Journal.NoteRestart(now) { // a drain has started meanwhile
 		r.o.Journal.NoteRestart(d.Restart) // it was not tried
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// hostPoll is how often the host is looked at while containers wait for it.
+// hostPoll is how often the host is read while containers wait for it.
 const hostPoll = time.Second
 
 // pendingUnitsBound is how long systemd may take to answer.

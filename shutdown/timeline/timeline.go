@@ -1,5 +1,5 @@
 // Package timeline draws how a shutdown went over time, from its record in the journal:
-// who was asked to end when, how long it took, and what time was left of its grace.
+// who was sent the stop signal when, how long it took, and what time was left of its grace.
 //
 // It owns the order of the lanes and their lengths. It refuses to judge the shutdown, and to
 // know where pictures go.

@@ -22,7 +22,7 @@ import (
 // DefaultFolder is where checks lie on a host.
 const DefaultFolder = "/etc/hostler/conditions.d"
 
-// The bounds of what a file may ask for.
+// The bounds of what a file may request.
 const (
 	MinInterval = time.Second
 	MaxInterval = 7 * 24 * time.Hour
@@ -37,7 +37,7 @@ type Policy struct {
 	Timeout  time.Duration // of one run
 }
 
-// Validate tells what of a policy cannot be. Each fault is a *field.Error.
+// Validate reports what of a policy cannot be. Each fault is a *field.Error.
 func (p Policy) Validate() error {
 	var errs []error
 	if !filepath.IsAbs(p.Folder) {
@@ -109,9 +109,9 @@ type Check struct {
 	Message   string                   `json:"message"`
 	LastRun   *time.Time               `json:"lastRun"`  // its start; null before the first
 	Duration  metav1.Duration          `json:"duration"` // of that
-	// LocalOnly tells that the condition is not published, since the Node is a kubelet's.
+	// LocalOnly reports that the condition is not published, since the Node is a kubelet's.
 	LocalOnly bool `json:"localOnly,omitempty"`
-	// Faulty tells that the check is not run because of one of the faults, and Fault which.
+	// Faulty reports that the check is not run because of one of the faults, and Fault which.
 	Faulty bool   `json:"faulty,omitempty"`
 	Fault  *Fault `json:"fault,omitempty"`
 }

@@ -69,7 +69,7 @@ func notRun(path string, err error, mend string) Fault {
 	return Fault{Path: path, Problem: fmt.Sprintf("cannot be read: %v", err), Mend: mend}
 }
 
-// passedOver reports whether a file is meant for somebody else: hidden, a copy that an
+// passedOver reports whether a file is meant for another client: hidden, a copy that an
 // editor or a package manager has left, or something to read.
 func passedOver(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "README") || strings.HasSuffix(name, "~") ||

@@ -117,7 +117,7 @@ func execute(ctx context.Context, p Program) (r Result, gone <-chan struct{}) {
 
 // start starts a check and waits until it ends.
 func start(p Program, g *group) Result {
-	real, _, err := trust.Path(p.Path) // which may have changed since it was looked at
+	real, _, err := trust.Path(p.Path) // which may have changed since it was read
 	if err != nil {
 		return Result{Answer: status.NotRun, Message: notRun(p.Path, err, "").String()}
 	}
@@ -134,7 +134,7 @@ func start(p Program, g *group) Result {
 		Env:    []string{"PATH=" + searchPath, "LANG=C.UTF-8", "HOME=/", "USER=" + p.User, "LOGNAME=" + p.User},
 		Stdout: out, Stderr: complaint, WaitDelay: pipeGrace,
 		// A session of its own, which is a group of its own, too, has no terminal: on that of
-		// whoever runs the agent by hand, nobody could type what root's shell reads (TIOCSTI,
+		// whoever runs the agent manually, nobody could type what root's shell reads (TIOCSTI,
 		// ioctl_tty(2)).
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Credential: credential},
 	}
@@ -184,7 +184,7 @@ func judge(end syscall.WaitStatus, said string) Result {
 	return r
 }
 
-// failed says why a check was not started, with what mends it.
+// failed says why a check was not started, with what fixes it.
 func failed(p Program, err error) Result {
 	why := err
 	if path, ok := errors.AsType[*fs.PathError](err); ok {

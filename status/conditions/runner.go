@@ -51,7 +51,7 @@ type Runner struct {
 
 	// Run's goroutine owns what follows.
 	checks  map[string]*check // by path
-	scan    *scan             // of the folder, that is still under way; nil if none is
+	scan    *scan             // of the folder, that is still in progress; nil if none is
 	busy    map[string]bool   // paths of checks that are not gone yet
 	running int               // of those that are waited for
 	ended   chan outcome
@@ -224,7 +224,7 @@ func brokenBy(faults []Fault, path, folder string) *Fault {
 	return nil
 }
 
-// start starts what is due, the longest due first, and tells when to start more.
+// start starts what is due, the longest due first, and reports when to start more.
 func (r *Runner) start(ctx context.Context, workers *sync.WaitGroup) (next time.Time) {
 	now := time.Now()
 	next = now.Add(ScanInterval)
@@ -236,7 +236,7 @@ func (r *Runner) start(ctx context.Context, workers *sync.WaitGroup) (next time.
 			if c.due.Before(next) {
 				next = c.due
 			}
-		case r.running < maxRunning: // else one that ends makes room
+		case r.running < maxRunning: // else one that ends frees space
 			c.due = now.Add(p.Interval)
 			r.busy[p.Path] = true
 			r.running++

@@ -303,7 +303,7 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 	})
 }
 
-// Where a file is a link to a network mount that does not answer, looking at it hangs.
+// Where a file is a link to a network mount that does not answer, reading it hangs.
 func TestAFolderThatHangsHoldsUpNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "a")

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// scanGrace is how long a look into the folder is waited for. Where a file of it is a
+// scanGrace is how long a check into the folder is waited for. Where a file of it is a
 // link to a network mount that does not answer, it takes until that does.
 const scanGrace = 2 * time.Second
 

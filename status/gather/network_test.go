@@ -125,13 +125,13 @@ func (w *wire) counts() (told, asked int) {
 	return w.told, w.asked
 }
 
-// changed tells of a change of the network, and waits until all is settled.
+// changed reports a change of the network, and waits until all is settled.
 func (w *wire) changed() {
 	w.changes <- struct{}{}
 	synctest.Wait()
 }
 
-// ways are where the control plane is looked for, in their order.
+// ways are where the control plane is searched for, in their order.
 func (w *wire) ways() string {
 	var list []string
 	for _, way := range w.Current().ControlPlane {
@@ -282,7 +282,7 @@ func TestAnotherServerIsTakenUp(t *testing.T) {
 	wired(t, w, func(w *wire) {
 		w.want(t, "without a kubeconfig", "", false)
 		w.set(func() { w.server, w.endpoint = "api.example:6443", "https://api.example:6443" })
-		w.Current() // as the next look at the host does
+		w.Current() // as the next check of the host does
 		w.want(t, "once there is one", "10.1.2.3:6443", false)
 		w.set(func() { w.server, w.names = "other.example:6443", []string{"10.9.0.1"} })
 		w.Again() // as a reload does

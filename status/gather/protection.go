@@ -32,7 +32,7 @@ func (f *Facts) guarded(g shutdown.Status) status.Shutdown {
 	switch {
 	case g.InhibitDelayNeeded.Duration == 0:
 		s.Fault = status.ReasonSwitchedOff
-		// It may be switched off because somebody else does it.
+		// It may be switched off because another client does it.
 		if f.options.OtherGuard == nil {
 			break
 		}

@@ -15,7 +15,7 @@ import (
 // Filesystem is the mount that holds a folder, and how full it is. Available is
 // what a process without privileges may still use.
 type Filesystem struct {
-	Path       string // the folder that was asked for
+	Path       string // the folder that was requested
 	Mountpoint string // empty where the mount could not be told
 	Device     string // source of the mount, such as "/dev/sda2" or "tmpfs"
 	Type       string // such as "ext4"
@@ -43,7 +43,7 @@ type mountKey struct {
 	major, minor uint32
 }
 
-// question is one statfs under way. A filesystem that does not answer, such as
+// question is one statfs in progress. A filesystem that does not answer, such as
 // NFS whose server is gone, holds it for as long as that lasts.
 type question struct {
 	done   chan struct{} // closed once the answer stands

@@ -19,7 +19,7 @@ type Network struct {
 	// ControlPlane are the ways to the control plane's addresses, the one that
 	// counts first; none where it is on this host only.
 	ControlPlane []TargetRoute
-	// Resolving tells that the control plane has a name whose addresses are not
+	// Resolving reports that the control plane has a name whose addresses are not
 	// known yet.
 	Resolving bool
 	Problem   string // why it was not read; empty if it was

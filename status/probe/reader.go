@@ -20,7 +20,7 @@ type Reader struct {
 
 	// mu guards what follows.
 	mu     sync.Mutex
-	asked  map[string]*question // statfs calls under way, by folder
+	asked  map[string]*question // statfs calls in progress, by folder
 	mounts map[string]mount     // the mount each folder was last found on
 }
 

@@ -131,13 +131,13 @@ func everywhere(family int) netip.AddrPort {
 // reply is what the kernel says of a destination.
 type reply struct {
 	kind            uint8 // of the route: RTN_UNICAST, RTN_LOCAL
-	bits            uint8 // length of the prefix that was matched, where that was asked for
+	bits            uint8 // length of the prefix that was matched, where that was requested
 	metric          int
 	link            int
 	gateway, source netip.Addr
 }
 
-// queryRoute asks for the route to a destination, of TCP where it names a port: rules
+// queryRoute requests the route to a destination, of TCP where it names a port: rules
 // may tell connections by that. Unless link is 0 the route goes through it. An
 // error says why there is no route.
 //
@@ -209,7 +209,7 @@ func address(value []byte) netip.Addr {
 	return ip.Unmap()
 }
 
-// unsupported tells that the kernel has no such address family.
+// unsupported reports that the kernel has no such address family.
 func unsupported(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
 }

@@ -101,5 +101,5 @@ func parseCPUList(text string) ([]int, error) {
 }
 
 func (r *Reader) exists(hostPath string) bool {
-	return unix.Access(r.path(hostPath), unix.F_OK) == nil // os.Stat would allocate at each look
+	return unix.Access(r.path(hostPath), unix.F_OK) == nil // os.Stat would allocate at each check
 }

@@ -14,7 +14,7 @@ type Usage struct {
 	Memory      Memory
 	CPUs        CPUs
 	PIDs        PIDs
-	Filesystems []Filesystem // one for each folder asked for, in that order
+	Filesystems []Filesystem // one for each folder requested, in that order
 }
 
 // Layout is by what a change of the Machine is told without reading all of it: equal

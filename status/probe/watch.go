@@ -64,7 +64,7 @@ func Watch(ctx context.Context, destinations func() []netip.Addr, changes chan<-
 
 func group(number uint) uint32 { return 1 << (number - 1) }
 
-// receive waits for one datagram and tells whether it is worth a look.
+// receive waits for one datagram and reports whether it is worth a check.
 func receive(socket *os.File, buffer []byte, destinations func() []netip.Addr) (relevant bool, err error) {
 	n, err := socket.Read(buffer)
 	if errors.Is(err, unix.ENOBUFS) {

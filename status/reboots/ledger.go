@@ -50,7 +50,7 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Journal tells how the boot before this one ended: a *journal.Journal.
+// Journal reports how the boot before this one ended: a *journal.Journal.
 type Journal interface {
 	LastBoot() *journal.Record
 	Found() (another, read bool)

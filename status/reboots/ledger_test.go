@@ -48,7 +48,7 @@ func (l left) Found() (another, read bool) { return l.another, l.read }
 
 var nothing = left{read: true}
 
-// drained is how the journal tells of a boot that ended in a reboot.
+// drained is how the journal records a boot that ended in a reboot.
 func drained(boot string, change func(*journal.Record)) left {
 	r := &journal.Record{
 		BootID: boot, Trigger: journal.TriggerShutdown, Kind: "reboot", Graceful: true,

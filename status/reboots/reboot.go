@@ -27,7 +27,7 @@ type Reboot struct {
 	// logind, or from the service manager; empty where it did not.
 	Trigger journal.Trigger `json:"trigger,omitempty"`
 	Kind    string          `json:"kind,omitempty"` // such as "reboot", where that is known
-	// SameKernel tells that the kernel ran on: a soft-reboot, or a host that is itself a
+	// SameKernel reports that the kernel ran on: a soft-reboot, or a host that is itself a
 	// container.
 	SameKernel bool `json:"sameKernel,omitempty"`
 	// Graceful is whether all pods had stopped, or had their grace; null where

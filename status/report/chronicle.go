@@ -22,7 +22,7 @@ const (
 	keyTold   = "told"   // the boot whose end was told of
 )
 
-// maxKeptEvents is how many of them outlive the agent: the latest, which tell of
+// maxKeptEvents is how many of them outlive the agent: the latest, which report
 // its end.
 const maxKeptEvents = 200
 
@@ -37,8 +37,8 @@ type Chronicle struct {
 	log      *slog.Logger
 
 	keeping   sync.Mutex // held while Events are kept; guards what follows
-	reporting string     // the boot whose end an Event tells of that was recorded here
-	rebooted  bool       // an Event was recorded here that tells of the reboot
+	reporting string     // the boot whose end an Event reports that was recorded here
+	rebooted  bool       // an Event was recorded here that reports the reboot
 }
 
 // NewChronicle returns the chronicle of a Node's shutdowns. It queues the Events
@@ -68,7 +68,7 @@ func (c *Chronicle) ReportLastBoot(ctx context.Context) {
 		if settled {
 			c.recordReboot()
 		}
-		// Asked first: what is read from here on, the next look tells of.
+		// Asked first: what is read from here on, the next check reports.
 		_, read := c.journal.Found()
 		last, told := c.recordLastBoot()
 		if told && settled {
@@ -188,7 +188,7 @@ func (c *Chronicle) Keep() {
 	events := c.recorder.Queued()
 	events = events[max(0, len(events)-maxKeptEvents):]
 	if len(events) == 0 {
-		_ = c.store.Write(nil, []string{keyEvents}) // one that is published anew gives way to itself
+		_ = c.store.Write(nil, []string{keyEvents}) // one that is published again yields to itself
 		return
 	}
 	value, err := json.Marshal(events)

@@ -20,7 +20,7 @@ type Decision struct {
 	Unschedulable bool      `json:"unschedulable"`
 	By            string    `json:"by"`
 	At            time.Time `json:"at"`
-	// Delivered tells that the control plane has taken it. From then on the
+	// Delivered reports that the control plane has taken it. From then on the
 	// control plane is right: whoever changes it there has the later word.
 	Delivered bool `json:"delivered"`
 }
@@ -70,7 +70,7 @@ var errNoNode = errors.New("the node is not registered yet")
 func (r *Reporter) Decided() *Decision { return r.cordons.decided() }
 
 // Cordon has the Node closed to new pods, or opened, because a person said so. It
-// tells whether that changes anything. ErrNotOurs and ErrNoCordoner mean that
+// reports whether that changes anything. ErrNotOurs and ErrNoCordoner mean that
 // nothing was done; any other error, that the control plane is told as soon as it
 // answers.
 func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err error) {
@@ -88,7 +88,7 @@ func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err
 		decided = *before // who said it first, and when, stands
 	}
 	r.cordons.set(&decided)
-	// A round that read the Node before would take the change for somebody else's.
+	// A round that read the Node before would take the change for another client's.
 	work, release, err := r.turn.take(ctx, false)
 	if err != nil {
 		r.Changed()
@@ -124,7 +124,7 @@ func (r *Reporter) unschedulable() bool {
 	return cordoned
 }
 
-// reportCordon makes an Event of a cordon that somebody else has changed.
+// reportCordon makes an Event of a cordon that another client has changed.
 func (r *Reporter) reportCordon(stored *corev1.Node) {
 	known := r.registration.known
 	if known == nil || known.Spec.Unschedulable == stored.Spec.Unschedulable || r.cordons.pending() {

@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// again is the desk of an agent that is started anew in a boot of that name, on
+// again is the desk of an agent that is started again in a boot of that name, on
 // what the one before left on the host and on the control plane.
 func (d *desk) again(t *testing.T, boot string) *desk {
 	t.Helper()

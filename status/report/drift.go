@@ -27,7 +27,7 @@ func (r *Reporter) Standing() Standing {
 	return s
 }
 
-// recreateHere has the Node created anew where this host may delete it.
+// recreateHere has the Node created again where this host may delete it.
 const recreateHere = "hostler leave && hostler leave --undo"
 
 // shared reports whether others write the Node as well.
@@ -36,7 +36,7 @@ func (r *Reporter) shared() bool {
 	return shared
 }
 
-// reconciles reports whether registering again mends the Node's taints, and whether this
+// reconciles reports whether registering again fixes the Node's taints, and whether this
 // host may do with its Node whatever is to be done.
 func (r *Reporter) reconciles() bool {
 	_, reconciles := r.o.Client.(controlplane.TaintReconciler)
@@ -44,7 +44,7 @@ func (r *Reporter) reconciles() bool {
 }
 
 // drift names what this machine has set on the stored Node, which it wants to be
-// wanted, and is not so there. To register again mends it.
+// wanted, and is not so there. To register again fixes it.
 func (r *Reporter) drift(stored, wanted *corev1.Node) []string {
 	drifted := controlplane.Drift(stored, wanted)
 	if r.reconciles() {
@@ -111,7 +111,7 @@ func (r *Reporter) noteRemains(stored *corev1.Node) {
 	}
 }
 
-// onTheCopy says where a clone is mended.
+// onTheCopy says where a clone is fixed.
 const onTheCopy = "; on the copy, set a new machine ID and host name"
 
 func clonesDrift(node string, clones []controlplane.Clone) []Drift {
@@ -125,7 +125,7 @@ func clonesDrift(node string, clones []controlplane.Clone) []Drift {
 	return drift
 }
 
-// noteTaints tells of configured taints that the stored Node lacks, each set of
+// noteTaints reports configured taints that the stored Node lacks, each set of
 // them once, where hostler may not mend that itself.
 func (r *Reporter) noteTaints(stored *corev1.Node) {
 	if r.reconciles() {

@@ -18,7 +18,7 @@ import (
 var stranger = controlplane.Identity{MachineID: "another", SystemUUID: "OTHER"}
 
 // strange has another machine registered under this one's name, cordoned and with a
-// label of somebody else's, and its Lease renewed until the returned function is called.
+// label of another client's, and its Lease renewed until the returned function is called.
 func (d *desk) strange(t *testing.T) (dies func()) {
 	t.Helper()
 	node := bare()

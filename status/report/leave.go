@@ -23,7 +23,7 @@ type Departure struct {
 	ControlPlane string    `json:"controlPlane"` // its type
 	By           string    `json:"by"`
 	At           time.Time `json:"at"`
-	// Deleted tells that hostler deleted Node and Lease; else somebody with the
+	// Deleted reports that hostler deleted Node and Lease; else somebody with the
 	// right has to.
 	Deleted bool `json:"deleted"`
 }
@@ -75,10 +75,10 @@ func (r *Reporter) Left() *Departure { return r.o.Departures.Left() }
 // Leave takes the Node and its Lease off the control plane, because a person, named
 // by, said so. Neither is written there from then on until Return.
 // The Lease must have come to rest before. controlplane.ErrForbidden means that
-// somebody else has to delete them, and that they are not written meanwhile;
+// another client has to delete them, and that they are not written meanwhile;
 // controlplane.ErrLeaseStays, that the Node is gone and the Lease runs out by itself;
 // ErrNotOurs, *controlplane.IdentityError where the Node is another machine's, and any
-// other error, that all goes on as before.
+// other error, that all continues as before.
 func (r *Reporter) Leave(ctx context.Context, by string) error {
 	if !r.o.Mine() {
 		return ErrNotOurs
@@ -105,7 +105,7 @@ func (r *Reporter) Leave(ctx context.Context, by string) error {
 }
 
 // Return has the Node registered again that a person, named by or another, had
-// leave. It tells whether one had, and does not wait for the control plane.
+// leave. It reports whether one had, and does not wait for the control plane.
 func (r *Reporter) Return(ctx context.Context, by string) (bool, error) {
 	_, release, err := r.turn.take(ctx, false)
 	if err != nil {

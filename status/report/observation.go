@@ -27,7 +27,7 @@ type observation struct {
 // remember takes up what an earlier run of the agent reported in this boot, so
 // that conditions keep their times and Ready does not flip. What a control plane
 // does not answer in time is read again in the next round, as long as nothing
-// was written, and then waited for longer: the host has been looked at by then.
+// was written, and then waited for longer: the host has been read by then.
 func (r *Reporter) remember(ctx context.Context, beside bool) {
 	limit := time.Second
 	if r.observation.forgotten != nil {

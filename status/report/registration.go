@@ -23,7 +23,7 @@ type registration struct {
 	wanted    *corev1.Node         // as last seen from the host, without what changes there by itself
 	applied   *corev1.Node         // with the labels, annotations and taints that were registered last
 	addressed bool                 // the stored Node has addresses
-	drifted   []string             // labels, annotations and taints that somebody else has changed
+	drifted   []string             // labels, annotations and taints that another client has changed
 	restored  map[string]time.Time // when each was set again last
 	replaced  *corev1.Node         // of another machine, whose place this one has taken; nil once that is reported
 }
@@ -49,7 +49,7 @@ func (g *registration) drop() {
 // errAwaited ends a round in which there is no Node that could be written.
 var errAwaited = errors.New("the Node does not exist yet")
 
-// restoreDue reports whether a label, an annotation or a taint that somebody else has
+// restoreDue reports whether a label, an annotation or a taint that another client has
 // changed is to be set again: at once for the first time, and then once in a report
 // interval, since whoever changes it may do so again at once.
 func (g *registration) restoreDue(interval time.Duration) bool {
@@ -88,7 +88,7 @@ func (r *Reporter) sameMarks(a, b *corev1.Node) bool {
 }
 
 // enroll has the Node on the control plane, with the labels, annotations and taints
-// that it is to have. It reads the Node only where somebody else has changed it.
+// that it is to have. It reads the Node only where another client has changed it.
 func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 	g := &r.registration
 	if g.state == Outdated {
@@ -102,7 +102,7 @@ func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 	return r.register(ctx, node)
 }
 
-// register registers the Node, or sets again what somebody else has changed of it.
+// register registers the Node, or sets again what another client has changed of it.
 func (r *Reporter) register(ctx context.Context, node *corev1.Node) error {
 	g := &r.registration
 	takeover := r.o.Takeover && !g.entered
@@ -229,7 +229,7 @@ func (r *Reporter) drop() {
 	r.view.drop()
 }
 
-// reread takes in what somebody else has made of the Node.
+// reread takes in what another client has made of the Node.
 func (r *Reporter) reread(ctx context.Context, node *corev1.Node) error {
 	stored, err := r.o.Client.Node(ctx, node.Name)
 	if errors.Is(err, controlplane.ErrNotFound) || err == nil && stored.UID != r.registration.known.UID {

@@ -34,7 +34,7 @@ func (d *desk) told(reasons ...string) []string {
 	return told
 }
 
-// edit changes the stored Node as somebody else would.
+// edit changes the stored Node as another client would.
 func (d *desk) edit(t *testing.T, change func(*corev1.Node)) {
 	t.Helper()
 	if err := d.client.Edit(t.Context(), nodeName, change); err != nil {
@@ -201,7 +201,7 @@ func TestAnExternalCloudKnowsTheAddresses(t *testing.T) {
 		if !slices.Equal(n.Status.Addresses, cloud) || len(n.Spec.Taints) != 0 {
 			t.Errorf("the Node has addresses %v and taints %v, want them as the cloud left them", n.Status.Addresses, n.Spec.Taints)
 		}
-		time.Sleep(time.Minute) // looked at again
+		time.Sleep(time.Minute) // read again
 		if seen, _, _, _ := d.Current(); !slices.Equal(seen.Status.Addresses, cloud) {
 			t.Errorf("status shows addresses %v, want the cloud's", seen.Status.Addresses)
 		}

@@ -9,7 +9,7 @@ const (
 	Awaited                   // there is none, and hostler may not create it
 	Watching                  // another machine has it, and may be alive
 	Registered                // it is this machine's
-	Outdated                  // it is, and somebody else has changed it
+	Outdated                  // it is, and another client has changed it
 )
 
 var stateNames = [...]string{"Unregistered", "Awaited", "Watching", "Registered", "Outdated"}

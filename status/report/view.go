@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// view is what others may read at any time, while a report is under way too. It is safe for
+// view is what others may read at any time, while a report is in progress too. It is safe for
 // concurrent use.
 type view struct {
 	mu        sync.Mutex   // guards what follows
@@ -22,7 +22,7 @@ type view struct {
 	remains   []Drift // of a machine that had the Node before
 }
 
-// see takes in a look at the host. The addresses stay those that are stored if
+// see takes in a check of the host. The addresses stay those that are stored if
 // keepAddresses is set.
 func (v *view) see(node *corev1.Node, facts status.Facts, keepAddresses bool) {
 	v.mu.Lock()

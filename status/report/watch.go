@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/internal/bounded"
 )
 
-// Watch follows the stored Node until ctx ends, so that what somebody else changes is taken
+// Watch follows the stored Node until ctx ends, so that what another client changes is taken
 // in as it happens. It hands what it sees to Run, for which it is a reason to read the Node,
 // and no more: it may be older than what was written since. beat is called with how it goes.
 // One Watch may run at a time.

@@ -135,7 +135,7 @@ func TestACordonOnTheControlPlaneIsHonouredAtOnce(t *testing.T) {
 	})
 }
 
-// The watch may tell of what was before a person's word only after it.
+// The watch may report what was before a person's word only after it.
 func TestAPersonsWordIsNotTakenBackByOldNews(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)

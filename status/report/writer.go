@@ -42,14 +42,14 @@ func (w *statusWriter) due(next *corev1.NodeStatus, p Policy) bool {
 		status.Changed(w.written, next)
 }
 
-// pause is until when a control plane is left alone that asked for it, which a
+// pause is until when a control plane is left alone that requested it, which a
 // shutdown's report does not wait for.
 type pause struct {
 	until time.Time
 	err   error
 }
 
-// pauseAfter is what the control plane asks for with err, no longer than limit, which is
+// pauseAfter is what the control plane requests with err, no longer than limit, which is
 // from one regular report to the next.
 func pauseAfter(err error, limit time.Duration) pause {
 	busy, asks := errors.AsType[*controlplane.BusyError](err)
@@ -94,7 +94,7 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 		return false, err
 	}
 	w.written, w.writtenAt, r.observation.remembered = node.Status.DeepCopy(), time.Now(), true
-	if outage { // nor may a fleet that comes back go on in step
+	if outage { // nor may a fleet that returns continue in step
 		w.writtenAt = w.writtenAt.Add(-rand.N(r.o.Rewrite / 2))
 	}
 	if err := r.retire(ctx, stored, node); err != nil {

@@ -19,7 +19,7 @@ type Delay struct {
 	// After is what files that are read after the drop-in set, which beats it; it
 	// has no Source where none does.
 	After Setting
-	// DropIn tells that hostler's drop-in is there, whether or not it counts.
+	// DropIn reports that hostler's drop-in is there, whether or not it counts.
 	DropIn bool
 	// MaskedBy is the path of a file of the drop-in's name that hides it, or empty.
 	MaskedBy string

@@ -48,7 +48,7 @@ func TestReadDelay(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		files    map[string]string
-		want     logindconf.Delay // but for what follows
+		want     logindconf.Delay // except what follows
 		obstacle string           // to 36s, a part of it
 	}{
 		{"nothing", nil, logindconf.Delay{Effective: byDefault, Others: byDefault}, dropIn + " does not set it"},

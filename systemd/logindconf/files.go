@@ -1,5 +1,5 @@
 // Package logindconf reads the files that systemd-logind takes its settings from,
-// as logind does, and tells when they change or are read.
+// as logind does, and reports when they change or are read.
 //
 // It owns their order, their syntax, and what they say of the longest delay of a
 // shutdown. It writes none of them, and does not know what a running logind has

@@ -48,11 +48,11 @@ func New(getenv func(string) string, unsetenv func(string) error) *Notifier {
 // takes this service for hung, 0 if for ever. Call Watchdog at half of it.
 func (n *Notifier) WatchdogInterval() time.Duration { return n.watchdog }
 
-// Ready tells that the service is up, or that its reload is done.
+// Ready reports that the service is up, or that its reload is done.
 func (n *Notifier) Ready() error { return n.send("READY=1", nil) }
 
-// Reloading tells that the configuration is read again; Ready ends it. It
-// carries the time that Type=notify-reload asks for.
+// Reloading reports that the configuration is read again; Ready ends it. It
+// carries the time that Type=notify-reload requests.
 func (n *Notifier) Reloading() error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -61,7 +61,7 @@ func (n *Notifier) Reloading() error {
 	return n.send(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/int64(time.Microsecond)), nil)
 }
 
-// Stopping tells that the service is on its way down.
+// Stopping reports that the service is on its way down.
 func (n *Notifier) Stopping() error { return n.send("STOPPING=1", nil) }
 
 // Status sets the line that systemctl status shows.
@@ -69,13 +69,13 @@ func (n *Notifier) Status(line string) error {
 	return n.send("STATUS="+strings.ReplaceAll(line, "\n", " "), nil)
 }
 
-// ExtendTimeout asks for d more from now on, before the service manager takes
-// the start or stop under way for hung.
+// ExtendTimeout requests d more from now on, before the service manager takes
+// the start or stop in progress for hung.
 func (n *Notifier) ExtendTimeout(d time.Duration) error {
 	return n.send(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds()), nil)
 }
 
-// Watchdog tells that the service is alive.
+// Watchdog reports that the service is alive.
 func (n *Notifier) Watchdog() error { return n.send("WATCHDOG=1", nil) }
 
 // StoreFile has the service manager keep a duplicate of file under name and

@@ -217,7 +217,7 @@ func forgets(t *testing.T, r *rig) {
 	r.expectPreparing(false)
 	r.expectLocks(1)
 	r.login("Reboot", false)
-	w.expect(shutdown.Prepare) // announced anew, by a logind that knows of no other
+	w.expect(shutdown.Prepare) // announced again, by a logind that knows of no other
 }
 
 func survivesBus(t *testing.T, r *rig) {

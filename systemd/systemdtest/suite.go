@@ -83,7 +83,7 @@ func newLogind(t *testing.T, bed Bed, options systemd.LogindOptions) *systemd.Lo
 	return logind
 }
 
-// login calls a method of logind's as somebody else on the bus.
+// login calls a method of logind's as another client on the bus.
 func (r *rig) login(method string, args ...any) []any {
 	r.Helper()
 	conn, err := dbus.Connect(r.Address())
@@ -212,7 +212,7 @@ func (r *rig) rereadConfig() {
 	}
 }
 
-// write puts a file where logind looks for configuration, until the test ends.
+// write puts a file where logind searches for configuration, until the test ends.
 func (r *rig) write(path, text string) {
 	r.Helper()
 	path = filepath.Join(r.Root(), path)

@@ -14,7 +14,7 @@ import (
 // DefaultPort is where etcd serves clients.
 const DefaultPort = "2379"
 
-// Check tells what is wrong with an endpoint: it has to be https://HOST:PORT, or http of
+// Check reports what is wrong with an endpoint: it has to be https://HOST:PORT, or http of
 // this host's own, or of another one's if insecure allows it.
 func Check(endpoint string, insecure bool) error {
 	u, err := url.Parse(endpoint)
@@ -50,14 +50,14 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Plain tells whether all that goes to an endpoint can be read and changed on its way:
-// only where http is asked for, in whatever case.
+// Plain reports whether all that goes to an endpoint can be read and changed on its way:
+// only where http is requested, in whatever case.
 func Plain(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	return err == nil && u.Scheme == "http"
 }
 
-// CheckPrefix tells what is wrong with a prefix of keys: it has to be such as /hostler.
+// CheckPrefix reports what is wrong with a prefix of keys: it has to be such as /hostler.
 func CheckPrefix(prefix string) error {
 	path, rooted := strings.CutPrefix(prefix, "/")
 	for part := range strings.SplitSeq(path, "/") {

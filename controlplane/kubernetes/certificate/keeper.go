@@ -17,7 +17,7 @@ import (
 
 const (
 	// A certificate is renewed at a random point between these parts of its life,
-	// as kubelet does, so that a fleet that was made in a day does not come back
+	// as kubelet does, so that a fleet that was made in a day does not return
 	// in one hour.
 	renewFrom, renewTo = 0.7, 0.9
 
@@ -42,7 +42,7 @@ type Options struct {
 	Bootstrap Requests
 	// Renewal makes requests with the certificate in use.
 	Renewal Requests
-	// Try tells whether the server accepts a certificate: no error, if it does.
+	// Try reports whether the server accepts a certificate: no error, if it does.
 	Try func(context.Context, *tls.Certificate) error
 	// Renewed is called after another certificate has come into use.
 	Renewed func()
@@ -151,7 +151,7 @@ func (k *Keeper) attempt(ctx context.Context, doubted bool) error {
 	return nil
 }
 
-// RefusedError tells that the server does not accept the certificate in use, which
+// RefusedError reports that the server does not accept the certificate in use, which
 // is good by its dates, and what keeps another one from coming.
 type RefusedError struct {
 	Until time.Time
@@ -166,7 +166,7 @@ func (e *RefusedError) Error() string {
 // Unwrap returns what keeps another one from coming.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// request makes a request, or looks at the one that is under way.
+// request makes a request, or reads the one that is in progress.
 func (k *Keeper) request(ctx context.Context, requests Requests) error {
 	key, err := k.store.pending()
 	if err != nil {

@@ -39,7 +39,7 @@ func (e *WaitingError) Error() string {
 // commonName is the user that a node is.
 func commonName(node string) string { return "system:node:" + node }
 
-// newRequest asks for a client certificate of the node, for that key, in the
+// newRequest requests a client certificate of the node, for that key, in the
 // form that the cluster's approver knows.
 func newRequest(node string, key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{

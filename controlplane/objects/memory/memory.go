@@ -84,7 +84,7 @@ func (s *Store) Follow(changed func(objects.Kind)) {
 	s.follow = changed
 }
 
-// Ends tells whether objects end by themselves.
+// Ends reports whether objects end by themselves.
 func (s *Store) Ends() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

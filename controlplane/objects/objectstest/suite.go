@@ -64,7 +64,7 @@ func AskPace(ctx context.Context, s objects.Store, duration string) error {
 	return err
 }
 
-// EditNode changes the Node that a store holds as somebody else would, who takes no
+// EditNode changes the Node that a store holds as another client would, who takes no
 // heed of a Client's rules.
 func EditNode(ctx context.Context, s objects.Store, name string, change func(*corev1.Node)) error {
 	for {
@@ -149,7 +149,7 @@ func wantStored(ctx context.Context, s objects.Store, key objects.Key, mark stri
 	return want("Get()", o, key, mark, version)
 }
 
-// wantConflict returns an error unless err is a refusal that tells of that.
+// wantConflict returns an error unless err is a refusal that names it.
 func wantConflict(call string, err error, key objects.Key, mark string, version objects.Version) error {
 	conflict, refused := errors.AsType[*objects.ConflictError](err)
 	if !refused || !errors.Is(err, controlplane.ErrConflict) {

@@ -65,7 +65,7 @@ func checkList(ctx context.Context, s objects.Store) error {
 	return nil
 }
 
-// watched is a watch under way.
+// watched is a watch in progress.
 type watched struct {
 	ctx   context.Context
 	stop  context.CancelFunc

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// labelExpires is on the leases of work that is under way: they end with it, or at
+// labelExpires is on the leases of work that is in progress: they end with it, or at
 // this time if whoever did it died.
 const labelExpires = "containerd.io/gc.expire"
 

@@ -92,7 +92,7 @@ func Equals(field, value string) string { return field + "==" + strconv.Quote(va
 // present is a filter that matches whatever has the label.
 func present(label string) string { return fmt.Sprintf("labels.%q", label) }
 
-// HasCRI tells whether this containerd has loaded what serves CRI, or has tried to.
+// HasCRI reports whether this containerd has loaded what serves CRI, or has tried to.
 func (s *Services) HasCRI(ctx context.Context) (bool, error) {
 	var resp *introspection.PluginsResponse
 	err := s.Call(ctx, "containerd.Introspection.Plugins", "list plugins", func(ctx context.Context) (err error) {

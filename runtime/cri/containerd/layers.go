@@ -164,7 +164,7 @@ func (s *Services) snapshots(ctx context.Context, namespace, snapshotter string)
 }
 
 // usages are the sizes of committed snapshots, by their place in a list. Those of others are
-// counted file by file, and not asked for.
+// counted file by file, and not requested.
 func (s *Services) usages(ctx context.Context, namespace, snapshotter string, list []*snapshots.Info) ([]*snapshots.UsageResponse, error) {
 	usages := make([]*snapshots.UsageResponse, len(list))
 	group, grouped := errgroup.WithContext(ctx)

@@ -18,7 +18,7 @@ const labelKind = "io.cri-containerd.kind"
 // ImageUsers lists who uses images that containerd's CRI holds and is not in its
 // lists: containers that share its namespace, such as those of
 // `nerdctl --namespace k8s.io`; containers of other namespaces on the same image;
-// pulls, imports and builds that are under way; containers that are being made,
+// pulls, imports and builds that are in progress; containers that are being made,
 // which CRI lists only once they are.
 func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	var users [3][]runtime.ImageUser
@@ -38,7 +38,7 @@ func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) 
 // neighbours are containers in CRI's namespace that CRI did not make. What they are made from
 // is what their snapshot is made on: the name may lead to another image since.
 func (s *Services) neighbours(ctx context.Context) ([]runtime.ImageUser, error) {
-	// Records hold whole specs: those of CRI's own would be too much to ask for.
+	// Records hold whole specs: those of CRI's own would be too much to request.
 	list, err := s.containersIn(ctx, CRINamespace, fmt.Sprintf("image,labels.%q!=container,labels.%q!=sandbox", labelKind, labelKind))
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func Tail(folder, path string, lines, maxBytes int) ([]byte, error) {
 	return last(decode(raw), lines, maxBytes), nil
 }
 
-// decode makes lines of a log's: each is TIME STREAM TAG TEXT, where a TAG with P goes on
+// decode makes lines of a log's: each is TIME STREAM TAG TEXT, where a TAG with P continues
 // in the next one of its stream (kubelet's "CRI log format").
 func decode(raw []byte) [][]byte {
 	var whole [][]byte

@@ -70,7 +70,7 @@ func NewWaking(socket *local.Activation, observe func(method string, took time.D
 	return c
 }
 
-// Close ends connections. Calls under way end with runtime.ErrUnavailable.
+// Close ends connections. Calls in progress end with runtime.ErrUnavailable.
 func (c *Conn) Close() error {
 	c.close()
 	c.transport.CloseIdleConnections()
@@ -135,7 +135,7 @@ func (w *watched) note(err error) {
 	}
 }
 
-// client returns one that speaks the daemon's version, which it asks for in each life.
+// client returns one that speaks the daemon's version, which it requests in each life.
 // Whoever comes meanwhile asks, too: nobody waits for another one's answer, whose
 // deadline is not theirs.
 func (c *Conn) client(ctx context.Context) (*client.Client, error) {

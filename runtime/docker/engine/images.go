@@ -85,7 +85,7 @@ func (i Images) spare(ctx context.Context, what, id string) ([]string, error) {
 	return spareNames(Named(slices.Concat(now.RepoTags, now.RepoDigests))), err
 }
 
-// Inspect asks for the image that a name or an ID leads to now.
+// Inspect requests the image that a name or an ID leads to now.
 func (i Images) Inspect(ctx context.Context, what, name string) (client.ImageInspectResult, error) {
 	return Get(ctx, i.Conn, "ImageInspect", what, i.Timeouts.Query, func(ctx context.Context, c *client.Client) (client.ImageInspectResult, error) {
 		return c.ImageInspect(ctx, name)
@@ -158,7 +158,7 @@ func (i Images) removeByName(ctx context.Context, what, name string) error {
 	})
 }
 
-// giveBack tags the image as it was, but for names that lead to another one by now.
+// giveBack tags the image as it was, except names that lead to another one by now.
 // Digests cannot be given back: they come again with the next pull.
 func (i Images) giveBack(ctx context.Context, what, id string, names []string) error {
 	ctx = context.WithoutCancel(ctx) // also where time is up: it was us who took them
@@ -169,7 +169,7 @@ func (i Images) giveBack(ctx context.Context, what, id string, names []string) e
 		}
 		what := what + ": restore its name " + name
 		if _, err := i.Inspect(ctx, what, name); !errors.Is(err, ErrNotFound) {
-			errs = append(errs, err) // none where it is there, or somebody else has taken it
+			errs = append(errs, err) // none where it is there, or another client has taken it
 			continue
 		}
 		err := i.Conn.Call(ctx, "ImageTag", what, i.Timeouts.Query, func(ctx context.Context, c *client.Client) error {

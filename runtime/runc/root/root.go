@@ -1,7 +1,7 @@
 // Package root is what a configuration has to know of the state roots of runc and crun:
 // how one is written, and which folders are others' to look after.
 //
-// It owns no container, and looks at no file.
+// It owns no container, and reads no file.
 package root
 
 import (
@@ -22,7 +22,7 @@ var owned = [...]struct{ folder, by string }{
 }
 
 // Parse returns the folder that an endpoint names, which is an absolute path. It refuses
-// all else, and roots that are somebody else's.
+// all else, and roots that are another client's.
 func Parse(endpoint string) (string, error) {
 	switch {
 	case endpoint == "":
