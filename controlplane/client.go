@@ -1,11 +1,8 @@
-// Package controlplane is how this host tells a fleet about itself: it owns the
-// Client interface that every control plane is reached through, what happens
-// when a Node is adopted, and the loops that keep a Lease alive and deliver
-// Events, whatever is behind the Client.
+// Package controlplane reports this host to a fleet. It owns the Client interface of all control
+// planes, the adoption of Nodes, and the loops that renew a Lease and publish Events.
 //
-// The clients live in folders of their own (embedded and its siblings); this
-// package knows none of them. It refuses to decide what a Node's status is
-// (package status) and when to report it (package report).
+// The clients are in folders of their own (embedded and its siblings); this package knows none of
+// them. Package status decides a Node's status, and package report when to write it.
 package controlplane
 
 import (

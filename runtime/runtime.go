@@ -1,8 +1,7 @@
-// Package runtime says what a container runtime is to hostler: pods with their
-// containers, images, the filesystems that hold them, and the few things that
-// may be done to them. Adapters (runtime/cri and its siblings) translate one
-// runtime's own interface into these types; nothing outside an adapter knows
-// which runtime it talks to.
+// Package runtime defines what hostler uses of a container runtime: pods with their containers,
+// images, the filesystems that hold them, and the few operations on them. Adapters (runtime/cri
+// and its siblings) translate a runtime's own API into these types; nothing outside an adapter
+// knows which runtime it uses.
 //
 // The package shadows the standard library's runtime, which is imported as
 // goruntime where both are needed.

@@ -1,5 +1,5 @@
-// Package census looks through a fleet for other hosts that have this one's machine
-// ID. It refuses to know any control plane, and to do anything about whom it finds.
+// Package census searches a fleet for other hosts with this host's machine ID. It knows no control
+// plane by name and only reports what it finds.
 package census
 
 import (

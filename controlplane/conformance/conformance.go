@@ -1,13 +1,10 @@
-// Package conformance is what a control plane promises, as checks: one for each
-// promise of the controlplane.Client interface, of its roles and of their errors,
-// that every client passes, and that `hostler controlplane verify` tries on the one
-// that is configured.
+// Package conformance checks what a control plane promises: one check for each promise of the
+// controlplane.Client interface, its roles and its errors. Every client passes them in tests, and
+// `hostler controlplane verify` tries them on the configured one.
 //
-// It owns the checks, what becomes of one that is tried, and the names that they use:
-// nothing is touched that has another. It refuses to know any client, and to promise
-// what only one control plane does. What a Client is used for, a Lease that is kept
-// and a status that is told through all faults, is tested where that is done: in
-// packages controlplane and report.
+// It owns the checks, their results, and the names of the objects that they create: it touches no
+// others. It knows no client by name, and checks nothing that only one control plane promises. How
+// a Client is used is tested in packages controlplane and report.
 package conformance
 
 import (

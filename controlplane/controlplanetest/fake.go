@@ -1,6 +1,5 @@
-// Package controlplanetest is what control planes, and whatever talks to one, are
-// tested with: Run has a client pass the suite of package conformance as tests, and
-// Fake is a fleet's control plane in memory that fails on demand.
+// Package controlplanetest tests control planes and their users: Run runs the suite of package
+// conformance as tests, and Fake is a fleet's control plane in memory that fails on demand.
 package controlplanetest
 
 import (

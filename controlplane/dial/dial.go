@@ -1,7 +1,7 @@
 // Package dial keeps one connection to a control plane that requests share, and replaces it.
 //
-// It owns when a connection is dialed and when one that was replaced is closed. It refuses to
-// know what a connection is, which server it leads to, and which errors replace it.
+// It owns when a connection is dialed and when a replaced one is closed. Its callers decide where
+// it leads and which errors replace it.
 package dial
 
 import (

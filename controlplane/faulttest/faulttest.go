@@ -1,5 +1,5 @@
-// Package faulttest is what goes wrong with the calls of a fake, at a test's wish. It
-// owns which fault befalls which call, how often, and how calls are counted.
+// Package faulttest injects faults into the calls of fakes. It owns which fault affects which call,
+// how often, and how calls are counted.
 package faulttest
 
 import (

@@ -1,8 +1,8 @@
-// Package history remembers collections across restarts of the agent, for
+// Package history keeps past collections across restarts of the agent, for
 // `hostler gc history`.
 //
-// It owns which runs are worth remembering, and how many. It refuses to hold a run up:
-// how they get to the disk is the store's.
+// It owns which runs are kept, and how many. Its writes never delay a run: the store writes in
+// the background.
 package history
 
 import (

@@ -1,10 +1,8 @@
-// Package lastused remembers when images were last used, and when they came, for
-// a collection that takes what was unused longest.
+// Package lastused records when images were pulled and last used, so that a collection can remove
+// the least recently used first.
 //
-// It owns the [Tracker], which learns from events and from lists of pods and
-// images, and the small [Store] interface that carries its knowledge across
-// restarts. It refuses to judge: what a time means for an image is the policies'
-// to say.
+// It owns the [Tracker], which learns from events and from lists of pods and images, and the
+// [Store] interface that persists its knowledge. The policies decide what a time means.
 package lastused
 
 import (

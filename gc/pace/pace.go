@@ -1,8 +1,8 @@
-// Package pace makes many removals, as many at once as a runtime takes with ease, and
-// waits for none too long.
+// Package pace runs many removals at once, as many as the runtime handles well, and bounds the wait
+// for each.
 //
-// It owns how many that are, which it learns from how long each takes, when to rest,
-// and how long one is waited for. It refuses to know what is removed.
+// It owns the number of parallel removals, which it adapts to how long each takes, and the pauses
+// between them. It does not know what is removed.
 package pace
 
 import (

@@ -1,8 +1,8 @@
-// Package runs lets collections take place one at a time: on their interval, early when
-// something requests it, and for a person. It reports what each did.
+// Package runs runs collections one at a time: at their interval, early on request of the agent,
+// and on request of an operator. It reports the result of each run.
 //
-// It owns when a run begins, how long it may take, and its [Report]. It refuses to know
-// what is collected, and how.
+// It owns when a run starts, how long it may take, and its [Report]. It does not know what is
+// collected.
 package runs
 
 import (

@@ -1,9 +1,8 @@
-// Package survey gathers the facts that plans of garbage collection are made from:
-// what the runtimes have, what uses it, and how full their filesystems are, also
-// after removals, once the figures have settled.
+// Package survey gathers the facts for plans of garbage collection: the images and containers of
+// the runtimes, what uses them, and how full their filesystems are.
 //
-// It owns what is asked, in which order and for how long. It refuses to judge the
-// answers, and a runtime that does not give all of them has no facts.
+// It owns the queries, their order and their deadlines. A runtime that does not answer all of them
+// has no facts.
 package survey
 
 import (

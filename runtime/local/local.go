@@ -1,8 +1,7 @@
-// Package local has what adapters of runtimes on this host share: the unix sockets
-// that runtimes listen at, what an adapter is opened with, how long a call may take, the
-// mounts that hold the folders which runtimes name, and what is there of such a folder.
+// Package local has what adapters of runtimes on this host share: their unix sockets, options and
+// timeouts, and the mounts and contents of the folders that runtimes report.
 //
-// It owns no runtime, and refuses to know any by name.
+// It does not know any runtime by name.
 package local
 
 import (

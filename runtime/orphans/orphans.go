@@ -1,11 +1,11 @@
-// Package orphans stands in for a container runtime that is gone while its containers run
-// on: containerd where it is the child of a service that has been stopped, as k3s, RKE2 and
-// k0s have it. Their shims keep the containers alive, and nobody answers CRI any more.
+// Package orphans stops containers whose runtime has stopped while they still run. An example is the
+// containerd of k3s, RKE2 or k0s: it is a child of their service and stops with it, but its shims
+// keep the containers alive and nothing serves CRI any more.
 //
-// It owns what is known of such containers: what their runtime told before it went, and what
-// runc or crun keep of each in containerd's state root. It stops them by package runc, each
-// by the stop signal of its image, and reads away what they log. It refuses to touch what a runtime answers for, and those
-// of other programs than runc and crun, which leave nothing there to go by.
+// It owns what is known of such containers: what their runtime listed before it stopped, and the
+// state of runc or crun in containerd's state root. It stops them through package runc, with the
+// stop signal of their image, and discards their output. It touches no container of a
+// running runtime, and only containers of runc and crun.
 package orphans
 
 import (

@@ -1,9 +1,8 @@
-// Package drain stops the pods of a host, phase by phase, and writes down how
-// each fared. It is what a shutdown guard runs while it holds the lock, and what
-// a person's drain is.
+// Package drain stops the pods of a host phase by phase and records the result of each pod.
+// The shutdown guard runs it while it holds the shutdown lock; `hostler drain` runs it too.
 //
-// It owns the calls to the runtimes and how long each may take. It knows no
-// login manager and refuses to decide whether to drain.
+// It owns the calls to the runtimes and their deadlines. It knows nothing of logind and does
+// not decide whether to drain.
 package drain
 
 import (

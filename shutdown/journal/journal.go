@@ -1,9 +1,8 @@
-// Package journal keeps on disk how shutdowns went, pod by pod: for the next
-// process of this boot, which continues where a drain stood, and for the next
-// boot, which tells people.
+// Package journal keeps the results of shutdowns on disk, pod by pod. The next process of this
+// boot continues an interrupted drain from it; the next boot reports it.
 //
-// It owns the record and its file. It decides nothing but what the file of an
-// earlier boot proves, and refuses to hold anybody up.
+// It owns the record and its file. From the file of an earlier boot it derives only what the
+// file proves. Writes never delay a shutdown.
 package journal
 
 import (

@@ -1,8 +1,7 @@
-// Package plan decides who is stopped when, in a shutdown, and with how much
-// time: phases, priorities, graces.
+// Package plan decides which pods stop in which phase of a shutdown, and with how much grace.
 //
-// It owns what labels, rules and periods mean, as pure functions of pods and
-// configuration. It stops nothing and asks nobody.
+// It owns the meaning of labels, rules and grace periods, as pure functions of pods and
+// configuration. It stops nothing and calls no runtime.
 package plan
 
 import (

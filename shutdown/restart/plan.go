@@ -1,9 +1,9 @@
-// Package restart starts again, once the host is back, what a shutdown's drain has
-// stopped and nobody else starts.
+// Package restart starts containers after a boot: those that a shutdown's drain has stopped and
+// that nothing else starts.
 //
-// It owns the rule of what that is, as a pure function of the journal and of what the
-// runtimes list, and the calls that carry it out. It refuses to start anything that
-// hostler has not stopped, or that somebody has touched since.
+// It owns the decision, a pure function of the journal and of the runtimes' lists, and the calls
+// that carry it out. It starts only containers that hostler stopped and that nothing has
+// started or changed since.
 package restart
 
 import (

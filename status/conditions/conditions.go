@@ -1,9 +1,9 @@
-// Package conditions runs the checks that a host's administrator has put into a folder,
-// each an executable that says of one condition whether there is a problem.
+// Package conditions runs the checks that an administrator has put into a folder. Each check is an
+// executable that reports whether one condition has a problem.
 //
-// It owns which files are checks, as whom and how often they run, and what each said
-// last. It refuses to run what others than root could have written, and to judge the
-// host: what an answer makes of the Node is for package status.
+// It owns which files are checks, as which user and how often they run, and their last results.
+// It refuses to run files that users other than root can write. What a result means for the Node
+// is decided by package status.
 package conditions
 
 import (

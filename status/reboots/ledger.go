@@ -1,8 +1,8 @@
-// Package reboots knows which boot this is, how the one before it ended, and how
-// many ended so, across restarts of the agent and boots without one.
+// Package reboots records how each boot of the host ended, and counts reboots, across restarts of
+// the agent and boots without an agent.
 //
-// It owns the verdict on each reboot and the count. It refuses to tell anybody, and
-// to say more of a boot than its journal and the agent's own end prove.
+// It owns the verdict on each reboot and the count. It reports only what the journal and the
+// agent's own end prove.
 package reboots
 
 import (

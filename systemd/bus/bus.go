@@ -1,6 +1,5 @@
-// Package bus is how hostler speaks D-Bus: to the system bus over a connection
-// that returns by itself, and to systemd without a bus between. It owns
-// dialling, deadlines and what errors mean, and refuses to know what is asked.
+// Package bus speaks D-Bus: to the system bus over a connection that reconnects by itself, and to
+// systemd over its private socket. It owns dialling, deadlines and the meaning of errors.
 package bus
 
 import (

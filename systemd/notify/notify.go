@@ -1,6 +1,5 @@
-// Package notify is this service's talk with the service manager that runs it:
-// the notifications of sd_notify(3), and the descriptors that the manager keeps
-// for it. It owns the messages, and refuses to decide when one is due.
+// Package notify sends sd_notify(3) messages to systemd and handles the descriptors that systemd
+// stores for this service. It owns the messages; its callers decide when to send one.
 package notify
 
 import (

@@ -1,7 +1,6 @@
-// Package endpoint is what an etcd cluster's address may look like, and what the keys in
-// it: of all that concerns etcd, what the configuration has to know.
+// Package endpoint checks the syntax of etcd endpoints and key prefixes in the configuration.
 //
-// It refuses to connect anywhere.
+// It connects to nothing.
 package endpoint
 
 import (

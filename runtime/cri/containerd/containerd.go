@@ -1,9 +1,8 @@
-// Package containerd asks containerd's own services, which it serves on CRI's socket,
-// for what CRI does not tell: who else uses images, what is being pulled, when images
-// came, and what happens.
+// Package containerd calls containerd's own services, on the same socket as CRI, for what CRI does
+// not return: other users of images, pulls in progress, creation times of images, and events.
 //
-// It owns containerd's namespaces, records, leases and events. It changes nothing but names of
-// images that CRI cannot remove. It does not know how a call is bounded and what its errors mean.
+// It owns containerd's namespaces, records, leases and events. It changes only names of images
+// that CRI cannot remove. Its callers bound the calls and interpret their errors.
 package containerd
 
 import (

@@ -1,7 +1,6 @@
-// Package podlog reads what a container has written from the file that its CRI runtime
-// keeps of it. It owns the format, and which files are read at all: regular ones in the
-// folder of pods' logs, whatever leads out of it. It refuses to follow what is written
-// meanwhile, and files that were rotated away.
+// Package podlog reads a container's output from the log file of its CRI runtime. It owns the format,
+// and which files are read: only regular files in the folder of pod logs. It does not follow a
+// file while it grows, and reads no rotated files.
 package podlog
 
 import (

@@ -1,9 +1,7 @@
-// Package program runs runc and crun themselves, for what only they can do: to delete a
-// dead container with its cgroups, its scope and the hooks that its makers gave it, and
-// to tell their version.
+// Package program runs the programs runc and crun for what only they can do: delete a dead container
+// with its cgroups, its scope and its hooks, and print their version.
 //
-// It owns how they are found and run, and refuses to run anything else: what a list, a
-// signal or the end of a container takes is asked of the kernel.
+// It owns how the programs are found and run. Lists, signals and exits use the kernel instead.
 package program
 
 import (

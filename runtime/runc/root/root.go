@@ -1,5 +1,5 @@
-// Package root is what a configuration has to know of the state roots of runc and crun:
-// how one is written, and which folders are others' to look after.
+// Package root checks configured state roots of runc and crun: their syntax, and which folders other
+// runtimes manage.
 //
 // It owns no container, and reads no file.
 package root
