@@ -162,7 +162,7 @@ type ConditionWriter interface {
 	// nothing else, and returns what is stored then. ErrNotFound where there is no
 	// such Node; *IdentityError where its status is known to be another machine's;
 	// ErrConflict where something is to go and the Node has changed since this
-	// client last saw it: it may be another client's by now.
+	// client last saw it: it may be another client's now.
 	UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error)
 }
 

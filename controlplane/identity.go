@@ -30,7 +30,7 @@ const (
 	AnnotationOwned = "hostler.io/owned"
 )
 
-// Identity tells one machine from another. A part that is empty is not known,
+// Identity distinguishes one machine from another. A part that is empty is not known,
 // and differs from nothing.
 type Identity struct {
 	MachineID  string `json:"machineID,omitempty"`  // /etc/machine-id; the same on clones of a disk

@@ -340,7 +340,7 @@ func (r *Recorder) Stats() RecorderStats {
 }
 
 // eventName is a name for an Event about an object: the object's name, as far as
-// there is room and it can be part of a name, and a number that grows.
+// there is space and it can be part of a name, and a number that grows.
 func eventName(object string, id int64) string {
 	suffix := fmt.Sprintf(".%x", id)
 	if room := validation.DNS1123SubdomainMaxLength - len(suffix); len(object) > room {

@@ -8,7 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// clock gives times that move on with the monotonic clock, whatever the wall
+// clock gives times that move on with the monotonic clock, regardless of the wall
 // clock does.
 type clock struct {
 	wall func() time.Time

@@ -22,7 +22,7 @@ type Facts struct {
 	Fruitless map[string]Fruitless
 
 	// SandboxImages maps a runtime's name to the image of its sandboxes, where
-	// the runtime tells.
+	// the runtime reports it.
 	SandboxImages map[string]string
 	// ProtectedPods are those that a shutdown or a drain ended, whose dead containers
 	// stay, and why. A pod that its orchestrator has made

@@ -22,7 +22,7 @@ type queued struct {
 }
 
 // planImages decides on every image. Those that something protects stay
-// whatever the room; of the others, the ones unused longest first, those past the
+// regardless of the space; of the others, the ones unused longest first, those past the
 // maximum age go, which frees space, and then as many as it takes until the ledger is
 // even. It also returns the filesystems whose record in Facts.Fruitless is outdated.
 func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, leaving map[*runtime.Container]bool) ([]ImageDecision, []string) {

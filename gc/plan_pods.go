@@ -27,7 +27,7 @@ func abandoned(f *Facts, pod *runtime.Pod) bool {
 func isDead(pod *runtime.Pod) bool { return pod.Sandbox && !pod.Ready && !pod.Gone }
 
 // lastTouched is the last time known at which something happened in the pod. When
-// its sandbox died no runtime tells.
+// its sandbox died no runtime reports.
 func lastTouched(pod *runtime.Pod) time.Time {
 	last := pod.CreatedAt
 	for i := range pod.Containers {

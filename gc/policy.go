@@ -35,7 +35,7 @@ type ImagePolicy struct {
 	// the store, or was last used, whichever is latest.
 	MinimumAge time.Duration
 	// MaximumAge removes an image unused and not pulled for longer, however much
-	// room there is; 0 switches it off.
+	// space there is; 0 switches it off.
 	MaximumAge time.Duration
 
 	Keep []Pattern // images with a name that one of these matches stay
@@ -141,17 +141,17 @@ type Options struct {
 	Images     bool // only images, unless Containers is set as well
 	Containers bool // only containers, unless Images is set as well
 
-	// AllUnused removes everything that nothing protects, however much room
+	// AllUnused removes everything that nothing protects, however much space
 	// there is. In pods that live, the newest dead container of each name stays.
 	AllUnused bool
 	// TargetPercent, if above 0, collects images until so much of their
-	// filesystem is used, whatever the high threshold.
+	// filesystem is used, regardless of the high threshold.
 	TargetPercent int
 
 	// LeaveAlone names runtimes of which nothing is removed.
 	LeaveAlone []string
 	// BegunSpace and BegunInodes name filesystems (Usage.Name) whose collection
-	// has started for want of the one or the other: of that they go down to the low
+	// has started for lack of the one or the other: of that they go down to the low
 	// threshold although they are no longer above the high one.
 	BegunSpace, BegunInodes []string
 }

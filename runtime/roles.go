@@ -112,7 +112,7 @@ type Watcher interface {
 // besides the containers that Pods lists. Who removes images requests it.
 type ImageUsers interface {
 	// OtherImageUsers returns them. ErrUnsupported means that this runtime has
-	// none or cannot tell.
+	// none or does not know it.
 	OtherImageUsers(ctx context.Context) ([]ImageUser, error)
 }
 

@@ -73,7 +73,7 @@ type Container struct {
 	// runtime has such a thing; nil where nobody said any.
 	StopTimeout *time.Duration
 	// Unit names the systemd unit by whose stop the container is stopped; empty where it is of
-	// none, or its runtime does not tell.
+	// none, or its runtime does not report it.
 	Unit string
 	// UnitGrace is the time-out of its unit's stop, after which systemd ends the stop whatever
 	// anybody requests; nil where it has none, or nobody knows it.
@@ -103,7 +103,7 @@ type Image struct {
 	// counts layers that other images share: an estimate, never a measurement.
 	SizeBytes uint64
 	// SharedBytes is how much of SizeBytes other images hold as well, where the
-	// runtime tells, which SharedKnown says.
+	// runtime reports it, which SharedKnown says.
 	SharedBytes uint64
 	SharedKnown bool
 
@@ -121,7 +121,7 @@ type Image struct {
 	LabelsUnknown bool
 }
 
-// OwnBytes is how much of SizeBytes no other image holds, where the runtime tells; all
+// OwnBytes is how much of SizeBytes no other image holds, where the runtime reports it; all
 // of it elsewhere.
 func (i Image) OwnBytes() uint64 {
 	if !i.SharedKnown {
@@ -240,7 +240,7 @@ type Restart int
 
 // Who does, as far as hostler tells them apart.
 const (
-	RestartUnknown       Restart = iota // its runtime does not tell, or an orchestrator does
+	RestartUnknown       Restart = iota // its runtime does not report it, or an orchestrator does
 	RestartNever                        // nobody
 	RestartByRuntime                    // its runtime, or not, whoever has stopped it before
 	RestartUnlessStopped                // nobody, if somebody has stopped it, as hostler does: so hostler itself

@@ -44,7 +44,7 @@ type arming struct {
 	retry      *time.Timer
 	retries    backoff
 	trouble    error // what keeps the guard from being armed
-	final      bool  // the service manager goes down: no attempt follows, and no release is taken back
+	final      bool  // systemd goes down: no attempt follows, and no release is taken back
 }
 
 // arm begins an attempt to take the lock, in a goroutine of its own: an

@@ -292,7 +292,7 @@ func TestAShutdownRightAfterOneThatWasCalledOffForgetsNobody(t *testing.T) {
 	})
 }
 
-// The same for a person's drain, upon which it stays down.
+// The same for an operator's drain, upon which it stays down.
 func TestADrainRightAfterAShutdownThatWasCalledOffWaives(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})

@@ -20,7 +20,7 @@ var (
 	ErrSwitchedOff = errors.New("shutdown protection is disabled in the configuration")
 	// ErrShuttingDown: the host goes down already, and its pods with it.
 	ErrShuttingDown = errors.New("the host is already shutting down")
-	// ErrDraining: a person's drain runs already.
+	// ErrDraining: an operator's drain runs already.
 	ErrDraining = errors.New("another drain is running; wait until it ends")
 	// ErrCancelled: the drain was cancelled before its end.
 	ErrCancelled = errors.New("the drain was cancelled")
@@ -34,7 +34,7 @@ var (
 // DrainByHand without progress.
 //
 // ErrDelegated where another owner would do it or undo it, ErrSwitchedOff where
-// the configuration has no phases (a person's drain takes the defaults),
+// the configuration has no phases (an operator's drain takes the defaults),
 // ErrCancelled with the record so far.
 func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Record, error) {
 	switch trigger {
@@ -46,7 +46,7 @@ func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Rec
 	return journal.Record{}, fmt.Errorf("drain: unknown trigger %q", trigger)
 }
 
-// DrainByHand is a person's drain: of all pods, or of all but critical ones. It
+// DrainByHand is an operator's drain: of all pods, or of all but critical ones. It
 // leaves state, lock and journal alone, and ends with ctx; an announced shutdown
 // takes over from it. progress is given the record at every step, which must not
 // be changed; it must not block. Pods that appear meanwhile are stopped, too.
@@ -105,7 +105,7 @@ func (g *Guard) drainForStop(answer chan outcome) {
 	g.episode.waiters = append(g.episode.waiters, answer)
 }
 
-// returnWatch is how long a person's drain watches whether something starts containers again: a
+// returnWatch is how long an operator's drain watches whether something starts containers again: a
 // service that systemd starts again does so after 0.1 s unless it says another time.
 const returnWatch = 3 * time.Second
 
@@ -170,7 +170,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	}()
 }
 
-// EndByHand ends a person's drain, if one runs, as the end of its caller would. It
+// EndByHand ends an operator's drain, if one runs, as the end of its caller would. It
 // returns when the drain has wound down, which takes two seconds at the most, or
 // when ctx ends.
 func (g *Guard) EndByHand(ctx context.Context) {
@@ -189,7 +189,7 @@ func (g *Guard) EndByHand(ctx context.Context) {
 	}
 }
 
-// Refusal reports why a person's drain would be refused now; nil if it would not.
+// Refusal reports why an operator's drain would be refused now; nil if it would not.
 func (g *Guard) Refusal(ctx context.Context) error {
 	var err error
 	if !g.send(ctx, func() { err = g.refusal() }) {
@@ -213,7 +213,7 @@ func (g *Guard) refusal() error {
 	return nil
 }
 
-// PlanByHand is what a person's drain would do now, and which pods it would
+// PlanByHand is what an operator's drain would do now, and which pods it would
 // leave alone because they are critical. Where a runtime does not answer, the
 // plan shows what is known of it and the error says so.
 func (g *Guard) PlanByHand(ctx context.Context, all bool) (p plan.Plan, spared []plan.PlannedPod, err error) {

@@ -242,7 +242,7 @@ func (g *Guard) endCancelled(e *episode) {
 	} else {
 		g.set(Disarmed, "the shutdown was cancelled")
 	}
-	// Also with the lock in hand: another client may be its owner by now.
+	// Also with the lock in hand: another client may be its owner now.
 	if g.arming.subscribed {
 		g.arm()
 	}

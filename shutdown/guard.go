@@ -32,7 +32,7 @@ const (
 	// askInterval is how often it asks, from the start of a drain until the host is
 	// down, whether the shutdown is still to take place.
 	askInterval = time.Second
-	// verifyInterval is how often an armed guard looks whether that is still true.
+	// verifyInterval is how often an armed guard checks whether that is still true.
 	verifyInterval = 5 * time.Minute
 	// LongestPause is how long the guard waits at most before it tries again to be
 	// armed: as long as it is not, nothing holds a shutdown back, and a call to a
@@ -165,7 +165,7 @@ func New(options Options) (*Guard, error) {
 // gives up: what fails is tried again. ctx must outlive a drain: when it ends
 // during one, the calls in flight are given up, those that have just started after
 // a moment, and the journal lets the next process continue. The lock is not closed
-// then, so that a copy in the service manager's keeping bridges a restart of the
+// then, so that a copy in systemd's keeping bridges a restart of the
 // service.
 func (g *Guard) Run(ctx context.Context) error {
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
@@ -272,7 +272,7 @@ func (g *Guard) Recheck() {
 // Status is the guard as it stands.
 func (g *Guard) Status() Status {
 	status := g.options.Board.Status()
-	// A journal that could not be read at first may tell by now.
+	// A journal that could not be read at first may tell now.
 	story := g.options.Journal.Story()
 	status.Last, status.CalledOff, status.Restarts = story.Last, story.CalledOff, story.Restarts
 	return status

@@ -23,7 +23,7 @@ type Inhibitor interface {
 	RaiseMaxDelay(ctx context.Context, d time.Duration) (granted time.Duration, err error)
 
 	// Inhibit takes the delay lock, or takes up the one that an earlier process
-	// of this service left in the service manager's keeping. Closing the lock,
+	// of this service left in systemd's keeping. Closing the lock,
 	// once or twice, lets the shutdown continue. It is called again after each loss
 	// of the init system, with the lock of before still held; that one is closed
 	// once the new one is had. ErrShutdownInProgress where a lock is refused
@@ -59,6 +59,6 @@ const (
 type Event struct {
 	Type EventType
 	// Kind is the kind of shutdown, such as "reboot" or "poweroff", where the
-	// init system tells; else empty.
+	// init system reports it; else empty.
 	Kind string
 }

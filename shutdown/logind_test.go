@@ -177,7 +177,7 @@ func (l *logind) Watch(ctx context.Context, events chan<- shutdown.Event) error 
 	}
 }
 
-// lock closes its number, whoever has it by now.
+// lock closes its number, whoever has it now.
 type lock struct {
 	logind *logind
 	n      int

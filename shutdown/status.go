@@ -50,7 +50,7 @@ type Transition struct {
 }
 
 // Transitions lists every change of state that a Guard can make. It starts in
-// Disarmed. Once the service manager goes down, nothing but a further drain at the service's
+// Disarmed. Once systemd goes down, nothing but a further drain at the service's
 // stop follows Released.
 func Transitions() []Transition {
 	return []Transition{
@@ -88,7 +88,7 @@ type Status struct {
 	// InhibitDelayNeeded is what the phases and their margin take; zero where
 	// the guard is switched off.
 	InhibitDelayNeeded metav1.Duration `json:"inhibitDelayNeeded,omitzero"`
-	// InhibitDelayShortage says, with the mend, why less is granted; empty where
+	// InhibitDelayShortage says, with the hint, why less is granted; empty where
 	// enough is, or where that was not read because no lock is held.
 	InhibitDelayShortage string `json:"inhibitDelayShortage,omitempty"`
 	// Trouble is what keeps the guard from being armed; nil where nothing does.

@@ -20,7 +20,7 @@ func (g *Guard) recordStoppedUnits(ctx context.Context, names []string) {
 	g.options.Journal.Flush(ctx)
 }
 
-// waiveUnits takes units off the record that a person's drain is about to stop: they are to stay
+// waiveUnits takes units off the record that an operator's drain is about to stop: they are to stay
 // down. A shutdown that has taken over from that drain owes them all the same.
 func (g *Guard) waiveUnits(ctx context.Context, names []string) {
 	if g.options.Board.Status().State == Draining {

@@ -230,7 +230,7 @@ func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 	})
 }
 
-// Whatever a shutdown owes before: what a person's drain stops is to stay down.
+// Whatever a shutdown owes before: what an operator's drain stops is to stay down.
 func TestAUnitThatAPersonDrainsIsNotOwed(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.options.Runtime, r.options.Inhibitor = ofUnits{r.fake, r}, nil

@@ -144,7 +144,7 @@ func byRoute(network probe.Network, is6 bool) (chosen, bool) {
 	return chosen{others[0], "no route found; most stable address of " + others[0].Interface}, true
 }
 
-// towards chooses by the way to one address of the control plane, where that tells
+// towards chooses by the way to one address of the control plane, where that is known
 // anything: one on this host's loopback, such as a load balancer's, does not, and
 // neither does one in a container on this host.
 func towards(network probe.Network, way probe.TargetRoute, is6 bool) (chosen, bool) {

@@ -77,7 +77,7 @@ func (l StallLimit) judge(s probe.Stall, name string) finding {
 }
 
 // stalledPercent rounds up to tenths, so that what is above a threshold also reads
-// so. The kernel tells hundredths.
+// so. The kernel reports hundredths.
 func stalledPercent(percent float64) string {
 	tenths := math.Ceil(math.Round(percent*100) / 10)
 	return strconv.FormatFloat(tenths/10, 'f', -1, 64) + "%"

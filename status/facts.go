@@ -70,7 +70,7 @@ type Shutdown struct {
 	// says more than ReasonDisarmed.
 	Fault string
 	// Granted is the longest delay that the init system grants, zero if that is
-	// not known; Needed what the phases take. Shortage says, with the mend, why
+	// not known; Needed what the phases take. Shortage says, with the hint, why
 	// less is granted; empty where enough is.
 	Granted, Needed time.Duration
 	Shortage        string

@@ -139,7 +139,7 @@ func runtimeVersion(runtimes []runtime.Health) string {
 	return chosen.Name + "://" + version
 }
 
-// versionMark tells a hostler's nodeInfo.kubeletVersion from a kubelet's.
+// versionMark distinguishes a hostler's nodeInfo.kubeletVersion from a kubelet's.
 const versionMark = "+hostler"
 
 // IsKubelets reports whether a kubelet has written the status of a Node, by what that says of its

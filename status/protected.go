@@ -9,7 +9,7 @@ import (
 
 // Protected is the verdict of the condition ShutdownProtected: whether a
 // shutdown now would wait until the pods have stopped, for as long as they are
-// to have, with the reason and a message that holds the mend.
+// to have, with the reason and a message that holds the hint.
 func Protected(facts Facts) (protected bool, reason, message string) {
 	f := shutdownProtected(facts)
 	return f.status == corev1.ConditionTrue, f.reason, f.message

@@ -85,7 +85,7 @@ func isInactive(ctx context.Context, conn *dbus.Conn, name string) (bool, error)
 	var kind string
 	err = bus.Property(ctx, conn, bus.Systemd, queued.Path, bus.Systemd+".Job", "JobType", &kind)
 	if bus.ErrorName(err) == "org.freedesktop.DBus.Error.UnknownObject" {
-		return isInactive(ctx, conn, name) // it is over by now
+		return isInactive(ctx, conn, name) // it is over now
 	}
 	return kind == "stop", err
 }

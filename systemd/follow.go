@@ -31,7 +31,7 @@ func (m *longestDelay) follow(ctx context.Context, watcher *logindconf.Watcher, 
 		if err := watcher.Await(); err != nil {
 			return err
 		}
-		// Also where it is as at the last look: whoever asked in between has seen
+		// Also where it is as at the last check: whoever asked in between has seen
 		// another delay.
 		seen := time.Duration(m.seen.Load())
 		if now := m.view(ctx); now != last || seen != 0 && now.granted != 0 && now.granted != seen {

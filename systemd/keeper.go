@@ -13,10 +13,10 @@ import (
 	"hostler.io/hostler/systemd/notify"
 )
 
-// dropBound is how long the service manager is asked to drop a lock.
+// dropBound is how long systemd is asked to drop a lock.
 const dropBound = 10 * time.Second
 
-// lockKeeper owns the locks that this process has, and sees to what the service manager keeps of
+// lockKeeper owns the locks that this process has, and sees to what systemd keeps of
 // them. It makes no call to the bus.
 type lockKeeper struct {
 	notifier *notify.Notifier
@@ -27,7 +27,7 @@ type lockKeeper struct {
 	mu       sync.Mutex
 	held     *lock      // guarded by mu: the lock handed out last, if still closed by nobody
 	kept     []*os.File // guarded by mu: locks of an earlier process, not yet read
-	unstored bool       // guarded by mu: the service manager did not take the latest lock
+	unstored bool       // guarded by mu: systemd did not take the latest lock
 	stale    bool       // guarded by mu: it may keep locks that were let go
 	dropping bool       // guarded by mu: and drop sees to that
 }
@@ -38,11 +38,11 @@ type lockKeeper struct {
 type lock struct {
 	keeper *lockKeeper
 	file   *os.File
-	stored bool // guarded by keeper.mu: the service manager keeps a duplicate
+	stored bool // guarded by keeper.mu: systemd keeps a duplicate
 }
 
 // Close lets the shutdown continue: logind sees the last descriptor closed. An
-// error says that the service manager still keeps its own, for the moment.
+// error says that systemd still keeps its own, for the moment.
 func (l *lock) Close() error {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
@@ -71,7 +71,7 @@ func (k *lockKeeper) Held() bool {
 	return k.held != nil && honoured(k.held.file)
 }
 
-// hold hands out a new lock, and has the service manager keep it.
+// hold hands out a new lock, and has systemd keep it.
 func (k *lockKeeper) hold(file *os.File) *lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -121,7 +121,7 @@ func (k *lockKeeper) takeUp(listed bool) *lock {
 	return k.held
 }
 
-// store has the service manager keep the lock that is held, unless it does. One
+// store has systemd keep the lock that is held, unless it does. One
 // that it did not take is offered again by the next Inhibit. Called with mu held.
 func (k *lockKeeper) store() {
 	if k.held.stored {
@@ -141,7 +141,7 @@ func (k *lockKeeper) store() {
 }
 
 // ReleaseAll gives up every lock of this service: the one held here and those
-// that the service manager kept of an earlier process. It needs no bus.
+// that systemd kept of an earlier process. It needs no bus.
 func (k *lockKeeper) ReleaseAll() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -156,9 +156,9 @@ func (k *lockKeeper) ReleaseAll() error {
 	return k.letGo(files...)
 }
 
-// letGo closes descriptors here and in the service manager's store. The store
+// letGo closes descriptors here and in systemd's store. The store
 // goes first, for it is slower, and what dies in between must not leave the
-// lock with nobody. Where the service manager does not answer, it is asked again
+// lock with nobody. Where systemd does not answer, it is asked again
 // for some seconds by a goroutine: what it keeps delays the shutdown. Called
 // with mu held, so that no new lock is stored between.
 func (k *lockKeeper) letGo(files ...*os.File) error {
@@ -176,7 +176,7 @@ func (k *lockKeeper) letGo(files ...*os.File) error {
 	return errors.Join(errs...)
 }
 
-// unstore has the service manager drop what it keeps, if that is out of date.
+// unstore has systemd drop what it keeps, if that is out of date.
 // Called with mu held.
 func (k *lockKeeper) unstore() error {
 	if !k.stale {
@@ -219,7 +219,7 @@ func (k *lockKeeper) dropped(last bool) bool {
 	return true
 }
 
-// closeHere closes this process's descriptors. What the service manager keeps stays effective.
+// closeHere closes this process's descriptors. What systemd keeps stays effective.
 func (k *lockKeeper) closeHere() error {
 	k.close()
 	k.mu.Lock()

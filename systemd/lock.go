@@ -13,15 +13,15 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// StoredLock is the name under which the service manager keeps the lock
+// StoredLock is the name under which systemd keeps the lock
 // (FDNAME=), so that a restart or crash of this service does not let a shutdown
 // through. The unit needs FileDescriptorStoreMax=.
 const StoredLock = "inhibit"
 
 // Inhibit takes a delay lock on shutdown. Where this process holds one already,
-// or the service manager kept one of an earlier process, and logind still
+// or systemd kept one of an earlier process, and logind still
 // honours it, that one is handed out again, and closers handed out before turn
-// void; if the service manager did not take it, it is offered once more. So
+// void; if systemd did not take it, it is offered once more. So
 // Inhibit may be called after every loss of logind or the bus, and there is one
 // lock in the end. shutdown.ErrShutdownInProgress where logind refuses a new
 // lock because the shutdown has started.

@@ -55,10 +55,10 @@ type LogindOptions struct {
 	Who string
 	// Timeout bounds calls whose context has no deadline. Default: 5 s.
 	Timeout time.Duration
-	// Notifier reaches the service manager, which keeps the lock across a
+	// Notifier reaches systemd, which keeps the lock across a
 	// restart of this service. Nil: nobody keeps it.
 	Notifier *notify.Notifier
-	// Kept are the descriptors that the service manager passed at start (see
+	// Kept are the descriptors that systemd passed at start (see
 	// notify.PassedFiles). Those named StoredLock are taken over by NewLogind, and
 	// closed where they are invalid.
 	Kept []*os.File
@@ -101,7 +101,7 @@ func NewLogind(options LogindOptions) *Logind {
 }
 
 // Close ends the connection and closes this process's descriptors of the lock.
-// What the service manager keeps stays effective, for the next process of this
+// What systemd keeps stays effective, for the next process of this
 // service; ReleaseAll gives that up too.
 func (l *Logind) Close() error {
 	l.bus.Close()

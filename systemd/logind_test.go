@@ -245,7 +245,7 @@ func TestWatchBelievesNobodyButLogind(t *testing.T) {
 		}
 	}
 	if err := liar.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, "org.freedesktop.login1").Err; err != nil {
-		t.Fatal(err) // answered in order: by now all lies are delivered
+		t.Fatal(err) // answered in order: now all lies are delivered
 	}
 	fake.Announce(false)
 	if got := next(t, events); got.Type != shutdown.Cancel {

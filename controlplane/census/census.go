@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// interval is from one look through the fleet to the next, which costs it
+	// interval is from one check through the fleet to the next, which costs it
 	// as many reads as it is large.
 	interval = 6 * time.Hour
 	// again is the same while a clone is known, so that its end is.
@@ -56,7 +56,7 @@ func New(client controlplane.Client, finder controlplane.MachineFinder, self *co
 	return &Census{finder: finder, leases: client, self: self, log: log.With("component", "census")}
 }
 
-// Clones are those that were alive at the last look.
+// Clones are those that were alive at the last check.
 func (c *Census) Clones() []controlplane.Clone {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,11 +2,11 @@
 // under a prefix, in a layout that docs/etcd.md promises.
 //
 //   - store.go, list.go, watch.go: the objects.Store
-//   - layout.go, version.go: where an object is, and what tells its states apart
+//   - layout.go, version.go: where an object is, and what distinguishes its states
 //   - lease.go: the etcd leases by which liveness ends by itself
 //   - dial.go, conn.go, credentials.go: connections, and as whom
 //   - errors.go: what answers mean
-//   - look.go: what one look tells a person
+//   - look.go: what one check tells a person
 //
 // Of etcd's own client it uses what makes requests, and none of what carries them:
 // its balancer waits for ever where nobody answers and does not say why, repeats what

@@ -34,7 +34,7 @@ func (e *connectError) Error() string { return strings.ReplaceAll(e.cause.Error(
 // Unwrap returns the cause.
 func (e *connectError) Unwrap() error { return e.cause }
 
-// tokenRefused reports whether an answer says that nothing was done for want of a token
+// tokenRefused reports whether an answer says that nothing was done for lack of a token
 // that is known.
 func tokenRefused(err error) bool {
 	return slices.ContainsFunc([]error{rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrUserEmpty}, func(refusal error) bool {

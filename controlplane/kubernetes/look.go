@@ -25,7 +25,7 @@ import (
 
 // Sight is what one check of the server tells a person. Nothing is changed by it.
 type Sight struct {
-	Server string                // its URL; empty where the kubeconfig does not tell
+	Server string                // its URL; empty where the kubeconfig does not report it
 	Node   *corev1.Node          // nil where there is none, or it could not be read
 	Lease  *coordinationv1.Lease // likewise
 	Err    error                 // why the Node could not be read; nil where there is none
@@ -34,7 +34,7 @@ type Sight struct {
 	Now  time.Time
 	Skew time.Duration
 	// Rights is whether the server allows what was requested, in that order; nil
-	// with why it does not tell.
+	// with why it does not report it.
 	Rights    []bool
 	RightsErr error
 }

@@ -3,7 +3,7 @@
 //
 // It owns the connection, who may be at its other end, how long an answer is waited
 // for, and what is believed of it. It refuses to know what is behind the plugin, to
-// run it, which is the service manager's job, and to judge the objects that it keeps.
+// run it, which is systemd's job, and to judge the objects that it keeps.
 package plugin
 
 import (
@@ -65,7 +65,7 @@ type Options struct {
 	Version string
 	// Timeout bounds each call but a watch, whatever its caller allows: 10 s if 0.
 	Timeout time.Duration
-	// Poll is how often an object is read whose changes the plugin cannot tell, and one
+	// Poll is how often an object is read whose changes the plugin does not report, and one
 	// that can is asked whether it is still there: 10 s if 0.
 	Poll time.Duration
 	Log  *slog.Logger
@@ -215,7 +215,7 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 		return about{}, reading(s.fault(ctx, operation, err))
 	}
 	a := about{
-		met:  s.dials.Load(), // by now: it is the call that connects
+		met:  s.dials.Load(), // now: it is the call that connects
 		name: sanitize.Line(answer.GetName(), maxAbout), version: sanitize.Line(answer.GetVersion(), maxAbout), endpoint: sanitize.Line(answer.GetEndpoint(), maxAbout),
 		list:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_LIST),
 		watch: slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_WATCH),

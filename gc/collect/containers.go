@@ -44,7 +44,7 @@ func (c *Containers) collect(ctx context.Context, o gc.Options, report *runs.Rep
 	gauge.finish(ctx, report)
 }
 
-// first collects for a run of images that is short of room: containers hold images,
+// first collects for a run of images that is short of space: containers hold images,
 // also dead ones. It reports whether any went. It works within the turn of that run,
 // into its report, and by the same rules as every run of containers.
 func (c *Containers) first(ctx context.Context, report *runs.Report, progress func(runs.Progress)) bool {

@@ -128,7 +128,7 @@ func (a *attempt) remove(ctx context.Context, rt survey.Runtime, wait *pace.Pati
 	}
 }
 
-// verify looks whether the images are gone that the runtime says it has removed.
+// verify checks whether the images are gone that the runtime says it has removed.
 func verify(ctx context.Context, rt survey.Runtime, attempts []*attempt) {
 	if !slices.ContainsFunc(attempts, (*attempt).succeeded) {
 		return
@@ -228,7 +228,7 @@ func (r *imageRun) booked(a *attempt, removal runs.Removal) {
 	r.ofRuntimes.of(a.Runtime).stale = true
 }
 
-// assess measures what a batch brought, if room is what it was for, and sets the
+// assess measures what a batch brought, if space is what it was for, and sets the
 // pace by it: double after a gain, one by one after none.
 func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 	first := taken[0]

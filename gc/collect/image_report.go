@@ -128,7 +128,7 @@ func (r *imageRun) usersNow(ctx context.Context, name string) (gc.Users, map[str
 	return gc.UsersOf(pods), there, nil
 }
 
-// shortage explains why there still is too little room.
+// shortage explains why there still is too little space.
 func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) string {
 	var text strings.Builder
 	low := r.policy.LowPercent

@@ -174,12 +174,12 @@ func (r *imageRun) filesystems() []gc.FilesystemDecision {
 	return gc.Filesystems(r.facts.Filesystems, r.policy, r.options)
 }
 
-// short reports whether room is lacking anywhere.
+// short reports whether space is lacking anywhere.
 func (r *imageRun) short() bool {
 	return slices.ContainsFunc(r.filesystems(), gc.FilesystemDecision.Short)
 }
 
-// asked reports whether the run began because room was lacking.
+// asked reports whether the run began because space was lacking.
 func (r *imageRun) asked() bool { return len(r.options.BegunSpace)+len(r.options.BegunInodes) > 0 }
 
 // blind reports whether a filesystem that was short reports nothing usable now.
@@ -189,7 +189,7 @@ func (r *imageRun) blind() bool {
 	})
 }
 
-// shortFor reports whether room is lacking where a runtime keeps images.
+// shortFor reports whether space is lacking where a runtime keeps images.
 func (r *imageRun) shortFor(runtimeName string) bool {
 	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
 		return fs.Short() && slices.Contains(fs.Runtimes, runtimeName)
@@ -223,7 +223,7 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 		queue = queue[n:]
 	}
 	if r.asked() {
-		r.settle(ctx) // or the next look would miss what shows late, and request more
+		r.settle(ctx) // or the next check would miss what shows late, and request more
 	}
 	if ctx.Err() != nil {
 		r.report.Ended = runs.WhyDone(ctx)

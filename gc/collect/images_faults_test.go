@@ -190,7 +190,7 @@ func TestCollectWithoutAFilesystem(t *testing.T) {
 	})
 }
 
-// Two runtimes: what one does not answer does not keep the other from room.
+// Two runtimes: what one does not answer does not keep the other from space.
 func TestCollectGoesOnWithTheRuntimeThatAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, other := newHost(t, runtimetest.Options{}), newHost(t, runtimetest.Options{Name: "other"})

@@ -58,7 +58,7 @@ func (t *Tracker) end() {
 	t.save()
 }
 
-// pause is how long no event has to come before the next look.
+// pause is how long no event has to come before the next check.
 func (t *Tracker) pause() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

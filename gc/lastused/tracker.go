@@ -55,7 +55,7 @@ type Use struct {
 	LastUsed  time.Time `json:"lastUsed,omitzero"`  // zero if no use is known; now while a container runs from it
 }
 
-// imageKey tells images apart across renames of their tags.
+// imageKey distinguishes images across renames of their tags.
 type imageKey struct{ runtime, id string }
 
 // record is what the tracker knows of an image. Times keep the monotonic clock
@@ -64,7 +64,7 @@ type imageKey struct{ runtime, id string }
 type record struct {
 	Use
 	inUse   bool
-	missed  bool      // it was absent at the last look
+	missed  bool      // it was absent at the last check
 	written time.Time // the LastUsed that was stored last
 }
 
@@ -86,7 +86,7 @@ type Tracker struct {
 	mu         sync.Mutex // guards what follows
 	images     map[imageKey]*record
 	containers map[imageKey]imageKey // live container (runtime, ID) to its image
-	news       map[imageKey]news     // of images, by names that events told since the last look
+	news       map[imageKey]news     // of images, by names that events told since the last check
 	blind      map[string]bool       // runtimes without events
 	dirty      bool                  // images differ from what the store was given
 }
@@ -185,7 +185,7 @@ func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, 
 	if r == nil {
 		r = &record{Use: Use{FirstSeen: now}}
 		t.dirty = true
-		if !came.IsZero() { // one look finds many images that did not come together
+		if !came.IsZero() { // one check finds many images that did not come together
 			r.FirstSeen = came
 		}
 		t.images[key] = r
@@ -278,7 +278,7 @@ func (t *Tracker) Notify(e runtime.Event) {
 	case runtime.ImageAdded:
 		t.hear(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, came: when})
 	case runtime.ContainerCreated:
-		// Gone before the next look, it would have been nobody's use.
+		// Gone before the next check, it would have been nobody's use.
 		if e.Image != "" {
 			t.hear(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, used: when})
 		}

@@ -18,7 +18,7 @@ const (
 	mostAtOnce = 4
 	// paceRound is how many removals are judged together.
 	paceRound = 8
-	// paceNoise is what a removal may take without being slow, whatever the best.
+	// paceNoise is what a removal may take without being slow, regardless of the best.
 	paceNoise = 5 * time.Millisecond
 )
 

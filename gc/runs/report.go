@@ -43,7 +43,7 @@ type Report struct {
 	Removed []Removal         `json:"removed"`
 	Kept    map[gc.Reason]int `json:"kept"` // how many stayed, by reason
 	Errors  []string          `json:"errors"`
-	// Holders and Folders say what holds the room on filesystems that are short of
+	// Holders and Folders say what holds the space on filesystems that are short of
 	// it at the end: images by what protects them, and the largest folders of the
 	// filesystem, whatever they hold.
 	Holders []Holder    `json:"holders,omitempty"`
@@ -142,7 +142,7 @@ func (r Report) Asked() bool { return r.Trigger == TriggerRequest }
 // Err returns the first error of a run that has just ended; nil if there was none.
 func (r Report) Err() error { return r.err }
 
-// Troubles names what hindered the run, in order and alike each time, whatever the
+// Troubles names what hindered the run, in order and alike each time, regardless of the
 // wording of errors and warnings.
 func (r Report) Troubles() []string { return slices.Sorted(maps.Keys(r.trouble)) }
 
@@ -266,7 +266,7 @@ func (r *Report) Warn(kind, text string) {
 	r.trouble[kind] = text
 }
 
-// TakeTroubles notes what failed in a second look of the same run, unless it is noted
+// TakeTroubles notes what failed in a second check of the same run, unless it is noted
 // already.
 func (r *Report) TakeTroubles(second *Report) {
 	r.err = cmp.Or(r.err, second.err)

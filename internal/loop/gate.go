@@ -77,7 +77,7 @@ func (g *Gate) While(ctx context.Context, l *Loop, run func(context.Context) err
 		l.Wake()
 		err := g.untilShut(ctx, changed, run)
 		select {
-		case <-changed: // also if it is open again by now
+		case <-changed: // also if it is open again now
 			if ctx.Err() == nil {
 				continue
 			}

@@ -9,7 +9,7 @@
 // has died since the last list; a list of images and a status are one each; what
 // cannot change while the runtime's process lives is asked once a connection.
 // Where the socket is containerd's own, package containerd asks its services for what
-// CRI does not tell.
+// CRI does not report it.
 package cri
 
 import (

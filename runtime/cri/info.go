@@ -166,7 +166,7 @@ func sandboxImage(info map[string]string) string {
 
 // sandboxImageInUse asks the youngest sandbox what it is made from, where the
 // runtime does not report what the next one will be; containerd 2 is like that. It
-// is empty where there is no sandbox, or none that tells.
+// is empty where there is no sandbox, or none that reports it.
 func (r *Runtime) sandboxImageInUse(ctx context.Context) (string, error) {
 	var list *criapi.ListPodSandboxResponse
 	err := r.call(ctx, "ListPodSandbox", "list sandboxes", r.timeouts.Query, func(ctx context.Context) (err error) {

@@ -28,7 +28,7 @@ const (
 	searchInterval = Interval / 2
 )
 
-// patience is how long one look waits for a runtime that was asked before.
+// patience is how long one check waits for a runtime that was asked before.
 const patience = 4 * time.Second
 
 // Runtimes keeps the set of this host's container runtimes: finds them, asks
@@ -75,7 +75,7 @@ type Options struct {
 	Configured []local.Candidate
 	// Observe is told of each call to a runtime.
 	Observe func(runtime, method string, took time.Duration, err error)
-	// Units are those of the service manager; nil where there is none.
+	// Units are those of systemd; nil where there is none.
 	Units local.Units
 	Log   *slog.Logger
 }

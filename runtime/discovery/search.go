@@ -117,7 +117,7 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 		is := func(d Dead) bool { return d.Path == c.Path }
 		return r.at(c.Path) != nil || r.member(c.Name) || borrowed(c) || slices.ContainsFunc(others, is)
 	})
-	dead := slices.DeleteFunc(slices.Clone(others), func(d Dead) bool { return r.at(d.Path) != nil }) // by now
+	dead := slices.DeleteFunc(slices.Clone(others), func(d Dead) bool { return r.at(d.Path) != nil }) // now
 	var silent []string
 	for _, d := range r.detect(ctx, unknown) {
 		err := d.Err

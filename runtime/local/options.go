@@ -29,11 +29,11 @@ type Options struct {
 	ProcRoot string
 	// PodLogs is the folder that pods' logs are in; /var/log/pods if empty.
 	PodLogs string
-	// Units are those of the service manager that runs this host; nil where none does.
+	// Units are those of systemd that runs this host; nil where none does.
 	Units Units
 }
 
-// Units is what an adapter asks of the service manager, about containers that are its
+// Units is what an adapter asks of systemd, about containers that are its
 // services' own, and before it has one started.
 type Units interface {
 	// StopUnit begins to stop the unit of that name that a process is of, as `systemctl

@@ -42,7 +42,7 @@ func counts() []string {
 	return []string{"sh", "-c", "trap 'echo signal; n=$((n+1)); [ $n = 1 ] || exit 9' TERM; echo ready; while [ \"$n\" != 1 ]; do sleep 0.1; done; for i in 0 1 2 3 4 5 6 7 8 9; do sleep 0.2; done; exit 4"}
 }
 
-// What is stopped stays so, whatever its restart policy, is asked once, and may be gone
+// What is stopped stays so, regardless of its restart policy, is asked once, and may be gone
 // afterwards.
 func TestPodmansContainersStayStopped(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})

@@ -151,7 +151,7 @@ func (r *Runtime) monitorOf(ctx context.Context, what, id string) (int, error) {
 
 // mainOf is the service whose main process a container's monitor is: also the containers of
 // `podman generate systemd` without --new, which do not say of which unit they are, are of one.
-// Where systemd does not tell, there is none. It is not asked of monitors that are in no service's
+// Where systemd does not report it, there is none. It is not asked of monitors that are in no service's
 // cgroup, as are all that Podman has put into scopes.
 func (r *Runtime) mainOf(ctx context.Context, id string, monitor int) string {
 	if r.serviceWith(monitor, id) == "" {
@@ -173,7 +173,7 @@ func (r *Runtime) serviceWith(monitor int, id string) string {
 }
 
 // monitors reports whether a process is the monitor of a container. Podman may not have noticed
-// that it has died, and its number may be another's by now.
+// that it has died, and its number may be another's now.
 func (r *Runtime) monitors(pid int, id string) bool {
 	line, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(pid), "cmdline"))
 	arguments := strings.Split(string(line), "\x00")

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEnded: the process has ended, or its number means another one by now.
+// errEnded: the process has ended, or its number means another one now.
 var errEnded = errors.New("process has exited")
 
 // lives reports whether a process is the one that started then, in the ticks of

@@ -190,7 +190,7 @@ func TestAncestorsReachUpToTheFirstProcess(t *testing.T) {
 	}
 }
 
-// The number of a container that has ended may be that of another's thread by now, which no
+// The number of a container that has ended may be that of another's thread now, which no
 // descriptor can hold.
 func TestAThreadOfTheSameNumberIsNobody(t *testing.T) {
 	thread := aThread(t)

@@ -215,7 +215,7 @@ func (b *bench) watch(ctx context.Context) *log {
 }
 
 // has reports whether an event that fits has come: of the type, or Changed where
-// the runtime cannot tell, and with the container's ID or one of the image's names
+// the runtime does not know it, and with the container's ID or one of the image's names
 // or its ID.
 func (l *log) has(t runtime.EventType, objects ...string) bool {
 	l.mu.Lock()

@@ -29,7 +29,7 @@ const (
 	Watch            Op = "Watch"
 
 	// RemoveImageWindow is a point, not a call: inside RemoveImage, after the
-	// runtime looked whether the image is in use and before it removes it.
+	// runtime checked whether the image is in use and before it removes it.
 	RemoveImageWindow Op = "RemoveImageWindow"
 
 	// Every stands for all operations, RemoveImageWindow apart.

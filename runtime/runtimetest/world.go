@@ -56,7 +56,7 @@ type ImageSpec struct {
 	Labels        map[string]string
 }
 
-// Layer is what images share: two layers with one ID take their room once.
+// Layer is what images share: two layers with one ID take their space once.
 type Layer struct {
 	ID     string
 	Bytes  uint64

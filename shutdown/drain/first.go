@@ -272,7 +272,7 @@ func (d *Drain) stopAll(run context.Context, names []string, atMost time.Duratio
 	}
 	d.await(run, wait{reached: all, until: time.Now().Add(answerBound)})
 	for _, name := range names {
-		d.noteService(serviceEnd{name: name, ran: true, err: ctx.Err(), took: atMost}) // which it may have by now
+		d.noteService(serviceEnd{name: name, ran: true, err: ctx.Err(), took: atMost}) // which it may have now
 	}
 }
 

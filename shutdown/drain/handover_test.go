@@ -280,13 +280,13 @@ func TestWhoCrashedBeforeItsTurnWasNotKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
 		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second, Labels: grace("60s")}, runtimetest.ContainerSpec{})
-		time.AfterFunc(time.Second, func() { w.fake.Exit("dns1", 137) }) // for want of memory
+		time.AfterFunc(time.Second, func() { w.fake.Exit("dns1", 137) }) // for lack of memory
 		r, _ := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped})
 	})
 }
 
-// Of one process's containers the next one knows what their runtime tells.
+// Of one process's containers the next one knows what their runtime reports.
 func TestAPodOfWhichAnEarlierProcessKilledOneIsKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("2s")}, runtimetest.ContainerSpec{EndsAfter: 6 * time.Second})

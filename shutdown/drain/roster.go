@@ -170,7 +170,7 @@ type living struct {
 	at   time.Time // guarded by mu: when that returned; zero as long as it has not
 }
 
-// look is one look at all processes.
+// look is one check at all processes.
 type look struct {
 	done chan struct{} // closed once it has returned
 	ids  map[string]bool

@@ -13,7 +13,7 @@ const (
 	returnGrace = 10 * time.Second
 )
 
-// watch continues a person's drain until no container has been started again for the time of Watch.
+// watch continues an operator's drain until no container has been started again for the time of Watch.
 // One that is started again each time is left running, and the record says so.
 func (d *Drain) watch(ctx context.Context) {
 	if d.options.Watch == 0 {

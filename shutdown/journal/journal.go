@@ -46,7 +46,7 @@ const (
 )
 
 // Open reads the journal at path. bootID names the present boot: the kernel's
-// boot ID, and after an @ the service manager's start, where that is known. One
+// boot ID, and after an @ systemd's start, where that is known. One
 // that differs from the file's makes the file's story the last shutdown. A file
 // that cannot be understood is set aside beside its path, with a warning; one
 // that cannot be read is read again before it is written over. Nothing that is

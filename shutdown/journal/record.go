@@ -16,7 +16,7 @@ type Trigger string
 const (
 	// TriggerShutdown: the login manager announced a shutdown.
 	TriggerShutdown Trigger = "shutdown"
-	// TriggerServiceStop: the service stops because the service manager does,
+	// TriggerServiceStop: the service stops because systemd does,
 	// in a shutdown that nobody announced.
 	TriggerServiceStop Trigger = "service-stop"
 	// TriggerPerson: a person asked, and critical pods stay.
@@ -87,7 +87,7 @@ type Record struct {
 	Shortened *Shortened `json:"shortened,omitempty"`
 	// StoppedFirst are the services that were stopped before any pod.
 	StoppedFirst []Service `json:"stoppedFirst,omitempty"`
-	// Error says why it was not graceful where no pod tells.
+	// Error says why it was not graceful where no pod reports it.
 	Error string `json:"error,omitempty"`
 }
 
@@ -105,7 +105,7 @@ type Service struct {
 	InTurn bool `json:"inTurn,omitempty"`
 }
 
-// Lead is how long services were waited for by now before the phases began, or are still.
+// Lead is how long services were waited for now before the phases began, or are still.
 func (r Record) Lead(now time.Time) (took time.Duration) {
 	for _, s := range r.StoppedFirst {
 		if s.Took.Duration == 0 && s.Error == "" && !s.AskedAt.Before(r.StartedAt) {

@@ -18,7 +18,7 @@ type Restart struct {
 	Priority int32           `json:"priority"` // of the pod
 	Grace    metav1.Duration `json:"grace"`    // of the pod
 	AskedAt  time.Time       `json:"askedAt"`
-	// StartedAt is when the run began that was to end, where its runtime tells.
+	// StartedAt is when the run began that was to end, where its runtime reports it.
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	// Restarting reports that it had ended then, and was about to be started.
 	Restarting bool `json:"restarting,omitempty"`

@@ -62,11 +62,11 @@ type PlannedContainer struct {
 	AfterUnits []string `json:"afterUnits,omitempty"`
 	// Unit is the systemd unit by whose stop it is stopped, if it is of any.
 	Unit string `json:"unit,omitempty"`
-	// Restart is who starts it again after the boot, where its runtime tells.
+	// Restart is who starts it again after the boot, where its runtime reports it.
 	Restart runtime.Restart `json:"restart,omitzero"`
 
 	Container runtime.Container `json:"-"`
-	Own       time.Duration     `json:"-"` // its own grace, whatever its unit's and the phase's
+	Own       time.Duration     `json:"-"` // its own grace, regardless of its unit's and the phase's
 	Waits     []string          `json:"-"` // After, by IDs
 	Rest      time.Duration     `json:"-"` // what of the phase is kept for those that end after it
 }
@@ -157,7 +157,7 @@ func (c PlannedContainer) Given() time.Duration {
 	return c.Own
 }
 
-// WithoutCritical takes the critical pods out of a plan: a person's drain leaves them
+// WithoutCritical takes the critical pods out of a plan: an operator's drain leaves them
 // alone. It returns them beside what is left.
 func WithoutCritical(p Plan) (Plan, []PlannedPod) {
 	spared := []PlannedPod{}

@@ -91,7 +91,7 @@ type host struct {
 func (h *host) root() string { return filepath.Join(h.proc, "1", "root") }
 
 // checkHost calls f, which reads files, and reports whether it returned in time. Nothing is read
-// while an earlier look hangs.
+// while an earlier check hangs.
 func (h *host) checkHost(ctx context.Context, f func()) bool {
 	if !h.hangs.CompareAndSwap(false, true) {
 		return false

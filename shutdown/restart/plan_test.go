@@ -248,7 +248,7 @@ func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
 }
 
 // Of containers that are pods of their own, whoever shares the network of another one comes after
-// it, whatever its policy, and is not tried without it.
+// it, regardless of its policy, and is not tried without it.
 func TestWhoJoinsAnotherContainerIsStartedAfterIt(t *testing.T) {
 	joins := map[string]string{"app": "vpn", "log": "app"}
 	settled := func(journal.Restart) time.Duration { return time.Minute }

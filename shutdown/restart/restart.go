@@ -106,7 +106,7 @@ func (r *Restarter) pending() bool {
 	return slices.ContainsFunc(r.o.Journal.Restarts(), func(o journal.Restart) bool { return o.Outcome == "" })
 }
 
-// pass looks once at all that is pending, and returns after how long a next try is due.
+// pass checks all that is pending, and returns after how long a next try is due.
 func (r *Restarter) pass(ctx context.Context) time.Duration {
 	f := Facts{Restarts: r.o.Journal.Restarts(), Never: r.o.Never}
 	if !f.Never {
@@ -141,7 +141,7 @@ func (r *Restarter) pass(ctx context.Context) time.Duration {
 	return r.nextDue(time.Now())
 }
 
-// nextDue is after how long the next try is due, of what has failed by now.
+// nextDue is after how long the next try is due, of what has failed now.
 func (r *Restarter) nextDue(now time.Time) time.Duration {
 	due := longestPause
 	for _, o := range r.o.Journal.Restarts() {
@@ -229,7 +229,7 @@ func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to
 }
 
 // start starts one container. That it is tried is on disk before: a process that comes
-// after this one looks whether it runs, and continues counting.
+// after this one checks whether it runs, and continues counting.
 func (r *Restarter) start(ctx context.Context, d Decision) {
 	now := d.Restart
 	now.Tries, now.TriedAt = now.Tries+1, time.Now()

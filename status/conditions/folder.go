@@ -22,7 +22,7 @@ import (
 // maxPrograms is how many conditions of one's own a Node may have.
 const maxPrograms = 100
 
-// Read looks into the folder: which files are checks, and what is wrong with the
+// Read scans the folder: which files are checks, and what is wrong with the
 // others. It runs nothing.
 func Read(p Policy) ([]Program, []Fault) {
 	_, info, err := trust.Path(p.Folder)
@@ -50,7 +50,7 @@ func Read(p Policy) ([]Program, []Fault) {
 	return r.programs, r.faults
 }
 
-// reading is one look into the folder.
+// reading is one scan of the folder.
 type reading struct {
 	policy   Policy
 	beside   map[string]bool // the names of all that is there

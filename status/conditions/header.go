@@ -149,7 +149,7 @@ func (p *parser) parse(text []byte) {
 	}
 }
 
-// set takes in one key; an error comes with its mend.
+// set takes in one key; an error comes with its hint.
 func (p *parser) set(key string, value *yaml.Node) (mend string, err error) {
 	h := &p.header
 	switch key {

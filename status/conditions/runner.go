@@ -278,7 +278,7 @@ func (r *Runner) take(o outcome) {
 	}
 	c := r.checks[o.program.Path]
 	if c == nil || c.program.Type != o.program.Type || c.broken != nil {
-		return // it is another's file by now
+		return // it is another's file now
 	}
 	before := c.last
 	c.last = o.result

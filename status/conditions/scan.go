@@ -9,7 +9,7 @@ import (
 // link to a network mount that does not answer, it takes until that does.
 const scanGrace = 2 * time.Second
 
-// scan is one look into a folder, which may hang.
+// scan is one scan of a folder, which may hang.
 type scan struct {
 	policy Policy
 	found  chan found // takes one without a receiver
@@ -20,8 +20,8 @@ type found struct {
 	faults   []Fault
 }
 
-// readFolder looks into the folder, and reports whether that has answered. If not, the
-// next call waits for the same look: a folder that hangs holds one goroutine, and not
+// readFolder scans the folder, and reports whether that has answered. If not, the
+// next call waits for the same check: a folder that hangs holds one goroutine, and not
 // the loop, whose beat the watchdog waits for.
 func (r *Runner) readFolder(p Policy) (programs []Program, faults []Fault, answered bool) {
 	if r.scan == nil || r.scan.policy != p { // the other one may hang for ever

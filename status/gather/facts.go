@@ -31,7 +31,7 @@ const (
 	listPause = 10 * time.Second
 	// maxListPause is the same after lists that failed, in the end.
 	maxListPause = time.Minute
-	// machineAge is how old what was read of the machine may get where nothing tells
+	// machineAge is how old what was read of the machine may get where nothing reports
 	// that it has changed.
 	machineAge = 5 * time.Minute
 )
@@ -153,7 +153,7 @@ func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesyst
 	return result
 }
 
-// follow has the machine read again where its parts are others than at the last look.
+// follow has the machine read again where its parts are others than at the last check.
 func (f *Facts) follow(layout probe.Layout) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -247,7 +247,7 @@ func withLast[T any](listed, last []T, err error, runtimeOf func(T) string) []T 
 	return listed
 }
 
-// Renew has the lists requested at the next look, because a runtime came, went or
+// Renew has the lists requested at the next check, because a runtime came, went or
 // is back.
 func (f *Facts) Renew() {
 	f.mu.Lock()

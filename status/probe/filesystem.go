@@ -36,7 +36,7 @@ type mount struct {
 	mountpoint, device, kind string
 }
 
-// mountKey tells one mount from another. The device belongs to it because the
+// mountKey distinguishes one mount from another. The device belongs to it because the
 // kernel gives the ID of a mount that is gone to the next one.
 type mountKey struct {
 	id           uint64 // as statx reports it; 0 if it does not

@@ -10,7 +10,7 @@ import (
 )
 
 // Stall is the pressure stall information (PSI) of one resource: for how much of
-// the time tasks could not continue for want of it. See Documentation/accounting/psi.rst
+// the time tasks could not continue for lack of it. See Documentation/accounting/psi.rst
 // of the kernel.
 type Stall struct {
 	Resource string   // as its file below /proc/pressure is called: "cpu", "memory" or "io"

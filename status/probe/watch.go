@@ -19,7 +19,7 @@ const quietTime = 200 * time.Millisecond
 // Watch reports on changes whenever an address, an interface, a routing rule, a
 // nexthop that routes share, a default route or one to the given destinations may have changed in the process's
 // network namespace: read Addresses again and compare. It reports one change as soon
-// as it is subscribed, so that nothing between an earlier look and this one is
+// as it is subscribed, so that nothing between an earlier check and this one is
 // missed; changes in quick succession count as one. It blocks until ctx ends or the
 // subscription is lost, and returns why. destinations is called for each route that
 // changes, and must not block. It needs no privileges.

@@ -26,7 +26,7 @@ type Store interface {
 	WriteNow(put map[string][]byte, remove []string) error
 }
 
-// Machine is what tells one machine from another; empty where it is not known.
+// Machine is what distinguishes one machine from another; empty where it is not known.
 type Machine struct {
 	ID   string `json:"id,omitempty"`   // machine-id(5)
 	UUID string `json:"uuid,omitempty"` // of the hardware
@@ -39,7 +39,7 @@ func (m Machine) differs(o Machine) bool {
 
 // Options say which boot this is, and what there is to judge it by.
 type Options struct {
-	Boot    string // names it: the kernel's boot ID, and after an @ the service manager's start where that is known
+	Boot    string // names it: the kernel's boot ID, and after an @ systemd's start where that is known
 	Machine Machine
 	// Began is when the kernel started by the wall clock, zero where that clock is
 	// not to be believed.
@@ -62,7 +62,7 @@ type ending string
 const (
 	runs      ending = ""           // it did not: it runs, or went down with all the host
 	stopped   ending = "stopped"    // as a service that a person or an upgrade stops
-	goingDown ending = "going-down" // because the service manager went down
+	goingDown ending = "going-down" // because systemd went down
 )
 
 // kept is what outlives the agent.
@@ -95,7 +95,7 @@ type Ledger struct {
 }
 
 // Open reads what is kept, and settles how this boot came about if that can be told
-// by now.
+// now.
 func Open(o Options) *Ledger {
 	o.Log = o.Log.With("component", "reboots")
 	if o.Now == nil {
@@ -180,8 +180,8 @@ func (l *Ledger) write() {
 	}
 }
 
-// Ends notes that the agent ends, and whether that is because the service manager
-// goes down: the next boot judges by it where no journal tells.
+// Ends notes that the agent ends, and whether that is because systemd
+// goes down: the next boot judges by it where no journal reports it.
 func (l *Ledger) Ends(systemStops bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -272,7 +272,7 @@ func kernel(boot string) string {
 	return id
 }
 
-// managerStart is when the service manager started, in the name of a boot.
+// managerStart is when systemd started, in the name of a boot.
 func managerStart(boot string) (time.Time, bool) {
 	_, text, found := strings.Cut(boot, "@")
 	var seconds int64

@@ -37,7 +37,7 @@ func (s *shelf) WriteNow(put map[string][]byte, remove []string) error {
 	return s.err
 }
 
-// left is what a journal tells.
+// left is what a journal reports.
 type left struct {
 	last          *journal.Record
 	another, read bool

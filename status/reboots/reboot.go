@@ -24,7 +24,7 @@ type Reboot struct {
 	BootID  string  `json:"bootID"` // the kernel's, of the boot that began
 	Verdict Verdict `json:"verdict"`
 	// Trigger is how the agent heard of the end of the boot before: announced by
-	// logind, or from the service manager; empty where it did not.
+	// logind, or from systemd; empty where it did not.
 	Trigger journal.Trigger `json:"trigger,omitempty"`
 	Kind    string          `json:"kind,omitempty"` // such as "reboot", where that is known
 	// SameKernel reports that the kernel ran on: a soft-reboot, or a host that is itself a
@@ -63,7 +63,7 @@ func judge(before string, ended ending, o Options) Reboot {
 		r.Verdict = Unknown
 	}
 	began := o.Began
-	if before != "" && kernel(before) == kernel(o.Boot) { // only the service manager is another one
+	if before != "" && kernel(before) == kernel(o.Boot) { // only systemd is another one
 		r.SameKernel = true
 		began, _ = managerStart(o.Boot)
 	}

@@ -50,8 +50,8 @@ func NewChronicle(node string, recorder *controlplane.Recorder, j *journal.Journ
 }
 
 const (
-	// retryInterval is how often the agent looks whether the journal of before can be
-	// read by now, and whether the control plane has heard.
+	// retryInterval is how often the agent checks whether the journal of before can be
+	// read now, and whether the control plane has heard.
 	retryInterval = time.Minute
 	// retryPatience is how often it looks before it judges the reboot without a journal.
 	retryPatience = 5

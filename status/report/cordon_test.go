@@ -222,7 +222,7 @@ func TestACordonThatCannotWaitIsKept(t *testing.T) {
 		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Hang: true})
 		d.set(func() { d.guard.Reason = "something to write" })
 		d.Changed()
-		time.Sleep(time.Second) // the round hangs by now
+		time.Sleep(time.Second) // the round hangs now
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		changed, err := d.Cordon(ctx, Decision{Unschedulable: true, By: "alice"})

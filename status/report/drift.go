@@ -126,7 +126,7 @@ func clonesDrift(node string, clones []controlplane.Clone) []Drift {
 }
 
 // noteTaints reports configured taints that the stored Node lacks, each set of
-// them once, where hostler may not mend that itself.
+// them once, where hostler may not fix that itself.
 func (r *Reporter) noteTaints(stored *corev1.Node) {
 	if r.reconciles() {
 		return

@@ -175,7 +175,7 @@ func TestAShutdownsReportOvertakesARoundThatHangs(t *testing.T) {
 		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Hang: true, Times: 1})
 		d.set(func() { d.guard.State = shutdown.Disarmed })
 		d.Changed()
-		time.Sleep(time.Second) // the round hangs by now
+		time.Sleep(time.Second) // the round hangs now
 		began := time.Now()
 		if err := d.ReportShutdown(t.Context(), drainingStatus()); err != nil || time.Since(began) > 0 {
 			t.Errorf("ReportShutdown() = %v after %v, want it told at once", err, time.Since(began))

@@ -23,7 +23,7 @@ type Departure struct {
 	ControlPlane string    `json:"controlPlane"` // its type
 	By           string    `json:"by"`
 	At           time.Time `json:"at"`
-	// Deleted reports that hostler deleted Node and Lease; else somebody with the
+	// Deleted reports that hostler deleted Node and Lease; else a user with the
 	// right has to.
 	Deleted bool `json:"deleted"`
 }

@@ -12,16 +12,16 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// observation is what the reporter knows of the host, look by look. The turn guards it.
+// observation is what the reporter knows of the host, check by check. The turn guards it.
 type observation struct {
 	// remembered is whether it is known what was reported before this start;
 	// forgotten is why not.
 	remembered bool
 	forgotten  error
 	memory     status.Memory
-	conditions []corev1.NodeCondition // of the last look
+	conditions []corev1.NodeCondition // of the last check
 	short      bool                   // the host does not have what is reserved of it
-	clones     []string               // names of the clones that were there at the last look
+	clones     []string               // names of the clones that were there at the last check
 }
 
 // remember takes up what an earlier run of the agent reported in this boot, so
@@ -51,7 +51,7 @@ func (r *Reporter) remember(ctx context.Context, beside bool) {
 	r.observation.memory, r.observation.conditions = status.Remember(conditions), conditions
 }
 
-// observe makes the Node from facts, and reports what has changed since the last look.
+// observe makes the Node from facts, and reports what has changed since the last check.
 func (r *Reporter) observe(facts status.Facts, options status.Options, beside bool) *corev1.Node {
 	node, memory := status.Node(facts, options, r.observation.memory, r.o.Now())
 	transitions := status.Transitions(r.observation.conditions, node.Status.Conditions)
@@ -99,7 +99,7 @@ func (r *Reporter) reportReserved(facts status.Facts, o status.Options) {
 	r.observation.short = err != nil
 }
 
-// reportClones makes an Event of each clone that was not there at the last look.
+// reportClones makes an Event of each clone that was not there at the last check.
 func (r *Reporter) reportClones(node string) {
 	clones := r.clones()
 	for _, c := range clones {

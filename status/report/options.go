@@ -29,7 +29,7 @@ type Options struct {
 	Boot   string                      // the present one
 	Storage
 	Listeners
-	// Changed is sent by whoever knows that the host has changed: the next look is taken now.
+	// Changed is sent by whoever knows that the host has changed: the next check is taken now.
 	// The reporter makes its own if it is nil.
 	Changed loop.Signal
 	Now     func() time.Time // the wall clock; time.Now if nil

@@ -114,14 +114,14 @@ func (v *view) drop() {
 	v.waits, v.taints, v.remains = "", nil, nil
 }
 
-// unschedulable is the stored cordon, and whether any look was taken yet.
+// unschedulable is the stored cordon, and whether any check was taken yet.
 func (v *view) unschedulable() (cordoned, known bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.node != nil && v.node.Spec.Unschedulable, v.node != nil
 }
 
-// Current returns the Node as last seen, nil before the first look, the facts that it was
+// Current returns the Node as last seen, nil before the first check, the facts that it was
 // made from, and how the control plane answered last.
 func (v *view) Current() (node *corev1.Node, facts status.Facts, connected bool, err error) {
 	v.mu.Lock()

@@ -149,7 +149,7 @@ func begin(ctx context.Context, conn *dbus.Conn, hello bool) (*dbus.Conn, error)
 // answer never sends (seen with 252 and 257: more than half of the questions on
 // a machine of two cores went unanswered).
 func wake(ctx context.Context, conn *dbus.Conn) {
-	answers := make(chan *dbus.Call, 32) // one that finds no room would block the connection
+	answers := make(chan *dbus.Call, 32) // one that finds no space would block the connection
 	pause := 5 * time.Millisecond
 	for asked := 0; ; asked++ {
 		if asked < cap(answers) {

@@ -61,7 +61,7 @@ func ReadDelay(root, dropIn string) Delay {
 	return r
 }
 
-// Obstacle says, with the mend, what keeps logind from granting d: a file that
+// Obstacle says, with the hint, what keeps logind from granting d: a file that
 // hides the drop-in or is read after it, or a logind that has not read it.
 func (f Delay) Obstacle(d time.Duration) string {
 	var obstacle string

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fingerprint tells states of the files below root apart: which there are, of
+// Fingerprint distinguishes states of the files below root: which there are, of
 // what size and age. It opens none of them, which a Watcher would notice.
 func Fingerprint(root string) string {
 	var all strings.Builder

@@ -19,7 +19,7 @@ import (
 // notifyTimeout bounds a message to a service manager that does not read.
 const notifyTimeout = 500 * time.Millisecond
 
-// Notifier tells the service manager how this service is doing, over the socket
+// Notifier tells systemd how this service is doing, over the socket
 // of sd_notify(3), and has it keep descriptors. Without a service manager, as
 // the zero value is, it does nothing. Safe for concurrent use.
 type Notifier struct {
@@ -43,7 +43,7 @@ func New(getenv func(string) string, unsetenv func(string) error) *Notifier {
 	return n
 }
 
-// WatchdogInterval is how long the service manager waits for Watchdog before it
+// WatchdogInterval is how long systemd waits for Watchdog before it
 // takes this service for hung, 0 if for ever. Call Watchdog at half of it.
 func (n *Notifier) WatchdogInterval() time.Duration { return n.watchdog }
 
@@ -68,7 +68,7 @@ func (n *Notifier) Status(line string) error {
 	return n.send("STATUS="+strings.ReplaceAll(line, "\n", " "), nil)
 }
 
-// ExtendTimeout requests d more from now on, before the service manager takes
+// ExtendTimeout requests d more from now on, before systemd takes
 // the start or stop in progress for hung.
 func (n *Notifier) ExtendTimeout(d time.Duration) error {
 	return n.send(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds()), nil)
@@ -77,14 +77,14 @@ func (n *Notifier) ExtendTimeout(d time.Duration) error {
 // Watchdog reports that the service is alive.
 func (n *Notifier) Watchdog() error { return n.send("WATCHDOG=1", nil) }
 
-// StoreFile has the service manager keep a duplicate of file under name and
+// StoreFile has systemd keep a duplicate of file under name and
 // pass it to the next process of this service (see PassedFiles). FDPOLL=0,
 // because the manager would drop a lock in the moment that logind restarts.
 func (n *Notifier) StoreFile(name string, file *os.File) error {
 	return n.send("FDSTORE=1\nFDNAME="+name+"\nFDPOLL=0", file)
 }
 
-// RemoveFiles has the service manager close all that it keeps under name.
+// RemoveFiles has systemd close all that it keeps under name.
 func (n *Notifier) RemoveFiles(name string) error {
 	return n.send("FDSTOREREMOVE=1\nFDNAME="+name, nil)
 }
@@ -138,7 +138,7 @@ func sendRights(conn *net.UnixConn, state string, fd int) error {
 	return cmp.Or(err, sent)
 }
 
-// PassedFiles returns the descriptors that the service manager passed to this
+// PassedFiles returns the descriptors that systemd passed to this
 // process (sd_listen_fds(3)): those of the store, each as a file with the name
 // that it was stored under. It takes the variables away like New, so a
 // second call returns none.

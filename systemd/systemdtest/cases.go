@@ -91,7 +91,7 @@ func locks(t *testing.T, r *rig) {
 		}
 	}
 	r.expectLocks(0)
-	// The number of the closed descriptor has a new owner by now.
+	// The number of the closed descriptor has a new owner now.
 	third := r.lock(r.logind)
 	if err := errors.Join(first.Close(), second.Close()); err != nil {
 		t.Errorf("Close() of closed locks = %v, want nil", err)

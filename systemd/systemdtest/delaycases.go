@@ -161,14 +161,14 @@ func tellsDelay(t *testing.T, r *rig) {
 }
 
 // tellsDelaySeenBetween: who asks between two looks is told that it is as it was
-// before, although nothing has changed since the first look.
+// before, although nothing has changed since the first check.
 func tellsDelaySeenBetween(t *testing.T, r *rig) {
 	const path, other = "/etc/systemd/logind.conf.d/aaa.conf", "/etc/systemd/logind.conf.d/aab.conf"
 	r.raise()
 	w := r.watch()
 	r.write(other, "[Login]\n")
 	w.expect(shutdown.Altered)
-	// A second passes before the next look. All of this is over by then.
+	// A second passes before the next check. All of this is over by then.
 	r.write(path, "[Login") // torn: logind reads nothing after it
 	r.rereadConfig()
 	r.expectDelay(5 * time.Second)

@@ -24,7 +24,7 @@ type Images struct {
 // Remove removes an image with all its names. Daemons refuse to remove by its ID an image
 // with several names, unless it is forced, and that would take one that a stopped
 // container uses: names but the last are removed one by one, and given back if the
-// image itself then does not go. Whoever calls has looked whether something uses it.
+// image itself then does not go. Whoever calls has checked whether something uses it.
 func (i Images) Remove(ctx context.Context, what, id string) error {
 	before, err := i.Inspect(ctx, what, id)
 	if err != nil {
@@ -158,7 +158,7 @@ func (i Images) removeByName(ctx context.Context, what, name string) error {
 	})
 }
 
-// giveBack tags the image as it was, except names that lead to another one by now.
+// giveBack tags the image as it was, except names that lead to another one now.
 // Digests cannot be given back: they come again with the next pull.
 func (i Images) giveBack(ctx context.Context, what, id string, names []string) error {
 	ctx = context.WithoutCancel(ctx) // also where time is up: it was us who took them
