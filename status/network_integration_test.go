@@ -353,7 +353,7 @@ func TestAddressesThatComeLateAndGo(t *testing.T) {
 	w.card("eth0", "eth1")
 	step("with link-local addresses only", nothing)
 	w.address("eth0", "198.51.100.5/24")
-	step("with DHCP's address", "198.51.100.5 on eth0: no route tells")
+	step("with DHCP's address", "198.51.100.5 on eth0: no route found")
 	w.route("0.0.0.0/0 via 198.51.100.1 dev eth0")
 	step("with DHCP's route", "198.51.100.5 on eth0: source of the route to 10.1.2.3 via eth0")
 	w.address("eth1", "10.0.0.5/24")

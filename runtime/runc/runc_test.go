@@ -284,7 +284,7 @@ func TestWhatIsClosedIsUnavailable(t *testing.T) {
 }
 
 func TestEndpoints(t *testing.T) {
-	for endpoint, wrong := range map[string]string{"unix:///run/runc": "names a socket", "/run/containerd/runc/k8s.io": "containerd's"} {
+	for endpoint, wrong := range map[string]string{"unix:///run/runc": "is a socket", "/run/containerd/runc/k8s.io": "used by containerd"} {
 		if _, err := runc.New(runc.Options{Endpoint: endpoint}); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("New(%q) = %v, want that it %s", endpoint, err, wrong)
 		}

@@ -7,7 +7,7 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// A container of 512 MiB, half a CPU and 60 PIDs is a host of that size, regardless of the machine
+// A container of 512 MiB, half a CPU and 60 PIDs is a host of that size, whatever the machine
 // below it has.
 func TestAHostThatIsItselfLimited(t *testing.T) {
 	const (

@@ -181,7 +181,7 @@ func TestAShutdownsReportOvertakesARoundThatHangs(t *testing.T) {
 			t.Errorf("ReportShutdown() = %v after %v, want it told at once", err, time.Since(began))
 		}
 		w.wantReady(t, "at once", status.ReasonHostReady, status.ReasonDraining)
-		if d.log.Count("cannot be written") != 0 {
+		if d.log.Count("cannot write node status") != 0 {
 			t.Errorf("log = %s, want no failure told of a round that was given up", d.log)
 		}
 	})

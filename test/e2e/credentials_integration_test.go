@@ -110,7 +110,7 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	before = times()
 	check(t, os.WriteFile(hang, nil, 0o600))
 	s := a.await("the lease is overdue", func(s api.Status) bool { return s.ControlPlane.Overdue != "" })
-	mentions(t, "why the lease is overdue", s.ControlPlane.Overdue, "exec plugin "+plugin, "gives no credentials")
+	mentions(t, "why the lease is overdue", s.ControlPlane.Overdue, "exec plugin "+plugin, "returns no credentials")
 	a.wantPulse(http.StatusServiceUnavailable, 1, "exec plugin")
 	if now := times(); now > before+2 {
 		t.Errorf("the plugin was asked %d times while it hung, want it asked once", now-before)

@@ -50,7 +50,7 @@ func TestAReinstalledHost(t *testing.T) {
 	reinstalled(t, id)
 	a = startAgent(t, settings)
 	s := a.await("it says which machine it watches", func(s api.Status) bool { return s.ControlPlane.Resting != "" })
-	mentions(t, "why nothing is written", s.ControlPlane.Resting, before.Annotations[controlplane.AnnotationMachineID], id, "is being watched", "node.takeover")
+	mentions(t, "why nothing is written", s.ControlPlane.Resting, before.Annotations[controlplane.AnnotationMachineID], id, "does not renew its lease before", "node.takeover")
 
 	eventually(t, "the node is this machine's", func() bool {
 		return c.node("again").Annotations[controlplane.AnnotationMachineID] == id
