@@ -151,7 +151,7 @@ func (a *Agent) assemble(cfg config.Config, level *slog.LevelVar) error {
 
 // checkReserved refuses to keep more for the system than there is.
 func (a *Agent) checkReserved(o status.Options) error {
-	ctx, cancel := context.WithTimeout(context.Background(), gather.LookTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), gather.ProbeTimeout)
 	defer cancel()
 	return status.CheckReserved(a.host.facts.Measure(ctx, nil), o.Reserved, o.Pressure)
 }

@@ -45,7 +45,7 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 		Runtimes: func() []lastused.Runtime {
 			return members(runtimes.Set(), func(r runtime.Runtime) lastused.Runtime { return r })
 		},
-		Observe: a.gc.trackerLoop.Beat,
+		Observe: a.gc.trackerLoop.Heartbeat,
 		Log:     a.log.With("component", "last-used"),
 	})
 	if err != nil {
@@ -103,7 +103,7 @@ func (a *Agent) collected(l *loop.Loop, kind string, r runs.Report) {
 	a.metrics.Collection(l.Name(), r)
 	a.gc.history.Add(kind, r)
 	if err := r.Err(); err == nil || !r.Asked() { // else the person who asked has got the error, and the loop works
-		l.Beat(err)
+		l.Heartbeat(err)
 	}
 	node := controlplane.NodeReference(a.node())
 	on := ""

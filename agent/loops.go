@@ -24,25 +24,25 @@ func (a *Agent) fillLoops(cfg config.Config) {
 	newLoop := func(name string, patience time.Duration, do run) *loop.Loop {
 		return loop.New(name, patience, nil).Do(do)
 	}
-	statusPatience := 3*time.Duration(cfg.Status.UpdateInterval) + gather.LookTimeout + report.WriteTimeout
+	statusPatience := 3*time.Duration(cfg.Status.UpdateInterval) + gather.ProbeTimeout + report.WriteTimeout
 	metrics := newLoop("metrics", 0, a.serveMetrics)
 	a.serving.network = loop.Set{metrics}
 	a.loops = loop.Set{
 		a.plane.lease.Do(a.whileMine(owner.Lease, whileOpen(a.plane.member, whileOpen(a.plane.existence, plain(a.plane.keeper.Run))))),
-		newLoop("status", statusPatience, func(ctx context.Context, l *loop.Loop) error { return a.reports.reporter.Run(ctx, l.Beat) }),
+		newLoop("status", statusPatience, func(ctx context.Context, l *loop.Loop) error { return a.reports.reporter.Run(ctx, l.Heartbeat) }),
 		a.gc.imageLoop.Do(a.whileMine(owner.ImageGC, plain(a.gc.images.Run))),
 		a.gc.deadLoop.Do(a.whileMine(owner.ContainerGC, plain(a.gc.dead.Run))),
 		a.gc.trackerLoop.Do(plain(a.gc.tracker.Run)),
 		a.shutdown.guardLoop.Do(plain(a.shutdown.guard.Run)),
 		newLoop("runtimes", 2*time.Minute, func(ctx context.Context, l *loop.Loop) error {
-			return a.host.runtimes.Run(ctx, l.Beat, a.runtimesChanged)
+			return a.host.runtimes.Run(ctx, l.Heartbeat, a.runtimesChanged)
 		}),
 		loop.New("runtime-events", 0, func(ctx context.Context) error { return a.host.runtimes.Watch(ctx, a.notice, a.setBlind) }),
 		loop.New("pods", 0, a.shutdown.pods.Run),
 		loop.New("restart", 0, a.shutdown.restarts.Run),
 		loop.New("network", 0, func(ctx context.Context) error { return a.host.network.Run(ctx, a.changed.Send) }),
 		newLoop("conditions", conditionsPatience, func(ctx context.Context, l *loop.Loop) error {
-			return a.host.checks.Run(ctx, func() { l.Beat(nil) })
+			return a.host.checks.Run(ctx, func() { l.Heartbeat(nil) })
 		}),
 		loop.New("events", 0, a.plane.recorder.Run),
 		loop.New("state", 0, a.kept.folder.Run),
@@ -57,12 +57,12 @@ func (a *Agent) fillLoops(cfg config.Config) {
 	}
 	if a.plane.census != nil {
 		add("census", a.whileMine(owner.Node, whileOpen(a.plane.member, func(ctx context.Context, l *loop.Loop) error {
-			return a.plane.census.Run(ctx, l.Beat, a.changed.Send)
+			return a.plane.census.Run(ctx, l.Heartbeat, a.changed.Send)
 		})))
 	}
 	if pacer, able := a.plane.Client.(controlplane.Pacer); able {
 		add("lease-pace", a.whileMine(owner.Lease, func(ctx context.Context, l *loop.Loop) error {
-			return a.plane.pacing.Follow(ctx, pacer, l.Beat)
+			return a.plane.pacing.Follow(ctx, pacer, l.Heartbeat)
 		}))
 	}
 	if a.plane.Certificate != nil && !a.naming.unnamed() { // it is for the Node's name
@@ -70,7 +70,7 @@ func (a *Agent) fillLoops(cfg config.Config) {
 	}
 	if watcher, able := a.plane.Client.(controlplane.NodeWatcher); able { // it has other writers
 		add("node-watch", a.whileMine(owner.Node, whileOpen(a.plane.member, func(ctx context.Context, l *loop.Loop) error {
-			return a.reports.reporter.Watch(ctx, watcher, l.Beat)
+			return a.reports.reporter.Watch(ctx, watcher, l.Heartbeat)
 		})))
 	}
 }

@@ -88,7 +88,7 @@ func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
 	go func() { ended <- a.Run(signals) }()
 	r.manager.hears(t, "READY=1")
 	r.eventually(t, "a Node that is waited for", func(s api.Status) bool {
-		return strings.Contains(s.ControlPlane.Resting, "no Node node-a there yet") && s.ControlPlane.Connected
+		return strings.Contains(s.ControlPlane.Resting, "no Node node-a exists yet") && s.ControlPlane.Connected
 	})
 	if n := fake.Calls(controlplanetest.RenewLease); n != 0 {
 		t.Errorf("the lease was renewed %d times before there was a Node, want never", n)

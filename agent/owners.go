@@ -82,7 +82,7 @@ func (a *Agent) lookForOwners(ctx context.Context, l *loop.Loop) error {
 		if !a.owners.Has(owner.Shutdown) {
 			a.shutdown.guard.Recheck() // a kubelet takes its lock long after it was started
 		}
-		l.Beat(nil)
+		l.Heartbeat(nil)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -17,7 +17,7 @@ func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
 	next.ContainerGC.Interval = config.Duration(2 * time.Hour)
 	r.next = next
 	for _, name := range []string{"image-gc", "container-gc"} {
-		named(t, a, name).Beat(nil)
+		named(t, a, name).Heartbeat(nil)
 	}
 	if _, changed, err := a.serving.reloader.takeUp(); err != nil || len(changed) != 2 {
 		t.Fatalf("takeUp() = %v, %v, want both intervals", changed, err)
@@ -34,7 +34,7 @@ func TestACollectorIsGivenTimeToWaitForItsTurn(t *testing.T) {
 	a := newRig(t).build(t)
 	cfg := a.config()
 	for name, interval := range map[string]config.Duration{"image-gc": cfg.ImageGC.Interval, "container-gc": cfg.ContainerGC.Interval} {
-		named(t, a, name).Beat(nil)
+		named(t, a, name).Heartbeat(nil)
 		if patience := time.Duration(interval) + 4*runs.DefaultRunLimit; named(t, a, name).Stuck(time.Now().Add(patience)) {
 			t.Errorf("%s is stuck after %s, want it waited for", name, patience)
 		}

@@ -78,14 +78,14 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 		a.plane.census = census.New(client, finder, self, a.log)
 	}
 	a.plane.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{client, a.metrics.Renewal}, controlplane.LeasePolicy{
-		Node:     a.node(),
-		Holder:   identity(machine),
-		Instance: fmt.Sprintf("%s/%d/%s", machine.BootID, os.Getpid(), rand.Text()[:8]),
-		Watch:    a.plane.leases,
-		Beat:     a.plane.lease.Beat,
-		Duration: time.Duration(cfg.Lease.Duration),
-		Interval: time.Duration(cfg.Lease.RenewInterval),
-		Takeover: cfg.Node.Takeover,
+		Node:      a.node(),
+		Holder:    identity(machine),
+		Instance:  fmt.Sprintf("%s/%d/%s", machine.BootID, os.Getpid(), rand.Text()[:8]),
+		Watch:     a.plane.leases,
+		Heartbeat: a.plane.lease.Heartbeat,
+		Duration:  time.Duration(cfg.Lease.Duration),
+		Interval:  time.Duration(cfg.Lease.RenewInterval),
+		Takeover:  cfg.Node.Takeover,
 	}, a.log)
 	if err != nil {
 		return err

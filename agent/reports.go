@@ -14,7 +14,7 @@ import (
 )
 
 // conditionsPatience is how long the loop of checks may go without a round.
-const conditionsPatience = 6*conditions.LookInterval + time.Minute
+const conditionsPatience = 6*conditions.ScanInterval + time.Minute
 
 // reports is what the control plane learns of this host.
 type reports struct {

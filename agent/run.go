@@ -61,7 +61,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		})
 	}
 	if !a.naming.unnamed() { // else the start that finds a name does
-		loops.Go(func() { a.reports.chronicle.TellOfLastBoot(ctx) })
+		loops.Go(func() { a.reports.chronicle.ReportLastBoot(ctx) })
 	}
 	a.notify(a.host.notifier.Ready())
 	a.log.Info("agent is up", "version", a.version, "node", a.node(), "socket", a.config().API.Socket, "state", a.config().State.Directory)

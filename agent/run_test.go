@@ -227,7 +227,7 @@ func TestTheAgentRunsAnswersAndEnds(t *testing.T) {
 func TestASecondAgentIsRefused(t *testing.T) {
 	r := newRig(t)
 	r.build(t)
-	if _, err := New(r.options()); err == nil || !strings.Contains(err.Error(), "in use by another hostler agent; only one may run") {
+	if _, err := New(r.options()); err == nil || !strings.Contains(err.Error(), "in use by another hostler agent; run") {
 		t.Errorf("New() beside an agent = %v, want it refused", err)
 	}
 	other := newRig(t)
@@ -275,10 +275,10 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
-		l.Beat(nil)
+		l.Heartbeat(nil)
 		done.Go(func() { a.feedWatchdog(ctx) })
 		time.Sleep(time.Minute) // fed at 0, 5 and 10 s, and then no more
-		l.Beat(nil)
+		l.Heartbeat(nil)
 		time.Sleep(6 * time.Second) // fed once or twice
 		cancel()
 		done.Wait()
@@ -311,7 +311,7 @@ func TestMetricsTellHowThingsStand(t *testing.T) {
 	if err := a.reports.reporter.ReportShutdown(t.Context(), a.shutdown.guard.Status()); err != nil {
 		t.Fatal(err)
 	}
-	named(t, a, "status").Beat(errors.New("full"))
+	named(t, a, "status").Heartbeat(errors.New("full"))
 	a.metrics.Renewal(nil)
 	a.metrics.Renewal(errors.New("gone"))
 	a.metrics.RuntimeCall("podman", "ListImages", time.Second, errors.New("gone"))

@@ -29,7 +29,7 @@ func (a *Agent) serveMetrics(ctx context.Context, l *loop.Loop) error {
 		<-ctx.Done()
 		return ctx.Err()
 	case cfg.Loopback():
-		return metrics.Serve(ctx, a.serving.metrics, cfg.Listen, a.log.With("component", l.Name()), func() { l.Beat(nil) })
+		return metrics.Serve(ctx, a.serving.metrics, cfg.Listen, a.log.With("component", l.Name()), func() { l.Heartbeat(nil) })
 	}
 	routes := api.NetworkMetrics(a.serving.metrics, a.allowedNames, a.log.With("component", "metrics"))
 	return a.overTLS("metrics.listen", cfg.Listen, l).Serve(ctx, api.NewServer(routes))
@@ -37,7 +37,7 @@ func (a *Agent) serveMetrics(ctx context.Context, l *loop.Loop) error {
 
 // overTLS is for what a loop serves over the network.
 func (a *Agent) overTLS(key, address string, l *loop.Loop) listen.Network {
-	return listen.Network{Key: key, Address: address, Files: a.serving.files, Log: a.log.With("component", l.Name()), Beat: l.Beat}
+	return listen.Network{Key: key, Address: address, Files: a.serving.files, Log: a.log.With("component", l.Name()), Heartbeat: l.Heartbeat}
 }
 
 // allowedNames are those in force: a name that a reload takes away is out with the next

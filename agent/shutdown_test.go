@@ -178,7 +178,7 @@ func TestAServiceManagerThatDoesNotTellDoesNotCutADrainOff(t *testing.T) {
 	if state := a.shutdown.guard.Status().State; state != shutdown.Released {
 		t.Errorf("stop() returned in state %v, want it to wait for the drain", state)
 	}
-	if r := unguarded("two", a).Untold(); r == nil || r.Verdict != reboots.Expected {
+	if r := unguarded("two", a).Unreported(); r == nil || r.Verdict != reboots.Expected {
 		t.Errorf("the next boot came about by %v, want that it was expected", r)
 	}
 	cancel()

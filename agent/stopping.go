@@ -65,7 +65,7 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 		Delegated: a.delegated,
 		Notify:    a.shutdownChanged,
 		Settled:   s.wake.Send,
-		Beat:      s.guardLoop.Beat,
+		Heartbeat: s.guardLoop.Heartbeat,
 	})
 	if err != nil {
 		return err
@@ -78,23 +78,23 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 // restartOptions say how containers are started again that a shutdown has stopped.
 func (a *Agent) restartOptions(cfg config.Config) restart.Options {
 	return restart.Options{
-		Set:     a.host.runtimes.Set(),
-		Journal: a.kept.journal,
-		Log:     a.log,
-		Never:   cfg.Shutdown.RestartAfterBoot == config.RestartNever,
-		Held:    a.restartsHeld,
-		Tell:    a.reportRestart,
-		Wake:    a.shutdown.wake,
-		Coming:  a.coming,
+		Set:          a.host.runtimes.Set(),
+		Journal:      a.kept.journal,
+		Log:          a.log,
+		Never:        cfg.Shutdown.RestartAfterBoot == config.RestartNever,
+		Held:         a.restartsHeld,
+		Report:       a.reportRestart,
+		Wake:         a.shutdown.wake,
+		PendingUnits: a.coming,
 	}
 }
 
 // coming returns what systemd is still to bring up in this boot.
-func (a *Agent) coming(ctx context.Context, units ...string) ([]restart.Coming, error) {
-	list, err := a.host.manager.Coming(ctx, units...)
-	coming := make([]restart.Coming, len(list))
+func (a *Agent) coming(ctx context.Context, units ...string) ([]restart.PendingUnit, error) {
+	list, err := a.host.manager.PendingUnits(ctx, units...)
+	coming := make([]restart.PendingUnit, len(list))
 	for i, c := range list {
-		coming[i] = restart.Coming(c)
+		coming[i] = restart.PendingUnit(c)
 	}
 	return coming, err
 }

@@ -21,19 +21,19 @@ func NewNode(desired *corev1.Node) (*corev1.Node, error) {
 	return node, nil
 }
 
-// Disputed tells whether the stored Node may be another machine's than the one that
+// Disputed reports whether the stored Node may be another machine's than the one that
 // wants it to be desired, so that it takes the Lease to tell.
 func Disputed(stored, desired *corev1.Node) bool {
 	ours := IdentityOf(desired)
 	return identityIn(stored.Annotations).Differs(ours) || reportedBy(stored).Differs(ours)
 }
 
-// Claim tells whether the stored Node is another machine's that gives way to this
+// Claim reports whether the stored Node is another machine's that yields to this
 // one, which wants it to be desired: then comes TakeOver or Replace, else Adopt.
 //
 // storedLease is the Node's Lease, nil where there is none or the control plane
 // itself knows that it is dead. *IdentityError where the other machine is not known
-// to be dead, unless takeover is asked for: without a Lease it is, but for one that has
+// to be dead, unless takeover is requested: without a Lease it is, except one that has
 // taken the Node from this process.
 func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o RegisterOptions) (others bool, err error) {
 	theirs, ours := holderOf(stored, storedLease), IdentityOf(desired)
@@ -57,7 +57,7 @@ func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o Re
 // stores the result if it differs, under the stored resourceVersion.
 //
 // Labels and annotations of desired are set, those that hostler set earlier and
-// wants no longer are taken away, and all others are left alone. The provider ID
+// wants no longer are removed, and all others are left alone. The provider ID
 // is filled in where there is none. Taints, spec.unschedulable and the rest of
 // the spec stay as they are stored, since a node may not change its taints
 // (NodeRestriction; where it may, ReconcileTaints follows) and whoever cordoned it
@@ -73,7 +73,7 @@ func Adopt(stored, desired *corev1.Node) (*corev1.Node, error) {
 	return node, nil
 }
 
-// holds tells whether the Lease is known to be this machine's, which happens
+// holds reports whether the Lease is known to be this machine's, which happens
 // while its Node still names the machine that had the name before.
 func holds(ours Identity, lease *coordinationv1.Lease) bool {
 	holder := identityIn(lease.Annotations)
@@ -110,7 +110,7 @@ func ownedBy(desired *corev1.Node) owned {
 
 // Drift names the labels and annotations, such as "label example.com/rack", that
 // this machine, which wants the Node to be desired, has set and that are not so on
-// the stored one. To register again mends them. Whose the Node is, where that
+// the stored one. To register again fixes them. Whose the Node is, where that
 // is told, is no drift: see CheckOwner.
 func Drift(stored, desired *corev1.Node) []string {
 	var drifted []string
@@ -135,7 +135,7 @@ func Drift(stored, desired *corev1.Node) []string {
 	return drifted
 }
 
-// internal tells whether the annotation is kept by this package itself.
+// internal reports whether the annotation is kept by this package itself.
 func internal(key string) bool {
 	return key == AnnotationOwned || key == AnnotationMachineID || key == AnnotationSystemUUID || key == AnnotationReplaced
 }

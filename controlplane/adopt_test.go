@@ -58,7 +58,7 @@ func TestClaimDecidesWhoseTheNodeIs(t *testing.T) {
 		stored          *corev1.Node
 		ours            controlplane.Identity
 		lease           *coordinationv1.Lease
-		takeover, watch bool // watch tells whether the Lease was watched for as long as it is good for
+		takeover, watch bool // watch reports whether the Lease was watched for as long as it is good for
 		others, refused bool
 	}{
 		"the same machine":                                 {stored: registered(t, nodeOf(here, nil)), ours: here, lease: leaseOf(t, here, start)},
@@ -186,7 +186,7 @@ func TestIdentityErrorSaysWhatToDo(t *testing.T) {
 		}
 	}
 	err.Until = start.Add(40 * time.Second)
-	for _, want := range []string{"is being watched", "2026-11-20T12:00:40Z", "node.takeover"} {
+	for _, want := range []string{"does not renew its lease before", "2026-11-20T12:00:40Z", "node.takeover"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("Error() while the other is watched = %q, want it to contain %q", err, want)
 		}

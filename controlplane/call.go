@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ErrSilent is the cause of a call's end that its caller has not ended: whoever is called
+// ErrNoAnswer is the cause of a call's end that its caller has not ended: whoever is called
 // does not answer.
-var ErrSilent = fmt.Errorf("%w: %w", ErrUnavailable, context.DeadlineExceeded)
+var ErrNoAnswer = fmt.Errorf("%w: %w", ErrUnavailable, context.DeadlineExceeded)
 
 // Bound gives a call of a Client a deadline if its caller did not. The cause of an end
 // by it is an ErrUnavailable, and context.DeadlineExceeded.
@@ -18,7 +18,7 @@ func Bound(ctx context.Context, d time.Duration) (context.Context, context.Cance
 	if _, has := ctx.Deadline(); has {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, d, ErrSilent)
+	return context.WithTimeoutCause(ctx, d, ErrNoAnswer)
 }
 
 // CheckCall refuses a call of a Client whose context has ended, or whose object has a

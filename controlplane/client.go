@@ -1,11 +1,8 @@
-// Package controlplane is how this host tells a fleet about itself: it owns the
-// Client interface that every control plane is reached through, what happens
-// when a Node is adopted, and the loops that keep a Lease alive and deliver
-// Events, whatever is behind the Client.
+// Package controlplane reports this host to a fleet. It owns the Client interface of all control
+// planes, the adoption of Nodes, and the loops that renew a Lease and publish Events.
 //
-// The clients live in folders of their own (embedded and its siblings); this
-// package knows none of them. It refuses to decide what a Node's status is
-// (package status) and when to report it (package report).
+// The clients are in folders of their own (embedded and its siblings); this package knows none of
+// them. Package status decides a Node's status, and package report when to write it.
 package controlplane
 
 import (
@@ -33,7 +30,7 @@ type Client interface {
 
 	// Register creates the Node, or adopts a stored one of its name as Adopt
 	// describes, and returns what is stored then. It may be repeated at any time.
-	// A Node of another machine that gives way, as Claim tells, is replaced by a new
+	// A Node of another machine that yields, as Claim tells, is replaced by a new
 	// one, with another UID, as Replace describes; where hostler may not delete it
 	// or is not to create one, or the status is this machine's, as Reports tells, it
 	// becomes what TakeOver says.
@@ -67,7 +64,7 @@ type Client interface {
 	RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 
 	// PublishEvent stores an Event. One of the same namespace and name, which
-	// happened before, gives way to it. Events are bounded by the control plane.
+	// happened before, yields to it. Events are bounded by the control plane.
 	PublishEvent(ctx context.Context, event *corev1.Event) error
 
 	// Leave deletes the Lease and the Node of that name, which are that machine's,
@@ -85,12 +82,12 @@ type Client interface {
 type RegisterOptions struct {
 	// Takeover has another machine's Node give way although its Lease is alive.
 	Takeover bool
-	// Lost tells that this process had the Node: who has taken it since is not dead for
+	// Lost reports that this process had the Node: who has taken it since is not dead for
 	// having no Lease, or two without would take it from each other in turns.
 	Lost bool
 	// AdoptOnly never creates a Node.
 	AdoptOnly bool
-	// Watch tells whether another machine is dead; without one none is that has
+	// Watch reports whether another machine is dead; without one none is that has
 	// renewed a Lease.
 	Watch *LeaseWatch
 	// Replaces is told of another machine's Node that gave way, as it was stored
@@ -146,13 +143,13 @@ type MachineFinder interface {
 const MostNodesOf = 100
 
 // NodeWatcher is a Client of a control plane where others write Nodes as well, and
-// that tells of it as it happens.
+// that reports it as it happens.
 type NodeWatcher interface {
 	// WatchNode sends the Node of that name as it is stored, nil where there is
 	// none, at first and after each change, whoever made it, until ctx ends or the
 	// control plane is lost, and says which. Of changes that come faster than they
 	// are received some may be left out, but not the last one. It goes by no
-	// deadline but ctx's, and begins anew by itself where the control plane ends a
+	// deadline but ctx's, and begins again by itself where the control plane ends a
 	// watch for no other reason than that it has lasted long.
 	WatchNode(ctx context.Context, name string, seen chan<- *corev1.Node) error
 }
@@ -165,7 +162,7 @@ type ConditionWriter interface {
 	// nothing else, and returns what is stored then. ErrNotFound where there is no
 	// such Node; *IdentityError where its status is known to be another machine's;
 	// ErrConflict where something is to go and the Node has changed since this
-	// client last saw it: it may be somebody else's by now.
+	// client last saw it: it may be another client's now.
 	UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error)
 }
 
@@ -176,26 +173,26 @@ var (
 	// ErrNotFound: there is no such object.
 	ErrNotFound = errors.New("not found")
 	// ErrConflict: the object has changed since it was read.
-	ErrConflict = errors.New("changed meanwhile")
+	ErrConflict = errors.New("changed since it was read")
 	// ErrForbidden: this host's credentials do not allow it.
 	ErrForbidden = errors.New("forbidden")
 	// ErrInvalid: the control plane refuses the object as it is, so that trying
 	// again is in vain.
 	ErrInvalid = errors.New("invalid")
 	// ErrIncomplete: all was told but what the error names.
-	ErrIncomplete = errors.New("not all of it can be read")
+	ErrIncomplete = errors.New("some objects cannot be read")
 	// ErrLeaseStays: the Node is deleted, and its Lease could not be.
-	ErrLeaseStays = errors.New("the node is deleted, its lease is not")
+	ErrLeaseStays = errors.New("node deleted, but not its lease")
 	// ErrUnavailable: the control plane does not answer, or not in time, or not
-	// these credentials, or asks to come back later.
+	// these credentials, or asks to return later.
 	ErrUnavailable = errors.New("control plane unavailable")
 
 	// ErrUnauthorized, always beside ErrUnavailable: the control plane answers, and
 	// does not accept who this host says that it is.
-	ErrUnauthorized = errors.New("the server does not accept")
+	ErrUnauthorized = errors.New("the server rejected")
 	// ErrUntrusted, always beside ErrUnavailable: whoever answers does not prove to
 	// be the control plane.
-	ErrUntrusted = errors.New("the server is not the one that it should be")
+	ErrUntrusted = errors.New("cannot verify the server's identity")
 )
 
 // LabelsError is an ErrForbidden that is about labels of the Node.
@@ -207,7 +204,7 @@ func (e *LabelsError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *LabelsError) Unwrap() error { return e.Err }
 
-// BusyError is an ErrUnavailable whose control plane asks to come back later.
+// BusyError is an ErrUnavailable whose control plane asks to return later.
 type BusyError struct {
 	After time.Duration // counted from the answer
 	Err   error
@@ -215,7 +212,7 @@ type BusyError struct {
 
 // Error says both.
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("%v: it asks to come back in %v", e.Err, e.After)
+	return fmt.Sprintf("%v: retry after %v", e.Err, e.After)
 }
 
 // Unwrap returns what went wrong.

@@ -16,26 +16,26 @@ type Clone struct {
 	Instance string
 }
 
-// machineIDMend gives a machine an ID of its own, see machine-id(5) and
+// machineIDHint gives a machine an ID of its own, see machine-id(5) and
 // systemd-machine-id-setup(1): that of D-Bus would be taken up again.
-const machineIDMend = "rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup && reboot"
+const machineIDHint = "rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup && reboot"
 
 // Message says what is wrong, for the Node of that name.
 func (c Clone) Message(node string) string {
 	if c.Node != node {
-		return fmt.Sprintf("node %s, which is alive, has this host's machine ID: one was cloned from the other", c.Node)
+		return fmt.Sprintf("running node %s has the same machine ID: one host was cloned from the other", c.Node)
 	}
-	who := "somebody"
+	who := "another client"
 	if c.Instance != "" {
 		who = "another hostler (" + c.Instance + ")"
 	}
-	return fmt.Sprintf("%s keeps this Node, too, and renews its lease in turns with this one: another host has the same name and machine ID, as clones have", who)
+	return fmt.Sprintf("%s also writes this Node and renews its lease: another host has the same name and machine ID, such as a clone", who)
 }
 
 // Mend is what to type, on the one of the two that is the copy.
-func (c Clone) Mend() string { return machineIDMend }
+func (c Clone) Mend() string { return machineIDHint }
 
-// twins tells whether another process renews this one's Lease as the same machine,
+// twins reports whether another process renews this one's Lease as the same machine,
 // from what a keeper finds there when it finds another version than its own. A former
 // process of this machine is none, after a restart or a boot: it writes nothing any
 // more once this one has, for its renewals are refused as outdated. The goroutine
@@ -63,7 +63,7 @@ func (t *twins) sends(lease *coordinationv1.Lease) {
 	if t.sent == nil {
 		t.sent = map[int64]struct{}{}
 	}
-	if len(t.sent) == maxSent { // the next one that is stored begins anew
+	if len(t.sent) == maxSent { // the next one that is stored begins again
 		t.renewed = metav1.MicroTime{}
 		clear(t.sent)
 	}
@@ -81,7 +81,7 @@ func (t *twins) stored(lease *coordinationv1.Lease) {
 
 // finds takes in a stored Lease that is this machine's. A renewal after this
 // process's own last one that bears another's mark, or that this process has not sent,
-// is somebody else's.
+// is another client's.
 func (t *twins) finds(lease *coordinationv1.Lease) {
 	found := lease.Spec.RenewTime
 	if t.renewed.IsZero() || found == nil || !t.renewed.Before(found) {

@@ -34,7 +34,7 @@ func TestTwoThatAreOneMachineSeeEachOther(t *testing.T) {
 					if clone == nil {
 						t.Fatalf("Stats().Clone of %s = nil, want it seen", who)
 					}
-					if text := clone.Message("n"); !strings.Contains(text, "this Node, too") || !strings.Contains(clone.Mend(), "systemd-machine-id-setup") {
+					if text := clone.Message("n"); !strings.Contains(text, "also writes this Node") || !strings.Contains(clone.Mend(), "systemd-machine-id-setup") {
 						t.Errorf("clone of %s: %q, %q, want what is wrong and the mend", who, text, clone.Mend())
 					}
 				}

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// FleetLister is a Client that can tell of all hosts of its control plane.
+// FleetLister is a Client that can report all hosts of its control plane.
 type FleetLister interface {
 	// Fleet calls each with every Node that is stored, by name, and with its Lease, nil
 	// where there is none. It reads pages, so that it holds a few hundred objects
@@ -24,19 +24,19 @@ type Member func(node *corev1.Node, lease *coordinationv1.Lease) error
 // LeaseEnder is a Client of a control plane that takes a Lease away by itself once it
 // was not renewed for as long as it is good for.
 type LeaseEnder interface {
-	// EndsLeases tells whether it does: then a Node without a Lease is one of a host
+	// EndsLeases reports whether it does: then a Node without a Lease is one of a host
 	// that gives no sign of life.
 	EndsLeases() bool
 }
 
-// EndsLeases tells whether that client's control plane takes Leases away by itself.
+// EndsLeases reports whether that client's control plane takes Leases away by itself.
 func EndsLeases(client Client) bool {
 	ender, able := client.(LeaseEnder)
 	return able && ender.EndsLeases()
 }
 
-// Pages reads a page of objects, by name, and what to ask for the next one by: it is
-// asked for the first by nothing, and gives nothing with the last.
+// Pages reads a page of objects, by name, and what to request the next one by: it is
+// requested the first by nothing, and gives nothing with the last.
 type Pages[T any] func(ctx context.Context, page string) (objects []T, next string, err error)
 
 // JoinFleet calls each for all Nodes of those pages, with the Lease of the same name. It
@@ -63,7 +63,7 @@ func JoinFleet(ctx context.Context, nodes Pages[corev1.Node], leases Pages[coord
 	}
 }
 
-// leasesByName gives Leases to who asks for them by ascending names.
+// leasesByName gives Leases to who requests them by ascending names.
 type leasesByName struct {
 	read Pages[coordinationv1.Lease]
 	held []coordinationv1.Lease

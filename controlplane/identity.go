@@ -30,7 +30,7 @@ const (
 	AnnotationOwned = "hostler.io/owned"
 )
 
-// Identity tells one machine from another. A part that is empty is not known,
+// Identity distinguishes one machine from another. A part that is empty is not known,
 // and differs from nothing.
 type Identity struct {
 	MachineID  string `json:"machineID,omitempty"`  // /etc/machine-id; the same on clones of a disk
@@ -56,9 +56,9 @@ func ReporterOf(node *corev1.Node) Identity {
 	return identityIn(node.Annotations)
 }
 
-// Reports tells whether the stored Node has the status of the machine that wants it to be
+// Reports reports whether the stored Node has the status of the machine that wants it to be
 // desired. Then nobody may delete it for another's, whatever is noted there: somebody
-// has changed that by hand, or a kubelet of this host had the Node meanwhile, or to take
+// has changed that manually, or a kubelet of this host had the Node meanwhile, or to take
 // it over has failed half-way.
 func Reports(stored, desired *corev1.Node) bool {
 	reporter := reportedBy(stored)
@@ -85,7 +85,7 @@ func identityIn(annotations map[string]string) Identity {
 	return Identity{MachineID: annotations[AnnotationMachineID], SystemUUID: annotations[AnnotationSystemUUID]}
 }
 
-// Differs tells whether the two are known to be different machines.
+// Differs reports whether the two are known to be different machines.
 func (id Identity) Differs(other Identity) bool {
 	return differ(id.MachineID, other.MachineID) || differ(id.SystemUUID, other.SystemUUID)
 }
@@ -118,7 +118,7 @@ func (id Identity) mark(meta *metav1.ObjectMeta) {
 	}
 }
 
-// IdentityError tells that another machine, which is or may be alive, has this Node's
+// IdentityError reports that another machine, which is or may be alive, has this Node's
 // name.
 type IdentityError struct {
 	Name         string // of the Node
@@ -126,14 +126,14 @@ type IdentityError struct {
 	// LeaseRenewed is when the other machine last renewed its Lease, by its own
 	// clock; zero if that is not known.
 	LeaseRenewed time.Time
-	// Until is when the other machine is taken for dead unless it renews its Lease
+	// Until is when the other machine is considered dead unless it renews its Lease
 	// before; zero if that is not waited for.
 	Until time.Time
 	// Renewed is whether it was seen to renew it, and so is alive.
 	Renewed bool
 }
 
-// Watching tells whether it is not known yet if the other machine lives, and will be
+// Watching reports whether it is not known yet if the other machine lives, and will be
 // known at Until.
 func (e *IdentityError) Watching() bool { return !e.Until.IsZero() && !e.Renewed }
 
@@ -143,11 +143,11 @@ func (e *IdentityError) Error() string {
 	if !e.LeaseRenewed.IsZero() {
 		renewed = ", which renewed its lease at " + e.LeaseRenewed.UTC().Format(time.RFC3339) + " by its own clock"
 	}
-	mend := "give one of them another node.name, or set node.takeover: true here if the other is gone for good"
+	mend := "give one of them another node.name, or set node.takeover: true here if the other no longer exists"
 	if e.Watching() {
-		mend = "whether the other is alive is being watched: unless it renews its lease before " + e.Until.UTC().Format(time.RFC3339) + " this one takes its place; node.takeover: true does so at once"
+		mend = "if the other machine does not renew its lease before " + e.Until.UTC().Format(time.RFC3339) + ", this one takes over; set node.takeover: true to take over at once"
 	}
-	return fmt.Sprintf("node %q belongs to another machine (%s)%s; this one is %s: %s", e.Name, e.Theirs, renewed, e.Ours, mend)
+	return fmt.Sprintf("node %q belongs to another machine (%s)%s; this machine is %s: %s", e.Name, e.Theirs, renewed, e.Ours, mend)
 }
 
 // refusal is the error for a Node whose Lease says that its machine is not dead.
@@ -155,7 +155,7 @@ func refusal(name string, theirs, ours Identity, lease *coordinationv1.Lease, si
 	return &IdentityError{Name: name, Theirs: theirs, Ours: ours, LeaseRenewed: lease.Spec.RenewTime.Time, Until: sight.Until, Renewed: sight.Renewed}
 }
 
-// LeaseAlive tells whether, going by wall clocks, the Lease has not expired at
+// LeaseAlive reports whether, going by wall clocks, the Lease has not expired at
 // now, which is of use only for one's own: see LeaseWatch. A nil Lease is dead.
 func LeaseAlive(lease *coordinationv1.Lease, now time.Time) bool {
 	if lease == nil || lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {

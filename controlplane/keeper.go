@@ -19,7 +19,7 @@ const (
 	// renewJitter is the part of the interval that is added at random.
 	renewJitter = 0.04
 	// renewals are how often a Lease is renewed while it is good, at a pace that the
-	// control plane asks for: as often as kubelet renews one.
+	// control plane requests: as often as kubelet renews one.
 	renewals = 4
 )
 
@@ -45,16 +45,16 @@ type LeasePolicy struct {
 	Instance string
 	// Takeover takes the Lease of another machine that is alive, once.
 	Takeover bool
-	// Watch tells whether another machine is alive; the keeper's own if nil.
+	// Watch reports whether another machine is alive; the keeper's own if nil.
 	Watch *LeaseWatch
-	// Beat is told how each attempt ended; it may be nil.
-	Beat func(error)
+	// Heartbeat is told how each attempt ended; it may be nil.
+	Heartbeat func(error)
 	// Now is the wall clock; time.Now if nil. Intervals are measured by the
 	// monotonic clock in any case.
 	Now func() time.Time
 }
 
-// LeaseStats tell how the Lease is doing.
+// LeaseStats report how the Lease is doing.
 type LeaseStats struct {
 	Lease               *coordinationv1.Lease // as last stored; nil before the first renewal
 	LastRenewed         time.Time             // when the last renewal was answered; zero before
@@ -100,13 +100,13 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 	}
 	policy.mark(lease)
 	if policy.Interval <= 0 || policy.Interval >= policy.Duration/2 {
-		return nil, fmt.Errorf("lease of node %q: an interval of %v does not leave room for a retry within %v", policy.Node, policy.Interval, policy.Duration)
+		return nil, fmt.Errorf("lease of node %q: an interval of %v leaves no time for a retry within %v", policy.Node, policy.Interval, policy.Duration)
 	}
 	if policy.Now == nil {
 		policy.Now = time.Now
 	}
-	if policy.Beat == nil {
-		policy.Beat = func(error) {}
+	if policy.Heartbeat == nil {
+		policy.Heartbeat = func(error) {}
 	}
 	if policy.Watch == nil {
 		policy.Watch = NewLeaseWatch(nil)
@@ -163,7 +163,7 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		k.note(err)
-		k.policy.Beat(err)
+		k.policy.Heartbeat(err)
 		next := k.due(before)
 		var identity *IdentityError
 		switch {
@@ -179,7 +179,7 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 		default:
 			next = min(next, pause(&backoff, err))
 		}
-		if err := k.rest(ctx, started.Add(max(next, time.Since(started)+Retry().Duration))); err != nil {
+		if err := k.pause(ctx, started.Add(max(next, time.Since(started)+Retry().Duration))); err != nil {
 			return err
 		}
 	}
@@ -204,9 +204,9 @@ func (k *LeaseKeeper) due(before pace) time.Duration {
 	return wait.Jitter(k.kept.interval, renewJitter)
 }
 
-// rest waits until then, or if the Lease is to be good for less than it is, for a random
+// pause waits until then, or if the Lease is to be good for less than it is, for a random
 // part of the interval that it is to have; or returns why ctx ended before.
-func (k *LeaseKeeper) rest(ctx context.Context, until time.Time) error {
+func (k *LeaseKeeper) pause(ctx context.Context, until time.Time) error {
 	for {
 		timer := time.NewTimer(time.Until(until))
 		select {
@@ -242,7 +242,7 @@ func (k *LeaseKeeper) SetOwner(uid types.UID) {
 	k.owner.Store(&uid)
 }
 
-// Stats tell how the Lease is doing.
+// Stats report how the Lease is doing.
 func (k *LeaseKeeper) Stats() LeaseStats {
 	stats := *k.published.Load()
 	stats.Lease = stats.Lease.DeepCopy()
@@ -271,7 +271,7 @@ func (s LeaseStats) Overdue(configured time.Duration) error {
 	if since.IsZero() || time.Since(since) < duration {
 		return nil
 	}
-	err := fmt.Errorf("lease not renewed for %v, and good for %v only", time.Since(since).Round(time.Second), duration)
+	err := fmt.Errorf("lease not renewed for %v, valid for %v", time.Since(since).Round(time.Second), duration)
 	if s.LastError != nil {
 		err = fmt.Errorf("%w: %w", err, s.LastError)
 	}

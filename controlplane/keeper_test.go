@@ -178,7 +178,7 @@ func TestALeaseIsOverdueOnceTheFleetTakesTheHostForDead(t *testing.T) {
 		after(39 * time.Second)
 		overdue("39 s after the start", "")
 		after(2 * time.Second)
-		overdue("41 s after the start", "lease not renewed for 41s, and good for 40s only: ")
+		overdue("41 s after the start", "lease not renewed for 41s, valid for 40s: ")
 		fake.Heal()
 		after(10 * time.Second)
 		overdue("renewed", "")
@@ -240,7 +240,7 @@ func TestClockStepsNeverTakeRenewTimeBack(t *testing.T) {
 				after(11 * time.Second)
 				now := stored(t, fake).Spec.RenewTime
 				if passed := now.Sub(last.Time); passed < 9*time.Second {
-					t.Errorf("renewTime moved by %v within 11 s after a step of %v, want it to go on with the time that passed", passed, step)
+					t.Errorf("renewTime moved by %v within 11 s after a step of %v, want it to continue with the time that passed", passed, step)
 				}
 				last = now
 			}

@@ -18,7 +18,7 @@ const LeaseNamespace = corev1.NamespaceNodeLease
 // good for after each renewal.
 func NewLease(nodeName string, holder Identity, duration time.Duration) (*coordinationv1.Lease, error) {
 	if duration < time.Second || duration%time.Second != 0 {
-		return nil, fmt.Errorf("lease of node %q: duration %v is not a whole number of seconds from 1 on", nodeName, duration)
+		return nil, fmt.Errorf("lease of node %q: duration %v is not a whole number of seconds, at least 1", nodeName, duration)
 	}
 	seconds := int32(duration / time.Second)
 	lease := &coordinationv1.Lease{

@@ -20,12 +20,12 @@ const (
 	usualDuration = 40 * time.Second
 )
 
-// LeaseWatch tells whether who holds a Lease is alive as a leader election does:
+// LeaseWatch reports whether who holds a Lease is alive as a leader election does:
 // dead is whose Lease was watched, by this process's monotonic clock, and not
 // renewed for as long as it is good for. The times in a Lease are by another
-// machine's clock and prove nothing. A watch begins anew with each start of the
+// machine's clock and prove nothing. A watch begins again with each start of the
 // agent, so that a wait for it is as long as the Lease is good for, counted from the
-// first look, and an hour at most. It begins anew, too, when the control plane has not
+// first check, and an hour at most. It begins again, too, when the control plane has not
 // answered in between: who holds the Lease may not have reached it either, and comes
 // back no sooner than this machine. It is safe for concurrent use; nil takes whoever has
 // renewed a Lease for alive.
@@ -41,10 +41,10 @@ type sighting struct {
 	renewal string
 	since   time.Time
 	renewed bool // it was seen to be renewed
-	lapsed  bool // the control plane did not answer since: it counts from the next look on
+	lapsed  bool // the control plane did not answer since: it counts from the next check on
 }
 
-// Sight is what a watch tells of a Lease's holder.
+// Sight is what a watch reports of a Lease's holder.
 type Sight struct {
 	Dead    bool
 	Renewed bool      // the Lease was renewed while it was watched
@@ -105,7 +105,7 @@ func (w *LeaseWatch) Asked(err error) {
 	}
 }
 
-// renewalOf tells one renewal from another. What somebody else notes on a Lease,
+// renewalOf distinguishes one renewal from another. What another client notes on a Lease,
 // which changes its resourceVersion, is none.
 func renewalOf(lease *coordinationv1.Lease) string {
 	return fmt.Sprintf("%s %d %v", lease.UID, lease.Spec.RenewTime.UnixMicro(), identityIn(lease.Annotations))

@@ -87,7 +87,7 @@ func TestAHostWhoseClockIsAheadTakesNobodysLease(t *testing.T) {
 				wrong.step(off)
 				p := policy(here)
 				p.Now = wrong.now
-				p.Beat = func(err error) {
+				p.Heartbeat = func(err error) {
 					if errors.Is(err, controlplane.ErrConflict) {
 						t.Errorf("Beat(%v), want it told whose the lease is", err)
 					}
@@ -138,7 +138,7 @@ func TestAnOutageProvesNobodyDead(t *testing.T) {
 				fake.Inject(controlplanetest.Any, fault)
 				after(5 * time.Minute)
 				fake.Heal()
-				after(30 * time.Second) // the waiting one comes back first
+				after(30 * time.Second) // the waiting one returns first
 				renew()
 				var identity *controlplane.IdentityError
 				if stats := keeper.Stats(); stats.Renewals != 0 || !errors.As(stats.LastError, &identity) || !identity.Renewed {
@@ -164,7 +164,7 @@ func TestTheLeaseOfADeadMachineIsTakenTheMomentItIsKnown(t *testing.T) {
 		p.Watch = controlplane.NewLeaseWatch(nil)
 		_, stop := keep(t, fake, p, quiet())
 		after(25 * time.Second)
-		stop() // the agent starts again, and its watch anew
+		stop() // the agent starts again, and its watch again
 		p.Watch = controlplane.NewLeaseWatch(nil)
 		keeper, _ := keep(t, fake, p, quiet())
 		after(40*time.Second - time.Millisecond)

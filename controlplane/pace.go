@@ -20,21 +20,21 @@ import (
 // after the fleet.
 const AnnotationLeaseDuration = "hostler.io/lease-duration"
 
-// LongestLease is the longest that a control plane may ask for: who watches a Lease
+// LongestLease is the longest that a control plane may request: who watches a Lease
 // waits no longer for any.
 const LongestLease = time.Hour
 
 // Pacer is a Client of a control plane that can ask all its hosts at once for Leases that
 // are good for longer than they are configured for, as the fleet grows.
 type Pacer interface {
-	// WatchPace sends what it asks for, as it is written there, such as "2m", empty where
-	// it asks for nothing: at first and after each change, until ctx ends or the control
+	// WatchPace sends what it requests, as it is written there, such as "2m", empty where
+	// it requests nothing: at first and after each change, until ctx ends or the control
 	// plane is lost, and says which. Of changes that come faster than they are received
 	// some may be left out, but not the last one. It goes by no deadline but ctx's.
 	WatchPace(ctx context.Context, seen chan<- string) error
 }
 
-// Asker is who asks for another Lease.
+// Asker is who requests another Lease.
 type Asker int
 
 // The askers. What is asked of one Node goes before what is asked of all.
@@ -49,10 +49,10 @@ func (a Asker) String() string {
 	if a == AskedOfNode {
 		return "annotation " + AnnotationLeaseDuration + " of the Node"
 	}
-	return "the control plane, of all its hosts,"
+	return "the control plane's setting for all hosts"
 }
 
-// PaceFault is a value that is asked for and of no use.
+// PaceFault is a value that is requested and invalid.
 type PaceFault struct {
 	Message string
 	Mend    string
@@ -61,7 +61,7 @@ type PaceFault struct {
 // Pace is how long the Lease is to be good for.
 type Pace struct {
 	Duration time.Duration
-	// By says who asks for it, as part of a sentence; empty where it is as configured.
+	// By says who requests it, as part of a sentence; empty where it is as configured.
 	By     string
 	Faults []PaceFault
 }
@@ -87,7 +87,7 @@ type ask struct {
 }
 
 // NewPacing returns one that nobody has asked anything. Each change is applied, one after
-// the other; what is configured is in force before the first. How the annotation is taken
+// the other; what is configured is effective before the first. How the annotation is taken
 // off the Node is told with what is wrong with it.
 func NewPacing(configured time.Duration, takeOff string, apply func(time.Duration), log *slog.Logger) *Pacing {
 	return &Pacing{
@@ -96,8 +96,8 @@ func NewPacing(configured time.Duration, takeOff string, apply func(time.Duratio
 	}
 }
 
-// Ask takes in what is asked for; nothing asks for no more than is configured. A value
-// that is of no use is told, and leaves what was asked for before: a slip in it must not
+// Ask takes in what is requested; nothing requests no more than is configured. A value
+// that is invalid is told, and leaves what was requested before: a slip in it must not
 // set a whole fleet's pace back at once.
 func (p *Pacing) Ask(by Asker, text string) {
 	p.mu.Lock()
@@ -115,20 +115,20 @@ func (p *Pacing) Ask(by Asker, text string) {
 	p.asked[by] = now
 	switch {
 	case now.fault != nil:
-		p.log.Warn("the lease that is asked for is of no use", "by", by.String(), "problem", now.fault, "mend", p.mends[by])
+		p.log.Warn("ignoring invalid lease duration", "by", by.String(), "problem", now.fault, "mend", p.mends[by])
 	case before.fault != nil:
-		p.log.Info("what is asked for of the lease is of use again", "by", by.String())
+		p.log.Info("lease duration valid again", "by", by.String())
 	}
 	next, asker := p.choose()
 	if next == p.applied {
 		return
 	}
 	p.applied = next
-	p.log.Info("the lease is to be good for another time", "duration", next, "by", cmp.Or(asker, "the configuration"))
+	p.log.Info("changed lease duration", "duration", next, "by", cmp.Or(asker, "the configuration"))
 	p.apply(next)
 }
 
-// choose is the duration that is to be in force, and who asks for it; nobody where it is
+// choose is the duration that is to be effective, and who requests it; nobody where it is
 // as configured.
 func (p *Pacing) choose() (duration time.Duration, by string) {
 	for who, a := range p.asked {
@@ -139,7 +139,7 @@ func (p *Pacing) choose() (duration time.Duration, by string) {
 	return p.configured, ""
 }
 
-// Pace is what is in force, and what is wrong with what is asked for.
+// Pace is what is effective, and what is wrong with what is requested.
 func (p *Pacing) Pace() Pace {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,37 +148,37 @@ func (p *Pacing) Pace() Pace {
 	for who, a := range p.asked {
 		if a.fault != nil {
 			by := Asker(who)
-			pace.Faults = append(pace.Faults, PaceFault{Message: fmt.Sprintf("%s asks for a lease of %.40q, which changes nothing: %v", by, a.text, a.fault), Mend: p.mends[by]})
+			pace.Faults = append(pace.Faults, PaceFault{Message: fmt.Sprintf("%s requests a lease of %.40q, which is ignored: %v", by, a.text, a.fault), Mend: p.mends[by]})
 		}
 	}
 	return pace
 }
 
-// usable reads a duration that may be asked for.
+// usable reads a duration that may be requested.
 func usable(text string, configured time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		return 0, errors.New("it is no duration, such as 2m or 90s")
+		return 0, errors.New("not a duration such as 2m or 90s")
 	case d%time.Second != 0:
-		return 0, errors.New("it is no whole number of seconds")
+		return 0, errors.New("not a whole number of seconds")
 	case d < configured:
-		return 0, fmt.Errorf("it is less than this host is configured for, lease.duration %v", configured)
+		return 0, fmt.Errorf("shorter than this host's lease.duration %v", configured)
 	case d > max(LongestLease, configured):
-		return 0, fmt.Errorf("it is more than %v", LongestLease)
+		return 0, fmt.Errorf("longer than %v", LongestLease)
 	}
 	return d, nil
 }
 
 // Follow takes in what the control plane asks of all its hosts, as it changes, until ctx
 // ends, and returns why. beat is told how it goes. While the control plane is away what
-// it asked for last stays in force.
+// it requested last stays effective.
 func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) error {
 	backoff, failing := Retry(), false
 	for {
 		err := p.follow(ctx, pacer, func() {
 			if failing {
-				p.log.Info("what the control plane asks of all leases is seen again")
+				p.log.Info("watch of the fleet's lease duration restored")
 			}
 			backoff, failing = Retry(), false
 			beat(nil)
@@ -195,7 +195,7 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) erro
 		}
 		beat(err)
 		if !failing {
-			p.log.Warn("what the control plane asks of all leases is not seen until it can be watched again", "error", err)
+			p.log.Warn("cannot watch the fleet's lease duration, retrying", "error", err)
 		}
 		failing = true
 		// A control plane that restarts ends every host's watch at once.

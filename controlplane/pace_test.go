@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/controlplane/controlplanetest"
 )
 
-// applied notes what paces are put in force.
+// applied notes what paces are put effective.
 type applied struct {
 	mu  sync.Mutex
 	all []time.Duration
@@ -37,7 +37,7 @@ func TestALeaseIsGoodForAsLongAsIsAskedFor(t *testing.T) {
 	type step struct {
 		by   controlplane.Asker
 		text string
-		want time.Duration // that is in force then
+		want time.Duration // that is effective then
 	}
 	for name, steps := range map[string][]step{
 		"by the Node":                    {{node, "2m", 2 * time.Minute}, {node, "90s", 90 * time.Second}, {node, "", 40 * time.Second}},
@@ -72,12 +72,12 @@ func TestALeaseIsGoodForAsLongAsIsAskedFor(t *testing.T) {
 
 func TestWhatIsAskedForAndOfNoUseIsTold(t *testing.T) {
 	for text, says := range map[string]string{
-		"soon":                    "no duration",
+		"soon":                    "not a duration",
 		"39s":                     "lease.duration 40s",
-		"2h":                      "more than 1h0m0s",
-		"90500ms":                 "no whole number of seconds",
-		strings.Repeat("1m", 500): "more than 1h0m0s",
-		"\x00\n":                  "no duration",
+		"2h":                      "longer than 1h0m0s",
+		"90500ms":                 "not a whole number of seconds",
+		strings.Repeat("1m", 500): "longer than 1h0m0s",
+		"\x00\n":                  "not a duration",
 	} {
 		var log journal
 		pacing := controlplane.NewPacing(40*time.Second, "take it off", func(d time.Duration) { t.Errorf("%q is applied as %v", text, d) }, log.logger())

@@ -26,7 +26,7 @@ const (
 
 	maxQueuedEvents  = 1000             // waiting for the control plane
 	maxRecentEvents  = 256              // that a repetition can be counted on
-	repetitionWindow = 10 * time.Minute // within which a repetition is counted, not told anew
+	repetitionWindow = 10 * time.Minute // within which a repetition is counted, not told again
 	maxRepetitionAge = time.Hour        // since the first; an API server forgets Events by then
 	publishTimeout   = 8 * time.Second  // for one attempt
 	maxMessageBytes  = 1024             // the limit of events.k8s.io/v1
@@ -37,7 +37,7 @@ type Publisher interface {
 	PublishEvent(ctx context.Context, event *corev1.Event) error
 }
 
-// RecorderStats tell what became of the Events.
+// RecorderStats report what became of the Events.
 type RecorderStats struct {
 	Queued    int    // waiting to be published
 	Published uint64 // publications, repetitions included
@@ -51,12 +51,12 @@ type RecorderStats struct {
 // up to 1,000, and then the oldest go. The same Event happening again within
 // 10 minutes is counted on the first one.
 type Recorder struct {
-	client Publisher
-	host   string
-	now    func() time.Time
-	log    *slog.Logger
-	wake   chan struct{} // holds one token when the queue has grown
-	silent func() bool   // nothing is recorded meanwhile
+	client   Publisher
+	host     string
+	now      func() time.Time
+	log      *slog.Logger
+	wake     chan struct{} // holds one token when the queue has grown
+	noAnswer func() bool   // nothing is recorded meanwhile
 
 	mu       sync.Mutex    // guards all below
 	queue    []*record     // the oldest first
@@ -83,7 +83,7 @@ func NewRecorder(client Publisher, host string, now func() time.Time, silent fun
 	if silent == nil {
 		silent = func() bool { return false }
 	}
-	return &Recorder{client: client, host: host, now: now, silent: silent, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
+	return &Recorder{client: client, host: host, now: now, noAnswer: silent, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
 }
 
 // NodeReference is the object of an Event about the Node of that name. Its UID
@@ -97,7 +97,7 @@ func NodeReference(name string) corev1.ObjectReference {
 // corev1.EventTypeNormal or corev1.EventTypeWarning, the reason a word in
 // CamelCase. It returns at once.
 func (r *Recorder) Record(object corev1.ObjectReference, eventType, reason, message string) {
-	if r.silent() {
+	if r.noAnswer() {
 		return
 	}
 	r.mu.Lock()
@@ -237,7 +237,7 @@ func (r *Recorder) retain(rec *record) {
 	r.queue = slices.Insert(r.queue, 0, rec)
 }
 
-// settle notes the outcome of an attempt, and tells whether the Event is done
+// settle notes the outcome of an attempt, and reports whether the Event is done
 // with. If not, it is back in the queue.
 func (r *Recorder) settle(rec *record, err error) bool {
 	refused := errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid)
@@ -252,15 +252,15 @@ func (r *Recorder) settle(rec *record, err error) bool {
 	case err == nil:
 		r.stats.Published++
 		if failed {
-			r.log.Info("events are published again", "queued", len(r.queue), "dropped", r.stats.Dropped)
+			r.log.Info("publishing events again", "queued", len(r.queue), "dropped", r.stats.Dropped)
 		}
 	case refused:
 		r.stats.Refused++
 		if !failed {
-			r.log.Warn("event refused, giving it up", "reason", rec.event.Reason, "error", err)
+			r.log.Warn("control plane rejected event, dropped", "reason", rec.event.Reason, "error", err)
 		}
 	case !failed:
-		r.log.Warn("events not published, trying again", "error", err)
+		r.log.Warn("cannot publish events, retrying", "error", err)
 	}
 	if err != nil && !refused {
 		return false
@@ -290,7 +290,7 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("publish events: %d still wait: %w", r.Stats().Queued, context.Cause(ctx))
+		return fmt.Errorf("publish events: %d not published: %w", r.Stats().Queued, context.Cause(ctx))
 	}
 }
 
@@ -310,7 +310,7 @@ func (r *Recorder) Queued() []corev1.Event {
 }
 
 // Restore queues Events that an earlier run left, before the first of this one.
-// An Event that was published after all gives way to itself.
+// An Event that was published after all yields to itself.
 func (r *Recorder) Restore(events []corev1.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -330,7 +330,7 @@ func (r *Recorder) Restore(events []corev1.Event) {
 	}
 }
 
-// Stats tell what became of the Events.
+// Stats report what became of the Events.
 func (r *Recorder) Stats() RecorderStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -340,7 +340,7 @@ func (r *Recorder) Stats() RecorderStats {
 }
 
 // eventName is a name for an Event about an object: the object's name, as far as
-// there is room and it can be part of a name, and a number that grows.
+// there is space and it can be part of a name, and a number that grows.
 func eventName(object string, id int64) string {
 	suffix := fmt.Sprintf(".%x", id)
 	if room := validation.DNS1123SubdomainMaxLength - len(suffix); len(object) > room {

@@ -327,7 +327,7 @@ func TestWhatIsQueuedIsRestoredInAnotherRun(t *testing.T) {
 		if got, want := fmt.Sprint(messages(t, fake)), "[ax1 bx1 cx2 dx1]"; got != want {
 			t.Errorf("events = %s, want %s: those of before first", got, want)
 		}
-		after(time.Minute) // the first run has published by now as well
+		after(time.Minute) // the first run has published now as well
 		if got := messages(t, fake); len(got) != 4 {
 			t.Errorf("events = %v, want each once", got)
 		}

@@ -8,7 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// clock gives times that move on with the monotonic clock, whatever the wall
+// clock gives times that move on with the monotonic clock, regardless of the wall
 // clock does.
 type clock struct {
 	wall func() time.Time
@@ -150,14 +150,14 @@ func (k *LeaseKeeper) note(err error) {
 	k.publish()
 	switch {
 	case err != nil && failures == 0:
-		k.log.Warn("lease not renewed, trying again", "node", k.policy.Node, "error", err)
+		k.log.Warn("cannot renew lease, retrying", "node", k.policy.Node, "error", err)
 	case err == nil && failures > 0:
 		k.log.Info("lease renewed again", "node", k.policy.Node, "failures", failures)
 	}
 	switch {
 	case clone != nil && before == nil:
-		k.log.Error("this host was cloned", "node", k.policy.Node, "problem", clone.Message(k.policy.Node), "mend", clone.Mend())
+		k.log.Error("another node shares this host's machine ID", "node", k.policy.Node, "problem", clone.Message(k.policy.Node), "mend", clone.Mend())
 	case clone == nil && before != nil:
-		k.log.Info("nobody else renews the lease any more", "node", k.policy.Node)
+		k.log.Info("no other host renews the lease any more", "node", k.policy.Node)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Remains are what a machine left on its Node that another has now, and that is not
-// hostler's to take away.
+// hostler's to remove.
 type Remains struct {
 	Machine       Identity `json:"machine,omitzero"` // that had the Node
 	Labels        []string `json:"labels,omitempty"` // keys, of labels that hostler did not set
@@ -21,7 +21,7 @@ type Remains struct {
 	Unschedulable bool     `json:"unschedulable,omitempty"` // somebody cordoned it
 }
 
-// Passing tells whether a taint of that key follows from a Node's conditions and its
+// Passing reports whether a taint of that key follows from a Node's conditions and its
 // cordon: the cluster's own controller sets it and takes it away again.
 func Passing(key string) bool {
 	switch key {
@@ -85,10 +85,10 @@ func podCIDRs(node *corev1.Node) []string {
 	return []string{node.Spec.PodCIDR}
 }
 
-// none tells whether nothing is left but the machine's name.
+// none reports whether nothing is left but the machine's name.
 func (r Remains) none() bool { return r.nothingFixed() && !r.Unschedulable }
 
-// nothingFixed tells whether nothing is left that only a new Node is free of.
+// nothingFixed reports whether nothing is left that only a new Node is free of.
 func (r Remains) nothingFixed() bool {
 	return len(r.Labels) == 0 && len(r.Taints) == 0 && len(r.PodCIDRs) == 0 && r.ProviderID == ""
 }
@@ -101,7 +101,7 @@ func (r Remains) note(node *corev1.Node) error {
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
-		return fmt.Errorf("node %q: note of what remains: %w", node.Name, err)
+		return fmt.Errorf("node %q: annotation of remaining settings: %w", node.Name, err)
 	}
 	node.Annotations[AnnotationReplaced] = string(text)
 	return nil

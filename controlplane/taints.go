@@ -25,7 +25,7 @@ func lasting(taints []corev1.Taint) []corev1.Taint {
 // ReconcileTaints brings the taints of desired into node, which NewNode, Adopt,
 // TakeOver or Replace have made of the stored one, nil where it is new. It is for a
 // TaintReconciler; elsewhere a node may not change its taints. Those of desired are
-// set, those that hostler set earlier and wants no longer are taken away, and all
+// set, those that hostler set earlier and wants no longer are removed, and all
 // others are left alone.
 func ReconcileTaints(node, stored, desired *corev1.Node) error {
 	wanted := lasting(desired.Spec.Taints)
@@ -68,7 +68,7 @@ func MissingTaints(stored *corev1.Node, wanted []corev1.Taint) []corev1.Taint {
 
 // TaintDrift names the taints, such as "taint example.com/gpu=true:NoSchedule", that
 // this machine, which wants the Node to be desired, has set and that are not so on the
-// stored one. To register again mends them where a TaintReconciler is.
+// stored one. To register again fixes them where a TaintReconciler is.
 func TaintDrift(stored, desired *corev1.Node) []string {
 	var drifted []string
 	for _, t := range MissingTaints(stored, lasting(desired.Spec.Taints)) {

@@ -4,7 +4,7 @@ package controlplane
 // takes two bytes in JSON and, as a condition, 112 in memory. A Node has some 1,000.
 const MostValues = 1 << 18
 
-// CountValues counts the values in a text of JSON, but for the first of each object and array, and of
+// CountValues counts the values in a text of JSON, except the first of each object and array, and of
 // these the elements of arrays that are directly in the outermost object, as in a list.
 func CountValues(text []byte) (values, items int) {
 	depth, list := 0, false

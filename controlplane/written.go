@@ -12,7 +12,7 @@ import (
 const ownDomain = "hostler.io/"
 
 // Written names what a client has put into a Node's status. What is there beside it is
-// somebody else's. It is a value, which its methods do not change.
+// another client's. It is a value, which its methods do not change.
 type Written struct {
 	conditions map[corev1.NodeConditionType]bool
 	resources  map[corev1.ResourceName]bool

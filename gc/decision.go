@@ -21,22 +21,22 @@ type Reason string
 
 // Why something is removed or kept.
 const (
-	LRU            Reason = "lru"             // room is needed and this was used longest ago
+	LRU            Reason = "lru"             // space is needed and this was used longest ago
 	MaxAge         Reason = "max-age"         // unused or dead for longer than the maximum age
-	AllUnused      Reason = "all-unused"      // asked for by a person
+	AllUnused      Reason = "all-unused"      // requested by a person
 	OverLimit      Reason = "over-limit"      // more dead containers than the policy allows
 	PodGone        Reason = "pod-gone"        // the pod does not exist any more
-	PodDead        Reason = "pod-dead"        // the pod's sandbox is dead, and nobody makes it anew
+	PodDead        Reason = "pod-dead"        // the pod's sandbox is dead, and nobody makes it again
 	NeverStarted   Reason = "never-started"   // created a while ago and never started
 	Dangling       Reason = "dangling"        // a link to a log that is not there
 	InUse          Reason = "in-use"          // a container uses the image, running or not
 	Pinned         Reason = "pinned"          // the runtime wants the image kept
 	Protected      Reason = "protected"       // sandbox image, keep pattern, keep label
 	LastShutdown   Reason = "last-shutdown"   // of a pod that the last shutdown ended, for a day
-	Drained        Reason = "drained"         // of a pod that a person's drain ended, for a day
+	Drained        Reason = "drained"         // of a pod that an operator's drain ended, for a day
 	Local          Reason = "local"           // built or imported here, in no registry
 	TooYoung       Reason = "too-young"       // younger than the minimum age
-	BelowThreshold Reason = "below-threshold" // may go, but room is not needed or others go first
+	BelowThreshold Reason = "below-threshold" // may go, but space is not needed or others go first
 	FreesNothing   Reason = "frees-nothing"   // its removal would free nothing of what is short
 	UnknownUsage   Reason = "unknown-usage"   // its filesystem tells no usable figures
 	Newest         Reason = "newest"          // within the number of dead containers that stay
@@ -87,7 +87,7 @@ type ImageDecision struct {
 	ID        string   `json:"id"`
 	Names     []string `json:"names"`
 	SizeBytes uint64   `json:"sizeBytes"` // as the runtime reports it: an estimate
-	// SharedBytes is how much of it other images hold as well, where the runtime tells.
+	// SharedBytes is how much of it other images hold as well, where the runtime reports it.
 	SharedBytes uint64    `json:"sharedBytes,omitempty"`
 	FirstSeen   time.Time `json:"firstSeen,omitzero"`
 	LastUsed    time.Time `json:"lastUsed,omitzero"`
@@ -158,7 +158,7 @@ type LogDecision struct {
 
 // Plan decides, from the facts alone, what goes at now and why. It changes
 // nothing and needs a valid policy and valid options. Where images and
-// containers are both asked for, images that only containers in the same plan
+// containers are both requested, images that only containers in the same plan
 // hold count as unused, for those containers go first.
 func Plan(f Facts, p Policy, now time.Time, o Options) Decisions {
 	d := Decisions{Images: []ImageDecision{}, Containers: []ContainerDecision{}, Pods: []PodDecision{}, Logs: []LogDecision{}}
@@ -258,7 +258,7 @@ func (l *ledger) decisions() []FilesystemDecision {
 	return decisions
 }
 
-// short reports whether a filesystem of the runtime still lacks room.
+// short reports whether a filesystem of the runtime still lacks space.
 func (l *ledger) short(runtimeName string) bool {
 	for _, i := range l.byRuntime[runtimeName] {
 		if l.accounts[i].short() {
@@ -278,7 +278,7 @@ func (l *ledger) known(runtimeName string) bool {
 	return len(l.byRuntime[runtimeName]) > 0
 }
 
-// filesystem names where the runtime's images are; empty if it does not tell.
+// filesystem names where the runtime's images are; empty if it does not report it.
 func (l *ledger) filesystem(runtimeName string) string {
 	if accounts := l.byRuntime[runtimeName]; len(accounts) > 0 {
 		return l.accounts[accounts[0]].usage.Name()

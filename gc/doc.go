@@ -1,11 +1,8 @@
-// Package gc decides which images and dead containers are removed: those that nobody
-// needs, oldest use first, when the filesystem that holds them is too full or
-// when they are too old.
+// Package gc decides which images and dead containers are removed: unused ones, least recently
+// used first, when their filesystem is too full or when they are too old.
 //
-// It owns the policies and their facts, and is pure: [Plan] takes facts and a
-// time and says of every image and container whether it goes and why. Package
-// collect carries plans out and measures what they bring; package lastused knows
-// when an image was last used. It refuses to decide whose job collection is on
-// this host, to name for removal anything that a container uses, and to take
-// sizes for more than an order and an estimate.
+// It owns the policies and their facts, and is pure: [Plan] takes facts and a time and returns
+// for each image and container whether it is removed and why. Package collect carries plans out
+// and measures the freed space; package lastused records when an image was last used. It never
+// plans to remove what a container uses. Sizes are estimates, used only for the order.
 package gc

@@ -22,14 +22,14 @@ type Facts struct {
 	Fruitless map[string]Fruitless
 
 	// SandboxImages maps a runtime's name to the image of its sandboxes, where
-	// the runtime tells.
+	// the runtime reports it.
 	SandboxImages map[string]string
 	// ProtectedPods are those that a shutdown or a drain ended, whose dead containers
 	// stay, and why. A pod that its orchestrator has made
-	// anew since has another ID, and what dies in it is nobody's evidence.
+	// again since has another ID, and what dies in it is nobody's evidence.
 	ProtectedPods map[PodKey]Kept
 
-	// Kubelet tells that a kubelet on this host makes pods' sandboxes anew, and
+	// Kubelet reports that a kubelet on this host makes pods' sandboxes again, and
 	// reads from the newest one how a pod fared.
 	Kubelet bool
 	// Logs are the log folders of pods and the links to logs on this host.
@@ -37,7 +37,7 @@ type Facts struct {
 	// LogsUnsure says why Pods may lack some, so that no log can be told to be of
 	// a pod that is gone; empty if they do not.
 	LogsUnsure string
-	LogsErr    error // why some logs could not be looked at
+	LogsErr    error // why some logs could not be read
 	// ProtectedLogs are UIDs as ProtectedPods has IDs: a pod's logs go by its UID.
 	ProtectedLogs map[string]Kept
 }
@@ -52,7 +52,7 @@ type Kept struct {
 // runtimes and kubelet make them below /var/log.
 type LogFact struct {
 	Path string // of the folder or the link
-	// Link tells which of the two it is. Only links that lead nowhere are facts.
+	// Link reports which of the two it is. Only links that lead nowhere are facts.
 	Link bool
 
 	Namespace, Pod, UID string // of a folder

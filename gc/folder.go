@@ -14,7 +14,7 @@ type Folder struct {
 	Inodes     uint64 `json:"inodes"`
 	// Of says whose the folder is, such as "log of pod shop/web", if that is known.
 	Of string `json:"of,omitempty"`
-	// AtLeast reports that there was more than could be looked at in time.
+	// AtLeast reports that there was more than could be read in time.
 	AtLeast    bool      `json:"atLeast,omitempty"`
 	MeasuredAt time.Time `json:"measuredAt,omitzero"`
 }

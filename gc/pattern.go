@@ -105,7 +105,7 @@ func newGlob(pattern string) glob {
 	return glob{head: parts[0], parts: parts[1:], question: strings.Contains(pattern, "?")}
 }
 
-// mayMatch is a quick look that refuses most of what does not match.
+// mayMatch is a quick check that refuses most of what does not match.
 func (g glob) mayMatch(s string) bool { return g.question || strings.HasPrefix(s, g.head) }
 
 // match finds each part as early as it can, which never keeps a later one from

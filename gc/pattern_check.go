@@ -15,13 +15,13 @@ func checkPattern(text string) error {
 	case text == "":
 		return errors.New("is empty")
 	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-		return errors.New("holds blanks or control characters")
+		return errors.New("contains spaces or control characters")
 	case strings.ContainsAny(text, "[]{}\\!"):
 		return errors.New("only * and ? are wildcards")
 	case strings.HasSuffix(text, "/"):
-		return fmt.Errorf("ends in a slash; write %q for everything below", text+"*")
+		return fmt.Errorf("ends in a slash; write %q for everything below it", text+"*")
 	case strings.HasPrefix(text, "/"), strings.Contains(text, "//"), strings.Contains(text, "://"):
-		return errors.New("is not an image reference; leave out scheme and leading slash")
+		return errors.New("is not an image reference; remove the scheme and the leading slash")
 	case strings.HasSuffix(text, ":"), strings.HasSuffix(text, "@"):
 		return errors.New("has an empty tag or digest")
 	case isID(text):
@@ -32,7 +32,7 @@ func checkPattern(text string) error {
 	}
 	repository, _ := splitReference(text)
 	if !strings.Contains(repository, "/") && strings.Contains(repository, ".") && !strings.ContainsAny(repository, "*?") {
-		return fmt.Errorf("names a registry alone; write %q for all of its images", text+"/*")
+		return fmt.Errorf("names only a registry; write %q for all of its images", text+"/*")
 	}
 	name, digest, hasDigest := strings.Cut(text, "@")
 	if err := checkName(name); err != nil || !hasDigest {
@@ -59,14 +59,14 @@ func checkDigest(digest string) error {
 // checkDigits judges what follows "sha256:".
 func checkDigits(digits string) error {
 	if i := strings.IndexFunc(digits, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef*?", r) }); i >= 0 {
-		return fmt.Errorf("has %.1q in a digest, which is written with 0-9 and a-f; write it like sha256:0123*", digits[i:])
+		return fmt.Errorf("has %.1q in a digest, which consists of 0-9 and a-f; write it like sha256:0123*", digits[i:])
 	}
 	const all = 64
 	switch n := len(strings.ReplaceAll(digits, "*", "")); {
 	case n > all:
 		return fmt.Errorf("has %d digits, but a digest has %d", n, all)
 	case n < all && !strings.Contains(digits, "*"):
-		return fmt.Errorf("has %d digits, but a digest has %d; write %q for all that begin so", n, all, "sha256:"+digits+"*")
+		return fmt.Errorf("has %d digits, but a digest has %d; write %q for all with this prefix", n, all, "sha256:"+digits+"*")
 	}
 	return nil
 }
@@ -97,11 +97,11 @@ func checkName(name string) error {
 		case r == '*', r == '?':
 			at = somewhere
 		case !letter && !digit && !strings.ContainsRune("._-/:", r):
-			return fmt.Errorf("has %q, which no name of an image has; write ? for any one character", r)
+			return fmt.Errorf("has %q, which an image name cannot contain; write ? for any one character", r)
 		case begins && strings.ContainsRune(".-_", r) && (at != inTag || r != '_') && at != somewhere:
-			return fmt.Errorf("has a part that begins with %q, as no part of a name does; write * before it if more is to come there", r)
+			return fmt.Errorf("has a part that starts with %q, which an image name cannot have; write * before it to match more", r)
 		case r == '/' && at == inTag, r == ':' && (at == inPort || at == inTag):
-			return errors.New("has a tag that is followed by more; write it like nginx:1.* or localhost:5000/app:1.*")
+			return errors.New("has text after the tag; write it like nginx:1.* or localhost:5000/app:1.*")
 		case r == '/':
 			at = inPath
 		case r == ':' && at == inRegistry:
@@ -109,9 +109,9 @@ func checkName(name string) error {
 		case r == ':' && at == inPath:
 			at = inTag
 		case at == inPort && !digit:
-			return errors.New("has a port that is no number; write it like localhost:5000/app")
+			return errors.New("has a port that is not a number; write it like localhost:5000/app")
 		case at == inPath && letter && r <= 'Z':
-			return fmt.Errorf("has capitals in a repository, which are never there; write %q", strings.ToLower(repository)+tag)
+			return fmt.Errorf("has upper-case letters in the repository; write %q", strings.ToLower(repository)+tag)
 		}
 		begins = r == '/' || r == ':'
 	}

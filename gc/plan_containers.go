@@ -22,7 +22,7 @@ type dead struct {
 // unit is what the limit per pod and name counts.
 type unit struct{ runtime, podUID, name string }
 
-// planContainers decides on every container and tells which ones leave.
+// planContainers decides on every container and reports which ones leave.
 func planContainers(f *Facts, p ContainerPolicy, now time.Time, o Options) ([]ContainerDecision, map[*runtime.Container]bool) {
 	deads, others := sortOut(f, p, now, o)
 	removeByLimits(deads, f, p, now, o)
@@ -118,7 +118,7 @@ func keepLabel(labels ...map[string]string) string {
 		case value == "true":
 			return "label " + runtime.LabelKeep
 		default:
-			kept = fmt.Sprintf(`label %s is %q, neither "true" nor "false", and keeps to be safe`, runtime.LabelKeep, value)
+			kept = fmt.Sprintf(`label %s is %q, neither "true" nor "false"; kept to be safe`, runtime.LabelKeep, value)
 		}
 	}
 	return kept

@@ -22,8 +22,8 @@ type queued struct {
 }
 
 // planImages decides on every image. Those that something protects stay
-// whatever the room; of the others, the ones unused longest first, those past the
-// maximum age go, which makes room, and then as many as it takes until the ledger is
+// regardless of the space; of the others, the ones unused longest first, those past the
+// maximum age go, which frees space, and then as many as it takes until the ledger is
 // even. It also returns the filesystems whose record in Facts.Fruitless is outdated.
 func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, leaving map[*runtime.Container]bool) ([]ImageDecision, []string) {
 	j := newJudge(f, p, now, o, leaving)
@@ -107,7 +107,7 @@ func (r *releaser) release(q *queued) {
 	case !r.knownSince(q).IsZero():
 		q.reason, q.detail = FreesNothing, "removals freed nothing at "+r.knownSince(q).UTC().Format(time.RFC3339)
 	case !r.ledger.brings(name, most, whole):
-		q.reason, q.detail = FreesNothing, "images or containers that stay hold its layers"
+		q.reason, q.detail = FreesNothing, "kept images or containers share its layers"
 	default:
 		r.remove(q, LRU)
 	}
@@ -246,7 +246,7 @@ func (j *judge) kept(img *ImageFact) string {
 		return detail
 	}
 	if img.LabelsUnknown {
-		return "the runtime has not told its labels yet"
+		return "the runtime has not reported its labels yet"
 	}
 	for _, ref := range j.refs {
 		if j.sandbox[ref] {
@@ -259,7 +259,7 @@ func (j *judge) kept(img *ImageFact) string {
 		}
 	}
 	if j.facts.SandboxImages[img.Runtime] == "" && looksLikeSandbox(j.refs) {
-		return "looks like a sandbox image"
+		return "name of a sandbox image"
 	}
 	return ""
 }

@@ -25,7 +25,7 @@ func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecisi
 	unsure := f.LogsUnsure
 	for i := range f.Pods {
 		if pod := &f.Pods[i]; pod.Sandbox && unsure == "" && slices.Contains(o.LeaveAlone, pod.Runtime) {
-			unsure = "it may be of " + pod.Runtime + ", of which things are removed on request only"
+			unsure = "it may belong to " + pod.Runtime + ", whose objects are removed on request only"
 		}
 	}
 	patience := p.patience()

@@ -18,7 +18,7 @@ func (p ContainerPolicy) settling() time.Duration {
 }
 
 // abandoned reports whether a pod is over for good: its sandbox is dead, nothing
-// runs in it, and nobody here makes it anew.
+// runs in it, and nobody here makes it again.
 func abandoned(f *Facts, pod *runtime.Pod) bool {
 	return isDead(pod) && !f.Kubelet && !slices.ContainsFunc(pod.Containers, func(c runtime.Container) bool { return c.State == runtime.Running })
 }
@@ -27,7 +27,7 @@ func abandoned(f *Facts, pod *runtime.Pod) bool {
 func isDead(pod *runtime.Pod) bool { return pod.Sandbox && !pod.Ready && !pod.Gone }
 
 // lastTouched is the last time known at which something happened in the pod. When
-// its sandbox died no runtime tells.
+// its sandbox died no runtime reports.
 func lastTouched(pod *runtime.Pod) time.Time {
 	last := pod.CreatedAt
 	for i := range pod.Containers {
@@ -75,9 +75,9 @@ func planPods(f *Facts, p ContainerPolicy, now time.Time, o Options, containers 
 		switch stays := staying[PodKey{pod.Runtime, pod.ID}]; {
 		case d.Reason != "":
 		case stays != nil:
-			d.Reason, d.Detail = InUse, "container "+stays.Name+" stays ("+string(stays.Reason)+")"
+			d.Reason, d.Detail = InUse, "container "+stays.Name+" is kept ("+string(stays.Reason)+")"
 		case f.Kubelet && newest[PodKey{pod.Runtime, pod.UID}] == pod:
-			d.Reason, d.Detail = Newest, "the kubelet may bring the pod back"
+			d.Reason, d.Detail = Newest, "the kubelet may restart the pod"
 		case age(now, lastTouched(pod)) < p.settling():
 			d.Reason = TooYoung
 		default:

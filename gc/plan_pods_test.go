@@ -37,11 +37,11 @@ func TestPlanPods(t *testing.T) {
 		}},
 		{name: "an hour after its last exit it goes with all it has", pod: deadPod(9*time.Hour, exited("a", "web", 2*time.Hour), exited("b", "log", time.Hour), unknown, created), containers: []string{"a pod-dead", "lost pod-dead", "new pod-dead", "b pod-dead"}, want: gc.PodDead},
 		{name: "within that hour people look at it", pod: deadPod(9*time.Hour, exited("a", "web", 2*time.Hour), exited("b", "log", 59*time.Minute)), want: gc.InUse, detail: "container "},
-		{name: "what runs on in it keeps it", pod: deadPod(9*time.Hour, exited("a", "web", 2*time.Hour), runtime.Container{ID: "r", Name: "host", State: runtime.Running}), want: gc.InUse, detail: "container host stays (running)"},
+		{name: "what runs on in it keeps it", pod: deadPod(9*time.Hour, exited("a", "web", 2*time.Hour), runtime.Container{ID: "r", Name: "host", State: runtime.Running}), want: gc.InUse, detail: "container host is kept (running)"},
 		{name: "a person's all-unused does not wait", pod: deadPod(9*time.Hour, exited("a", "web", 10*time.Minute)), containers: []string{"a all-unused"}, want: gc.PodDead, change: func(_ *gc.Facts, _ *gc.Policy, o *gc.Options) {
 			o.AllUnused = true
 		}},
-		{name: "but for a container that may be started this moment", pod: deadPod(9*time.Hour, young), want: gc.InUse, detail: "container new stays (too-young)", change: func(_ *gc.Facts, _ *gc.Policy, o *gc.Options) {
+		{name: "but for a container that may be started this moment", pod: deadPod(9*time.Hour, young), want: gc.InUse, detail: "container new is kept (too-young)", change: func(_ *gc.Facts, _ *gc.Policy, o *gc.Options) {
 			o.AllUnused = true
 		}},
 		{name: "the last shutdown ended it", pod: deadPod(9*time.Hour, exited("a", "web", 2*time.Hour)), want: gc.LastShutdown, detail: "a day", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) {
@@ -49,7 +49,7 @@ func TestPlanPods(t *testing.T) {
 		}},
 		{name: "a runtime that is left alone", pod: deadPod(2 * time.Hour), want: gc.NotManaged, change: func(_ *gc.Facts, _ *gc.Policy, o *gc.Options) { o.LeaveAlone = []string{"containerd"} }},
 		{name: "beside a kubelet the newest stays", pod: deadPod(2 * time.Hour), want: gc.Newest, detail: "kubelet", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) { f.Kubelet = true }},
-		{name: "beside a kubelet its containers go by the limits alone", pod: deadPod(9*time.Hour, exited("a", "web", 3*time.Hour), exited("b", "web", 2*time.Hour)), containers: []string{"a over-limit"}, want: gc.InUse, detail: "container web stays (newest)", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) { f.Kubelet = true }},
+		{name: "beside a kubelet its containers go by the limits alone", pod: deadPod(9*time.Hour, exited("a", "web", 3*time.Hour), exited("b", "web", 2*time.Hour)), containers: []string{"a over-limit"}, want: gc.InUse, detail: "container web is kept (newest)", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) { f.Kubelet = true }},
 		{name: "beside a kubelet an older one goes", pod: deadPod(2 * time.Hour), want: gc.PodDead, change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) {
 			f.Kubelet = true
 			newer := deadPod(time.Hour)
@@ -119,7 +119,7 @@ func TestPlanLogs(t *testing.T) {
 		{name: "a person's all-unused takes what was written before the last minute", log: with(folder, func(l *gc.LogFact) { l.ModifiedAt = ago(2 * time.Minute) }), want: gc.PodGone, change: func(_ *gc.Facts, _ *gc.Policy, o *gc.Options) { o.AllUnused = true }},
 		{name: "and leaves what was written in it", log: with(folder, func(l *gc.LogFact) { l.ModifiedAt = ago(59 * time.Second) }), want: gc.TooYoung, change: func(_ *gc.Facts, _ *gc.Policy, o *gc.Options) { o.AllUnused = true }},
 		{name: "one from the future, after a step of the clock, stays", log: with(folder, func(l *gc.LogFact) { l.ModifiedAt = ago(-time.Hour) }), want: gc.TooYoung},
-		{name: "one that holds something else stays", log: with(folder, func(l *gc.LogFact) { l.Foreign = "it holds a socket" }), want: gc.NotManaged, detail: "socket"},
+		{name: "one that holds something else stays", log: with(folder, func(l *gc.LogFact) { l.Foreign = "it contains a socket" }), want: gc.NotManaged, detail: "socket"},
 		{name: "the last shutdown ended its pod", log: folder, want: gc.LastShutdown, detail: "a day", change: func(f *gc.Facts, _ *gc.Policy, _ *gc.Options) {
 			f.ProtectedLogs = map[string]gc.Kept{"u1": {gc.LastShutdown, "a day"}}
 		}},
@@ -154,7 +154,7 @@ func TestPlanLogs(t *testing.T) {
 			d := gc.Plan(f, p, now, o).Logs
 			if tt.want == "" {
 				if len(d) != 0 {
-					t.Errorf("Plan() = %+v, want no word of it", d)
+					t.Errorf("Plan() = %+v, want no mention of it", d)
 				}
 				return
 			}

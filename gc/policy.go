@@ -35,7 +35,7 @@ type ImagePolicy struct {
 	// the store, or was last used, whichever is latest.
 	MinimumAge time.Duration
 	// MaximumAge removes an image unused and not pulled for longer, however much
-	// room there is; 0 switches it off.
+	// space there is; 0 switches it off.
 	MaximumAge time.Duration
 
 	Keep []Pattern // images with a name that one of these matches stay
@@ -111,7 +111,7 @@ func checkThresholds(what string, high, low int) error {
 		}
 	}
 	if low >= high {
-		return fmt.Errorf("%s: low threshold %d%% is not below the high one, %d%%; set it lower", what, low, high)
+		return fmt.Errorf("%s: low threshold %d%% is not below the high threshold %d%%; set it lower", what, low, high)
 	}
 	return nil
 }
@@ -121,37 +121,37 @@ func checkAges(what string, minimum, maximum time.Duration) error {
 	case minimum < 0:
 		return fmt.Errorf("%s: minimum age %s is negative", what, minimum)
 	case maximum < 0:
-		return fmt.Errorf("%s: maximum age %s is negative; 0s switches it off", what, maximum)
+		return fmt.Errorf("%s: maximum age %s is negative; set 0s to disable it", what, maximum)
 	case maximum > 0 && maximum <= minimum:
-		return fmt.Errorf("%s: maximum age %s is not above the minimum age %s; 0s switches it off", what, maximum, minimum)
+		return fmt.Errorf("%s: maximum age %s is not above the minimum age %s; set 0s to disable it", what, maximum, minimum)
 	}
 	return nil
 }
 
 func checkLimit(what string, n int) error {
 	if n < Unlimited {
-		return fmt.Errorf("%s: limit %d makes no sense; -1 switches it off", what, n)
+		return fmt.Errorf("%s: limit %d is invalid; set -1 for no limit", what, n)
 	}
 	return nil
 }
 
-// Options is what one plan or run is asked for, beyond the policy. The zero
+// Options is what one plan or run is requested, beyond the policy. The zero
 // value is an ordinary collection of images and containers.
 type Options struct {
 	Images     bool // only images, unless Containers is set as well
 	Containers bool // only containers, unless Images is set as well
 
-	// AllUnused removes everything that nothing protects, however much room
+	// AllUnused removes everything that nothing protects, however much space
 	// there is. In pods that live, the newest dead container of each name stays.
 	AllUnused bool
 	// TargetPercent, if above 0, collects images until so much of their
-	// filesystem is used, whatever the high threshold.
+	// filesystem is used, regardless of the high threshold.
 	TargetPercent int
 
 	// LeaveAlone names runtimes of which nothing is removed.
 	LeaveAlone []string
 	// BegunSpace and BegunInodes name filesystems (Usage.Name) whose collection
-	// has begun for want of the one or the other: of that they go down to the low
+	// has started for lack of the one or the other: of that they go down to the low
 	// threshold although they are no longer above the high one.
 	BegunSpace, BegunInodes []string
 }
@@ -162,13 +162,13 @@ func (o Options) Validate() error {
 	case o.TargetPercent < 0 || o.TargetPercent > 100:
 		return fmt.Errorf("target %d%% is outside 1 to 100", o.TargetPercent)
 	case o.TargetPercent > 0 && o.AllUnused:
-		return errors.New("all unused and a target percentage exclude each other; choose one")
+		return errors.New("all unused and a target percentage cannot be combined; choose one")
 	}
 	return nil
 }
 
-// WantImages reports whether images are asked for.
+// WantImages reports whether images are requested.
 func (o Options) WantImages() bool { return o.Images || !o.Containers }
 
-// WantContainers reports whether containers are asked for.
+// WantContainers reports whether containers are requested.
 func (o Options) WantContainers() bool { return o.Containers || !o.Images }

@@ -27,7 +27,7 @@ func TestPolicyValidate(t *testing.T) {
 		{"a maximum age above the minimum", func(p *gc.Policy) { p.Images.MaximumAge = 3 * time.Minute }, ""},
 		{"no container at all may stay", func(p *gc.Policy) { p.Containers.MaxPerPodContainer, p.Containers.MaxContainers = 0, 0 }, ""},
 		{"both limits off", func(p *gc.Policy) { p.Containers.MaxPerPodContainer, p.Containers.MaxContainers = -1, -1 }, ""},
-		{"a limit below -1", func(p *gc.Policy) { p.Containers.MaxPerPodContainer = -2 }, "-1 switches it off"},
+		{"a limit below -1", func(p *gc.Policy) { p.Containers.MaxPerPodContainer = -2 }, "set -1 for no limit"},
 		{"a total below -1", func(p *gc.Policy) { p.Containers.MaxContainers = -7 }, "in total"},
 		{"a container's maximum age below its minimum", func(p *gc.Policy) {
 			p.Containers.MinimumAge, p.Containers.MaximumAge = time.Hour, time.Minute

@@ -25,7 +25,7 @@ func generateLogs(r *rand.Rand, f *gc.Facts, pods int) {
 			log.UID = f.Pods[i].UID
 		}
 		if r.IntN(6) == 0 {
-			log.Foreign = "it holds passwd, which is no log"
+			log.Foreign = "it contains passwd, which is not a log"
 		}
 		if r.IntN(3) == 0 {
 			log.Link, log.Foreign, log.ContainerID = true, "", fmt.Sprintf("c%d-0", i)

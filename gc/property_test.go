@@ -64,7 +64,7 @@ func generate(r *rand.Rand, images, pods int) (gc.Facts, gc.Policy, gc.Options) 
 		p.CreatedAt, p.Sandbox = ago(hours(24)), r.IntN(10) > 0
 		p.Gone, p.Ready = r.IntN(8) == 0, r.IntN(3) > 0
 		if r.IntN(5) == 0 && i > 0 {
-			p.UID = f.Pods[i-1].UID // the sandbox was made anew
+			p.UID = f.Pods[i-1].UID // the sandbox was made again
 		}
 		if r.IntN(15) == 0 {
 			p.Annotations = map[string]string{runtime.LabelKeep: "true"}

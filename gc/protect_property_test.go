@@ -10,7 +10,7 @@ import (
 )
 
 // FuzzProtection makes hosts on which much protects images that a plain list does
-// not show, and holds every removal to it, whatever the reason, the thresholds and
+// not show, and holds every removal to it, regardless of the reason, the thresholds and
 // the request.
 func FuzzProtection(f *testing.F) {
 	for seed := range uint64(200) {

@@ -64,7 +64,7 @@ func isRegistry(component string) bool {
 	return strings.ContainsAny(component, ".:") || component == "localhost" || strings.ToLower(component) != component
 }
 
-// isID tells an image ID without its algorithm from a name.
+// isID distinguishes an image ID without its algorithm from a name.
 func isID(ref string) bool {
 	if len(ref) != 64 {
 		return false

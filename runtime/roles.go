@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// The roles below are what an adapter can do. Consumers ask for the narrowest
+// The roles below are what an adapter can do. Consumers request the narrowest
 // one that serves them, or declare a narrower interface of their own. Every
 // method is safe for concurrent use, honours its context, and bounds itself by
 // a deadline of its own where the context has none.
 
-// Informer tells which runtime this is and whether it works.
+// Informer reports which runtime this is and whether it works.
 type Informer interface {
 	// Info asks the runtime. An error means that the runtime did not answer;
 	// a runtime that answers "not ready" gives an Info and no error.
@@ -61,7 +61,7 @@ type Starter interface {
 }
 
 // StartNeeder is an ability that not every Starter has: to return what a container needs of the
-// host. Who starts containers after a boot asks for it.
+// host. Who starts containers after a boot requests it.
 type StartNeeder interface {
 	// StartNeeds returns what has to be there before the container is started.
 	StartNeeds(ctx context.Context, c Container) (StartNeeds, error)
@@ -108,11 +108,11 @@ type Watcher interface {
 	Watch(ctx context.Context, events chan<- Event) error
 }
 
-// ImageUsers is an ability that not every adapter has: to tell who uses images
-// besides the containers that Pods lists. Who removes images asks for it.
+// ImageUsers is an ability that not every adapter has: to report who uses images
+// besides the containers that Pods lists. Who removes images requests it.
 type ImageUsers interface {
 	// OtherImageUsers returns them. ErrUnsupported means that this runtime has
-	// none or cannot tell.
+	// none or does not know it.
 	OtherImageUsers(ctx context.Context) ([]ImageUser, error)
 }
 
@@ -131,8 +131,8 @@ type SpaceOwner interface {
 	OwnedSpace(ctx context.Context) ([]Owned, error)
 }
 
-// ImageDetailer is an ability that not every adapter has: to tell of images what
-// takes the runtime more than a list. Who judges images asks for it.
+// ImageDetailer is an ability that not every adapter has: to report of images what
+// takes the runtime more than a list. Who judges images requests it.
 type ImageDetailer interface {
 	// DetailedImages is ImageLister's Images, with CreatedAt and Labels filled in
 	// as far as the runtime knows them, and LabelsUnknown set where it does but
@@ -141,14 +141,14 @@ type ImageDetailer interface {
 }
 
 // StopSignaler is an ability that not every adapter has: to tell by which signal containers
-// of an image are asked to end. Who stops containers without their runtime asks for it.
+// of an image are sent the stop signal. Who stops containers without their runtime requests it.
 type StopSignaler interface {
 	// StopSignal returns what the configuration of an image, by its ID, says, such as
 	// "SIGQUIT"; empty where it says nothing.
 	StopSignal(ctx context.Context, imageID string) (string, error)
 }
 
-// LogReader is an ability that not every adapter has: to tell what a container has written.
+// LogReader is an ability that not every adapter has: to report what a container has written.
 type LogReader interface {
 	// Log returns the last lines of it, of stdout and stderr as they came, not more than so
 	// many of so many bytes: of what is longer, the end. ErrUnsupported where the runtime
@@ -156,7 +156,7 @@ type LogReader interface {
 	Log(ctx context.Context, c Container, lines, maxBytes int) ([]byte, error)
 }
 
-// DetailedImages lists the images of a runtime with all that it can tell of them.
+// DetailedImages lists the images of a runtime with all details that it can list.
 func DetailedImages(ctx context.Context, r ImageLister) ([]Image, error) {
 	if d, able := r.(ImageDetailer); able {
 		return d.DetailedImages(ctx)
@@ -181,7 +181,7 @@ type Runtime interface {
 	ImageRemover
 	Watcher
 	// Close gives back connections. It is called once, after all other calls;
-	// a call that is under way nevertheless ends with ErrUnavailable.
+	// a call that is in progress nevertheless ends with ErrUnavailable.
 	Close() error
 }
 
@@ -190,13 +190,13 @@ type Runtime interface {
 var (
 	// ErrUnavailable: the runtime does not answer at its endpoint, or not in time.
 	ErrUnavailable = errors.New("runtime unavailable")
-	// ErrLost, which is ErrUnavailable as well: the runtime went away in the middle of the
-	// call. It may have begun, or even done, what it was asked for.
-	ErrLost = fmt.Errorf("%w in the middle of the call", ErrUnavailable)
-	// ErrAsleep, which is ErrUnavailable as well: the runtime does not run, and nobody may start it
-	// now, because that would cancel the shutdown that is under way. To try again does not help.
-	ErrAsleep = fmt.Errorf("%w: it does not run, and to start it would cancel the shutdown that is under way", ErrUnavailable)
-	// ErrKilled: what was asked for is done, and a container was killed for it.
+	// ErrLost, which is ErrUnavailable as well: the runtime stopped in the middle of the
+	// call. It may have started, or even done, what was requested.
+	ErrLost = fmt.Errorf("%w during the call", ErrUnavailable)
+	// ErrNotRunning, which is ErrUnavailable as well: the runtime does not run, and nobody may start it
+	// now, because that would cancel the shutdown that is in progress. To try again does not help.
+	ErrNotRunning = fmt.Errorf("%w: it does not run, and starting it would cancel the shutdown in progress", ErrUnavailable)
+	// ErrKilled: what was requested is done, and a container was killed for it.
 	ErrKilled = errors.New("killed")
 	// ErrInUse: the runtime refuses because something uses the object.
 	ErrInUse = errors.New("in use")
@@ -206,5 +206,5 @@ var (
 	ErrTooLarge = errors.New("answer too large")
 	// ErrNonsense: the runtime answered what cannot be true, such as an image
 	// without an ID. Nothing may be removed on the strength of such an answer.
-	ErrNonsense = errors.New("answer makes no sense")
+	ErrNonsense = errors.New("invalid answer")
 )

@@ -1,8 +1,7 @@
-// Package runtime says what a container runtime is to hostler: pods with their
-// containers, images, the filesystems that hold them, and the few things that
-// may be done to them. Adapters (runtime/cri and its siblings) translate one
-// runtime's own interface into these types; nothing outside an adapter knows
-// which runtime it talks to.
+// Package runtime defines what hostler uses of a container runtime: pods with their containers,
+// images, the filesystems that hold them, and the few operations on them. Adapters (runtime/cri
+// and its siblings) translate a runtime's own API into these types; nothing outside an adapter
+// knows which runtime it uses.
 //
 // The package shadows the standard library's runtime, which is imported as
 // goruntime where both are needed.
@@ -22,17 +21,17 @@ type Pod struct {
 	Name      string
 	Namespace string // empty where the runtime has no such notion
 
-	// Ready tells whether the pod's sandbox is alive. A pod that is not ready
+	// Ready reports whether the pod's sandbox is alive. A pod that is not ready
 	// may still have containers to remove.
 	Ready     bool
 	CreatedAt time.Time
 
-	// Sandbox tells that the pod is a sandbox, as under CRI: once it is not ready
+	// Sandbox reports that the pod is a sandbox, as under CRI: once it is not ready
 	// it never is again, and it stays until it is removed for itself, after its
 	// containers.
 	Sandbox bool
 
-	// Gone tells that the runtime knows the pod only from containers it left
+	// Gone reports that the runtime knows the pod only from containers it left
 	// behind: there is no sandbox of this ID any more.
 	Gone bool
 
@@ -61,26 +60,26 @@ type Container struct {
 	FinishedAt time.Time // zero unless State is Exited and the runtime knows when
 	ExitCode   int32     // meaningful only if FinishedAt is not zero
 
-	// Restarting tells that the container, whose State is Running, has ended and waits for
+	// Restarting reports that the container, whose State is Running, has ended and waits for
 	// its restart policy to start it.
 	Restarting bool
 	// Restart is who starts the container again after the host went down.
 	Restart Restart
 
-	// Untold tells that the runtime has not said yet what it says of each container by
+	// Untold reports that the runtime has not said yet what it says of each container by
 	// itself: Restart, StopTimeout and StopsBefore are not known.
 	Untold bool
 	// StopTimeout is the time to end that the container was created with, where its
 	// runtime has such a thing; nil where nobody said any.
 	StopTimeout *time.Duration
 	// Unit names the systemd unit by whose stop the container is stopped; empty where it is of
-	// none, or its runtime does not tell.
+	// none, or its runtime does not report it.
 	Unit string
 	// UnitGrace is the time-out of its unit's stop, after which systemd ends the stop whatever
-	// anybody asks for; nil where it has none, or nobody knows it.
+	// anybody requests; nil where it has none, or nobody knows it.
 	UnitGrace *time.Duration
 	// StopsBefore holds IDs of containers of the same runtime that this one needs as long
-	// as it runs, so that they are asked to end only once it has.
+	// as it runs, so that they are sent the stop signal only once it has.
 	StopsBefore []string
 	// Joins holds those of StopsBefore without which it cannot be started, such as one whose
 	// network it shares.
@@ -104,11 +103,11 @@ type Image struct {
 	// counts layers that other images share: an estimate, never a measurement.
 	SizeBytes uint64
 	// SharedBytes is how much of SizeBytes other images hold as well, where the
-	// runtime tells, which SharedKnown says.
+	// runtime reports it, which SharedKnown says.
 	SharedBytes uint64
 	SharedKnown bool
 
-	// Pinned tells that the runtime wants the image kept.
+	// Pinned reports that the runtime wants the image kept.
 	Pinned bool
 
 	// CreatedAt is when the image came into this store, was last pulled or got
@@ -117,12 +116,12 @@ type Image struct {
 	CreatedAt time.Time
 
 	Labels map[string]string
-	// LabelsUnknown tells that the runtime has labels of this image and has not
+	// LabelsUnknown reports that the runtime has labels of this image and has not
 	// told them yet. Nothing that they might forbid may be done.
 	LabelsUnknown bool
 }
 
-// OwnBytes is how much of SizeBytes no other image holds, where the runtime tells; all
+// OwnBytes is how much of SizeBytes no other image holds, where the runtime reports it; all
 // of it elsewhere.
 func (i Image) OwnBytes() uint64 {
 	if !i.SharedKnown {
@@ -192,7 +191,7 @@ type Info struct {
 	NetworkReady   bool
 	NetworkMessage string
 
-	// Imageless tells that the runtime keeps no images: its containers are made from
+	// Imageless reports that the runtime keeps no images: its containers are made from
 	// folders that others fill.
 	Imageless bool
 
@@ -241,7 +240,7 @@ type Restart int
 
 // Who does, as far as hostler tells them apart.
 const (
-	RestartUnknown       Restart = iota // its runtime does not tell, or an orchestrator does
+	RestartUnknown       Restart = iota // its runtime does not report it, or an orchestrator does
 	RestartNever                        // nobody
 	RestartByRuntime                    // its runtime, or not, whoever has stopped it before
 	RestartUnlessStopped                // nobody, if somebody has stopped it, as hostler does: so hostler itself

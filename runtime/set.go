@@ -104,7 +104,7 @@ func (s *Set) Add(r Runtime) error {
 }
 
 // Remove takes the runtime of that name out and returns it, or nil if there is
-// none. Closing it is the caller's; calls under way then fail.
+// none. Closing it is the caller's; calls in progress then fail.
 func (s *Set) Remove(name string) Runtime {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +200,7 @@ func (s *Set) StartContainer(ctx context.Context, c Container) error {
 func (s *Set) StartNeeds(ctx context.Context, c Container) (StartNeeds, error) {
 	m, err := s.member(c.Runtime)
 	if err != nil {
-		return StartNeeds{}, fmt.Errorf("ask what container %q needs: %w", c.Name, err)
+		return StartNeeds{}, fmt.Errorf("read dependencies of container %q: %w", c.Name, err)
 	}
 	if needer, able := m.(StartNeeder); able {
 		return needer.StartNeeds(ctx, c)
@@ -218,7 +218,7 @@ func (s *Set) StopSignal(ctx context.Context, name, imageID string) (string, err
 		}
 		err = ErrUnsupported
 	}
-	return "", fmt.Errorf("ask for the stop signal of image %s: %w", imageID, err)
+	return "", fmt.Errorf("read stop signal of image %s: %w", imageID, err)
 }
 
 // RemoveContainer is ContainerRemover's, by the runtime that c names.
@@ -269,7 +269,7 @@ func (s *Set) member(name string) (Runtime, error) {
 	if i := s.index(name); i >= 0 {
 		return s.members[i], nil
 	}
-	return nil, fmt.Errorf("%w: hostler has no runtime named %q here (any more)", ErrUnavailable, name)
+	return nil, fmt.Errorf("%w: no runtime named %q", ErrUnavailable, name)
 }
 
 // each calls f for all members at once and waits: one hung runtime costs its

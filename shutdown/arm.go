@@ -14,7 +14,7 @@ import (
 // armBound is how long one attempt to take the lock may last in all.
 const armBound = 20 * time.Second
 
-// attempt is what came of asking for the lock.
+// attempt is what came of requesting the lock.
 type attempt struct {
 	news int // announcements when it began
 
@@ -22,7 +22,7 @@ type attempt struct {
 	delegated  bool
 	unyielding error // why its delay may be cut down by what was set for ours
 
-	lock      io.Closer // nil if none was asked for, or had
+	lock      io.Closer // nil if none was requested, or had
 	refused   bool      // because a shutdown is in progress
 	preparing bool
 	kind      string // of the shutdown that keeps the lock from us, where that can be told
@@ -31,7 +31,7 @@ type attempt struct {
 	granted  time.Duration
 	none     bool // granted, and not only not known
 	source   string
-	shortage error // why less is granted than asked for
+	shortage error // why less is granted than requested
 }
 
 // arming is how far the guard is with taking the lock. Run's goroutine owns it.
@@ -44,7 +44,7 @@ type arming struct {
 	retry      *time.Timer
 	retries    backoff
 	trouble    error // what keeps the guard from being armed
-	final      bool  // the service manager goes down: no attempt follows, and no release is taken back
+	final      bool  // systemd goes down: no attempt follows, and no release is taken back
 }
 
 // arm begins an attempt to take the lock, in a goroutine of its own: an
@@ -72,11 +72,11 @@ func (g *Guard) arm() {
 }
 
 // take asks whether the lock is ours to take, for enough time, for the lock,
-// and last whether a shutdown has begun before we had it.
+// and last whether a shutdown has started before we had it.
 func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 	inhibitor := options.Inhibitor
 	if underWay {
-		// As long as a shutdown is under way, there is no lock to have.
+		// As long as a shutdown is in progress, there is no lock to have.
 		if a.preparing, a.err = inhibitor.Preparing(ctx); a.preparing || a.err != nil {
 			return
 		}
@@ -103,13 +103,13 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 		a.source, _ = sourcer.MaxDelaySource(ctx) // it only explains
 	}
 	if a.shortage == nil && a.granted < wanted {
-		a.shortage = errors.New("the login manager does not say why")
+		a.shortage = errors.New("logind does not report why")
 	}
 	lock, err := inhibitor.Inhibit(ctx, why)
 	switch {
 	case errors.Is(err, ErrShutdownInProgress):
 		a.refused = true
-		a.tellKind(ctx, inhibitor)
+		a.readKind(ctx, inhibitor)
 		return
 	case err != nil:
 		a.err = fmt.Errorf("take the shutdown lock: %w", err)
@@ -117,16 +117,16 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 	}
 	a.lock = lock
 	if a.preparing, a.err = inhibitor.Preparing(ctx); a.err != nil {
-		a.err = fmt.Errorf("ask whether a shutdown is under way: %w", a.err)
+		a.err = fmt.Errorf("read shutdown state from logind: %w", a.err)
 	}
 	if a.preparing {
-		a.tellKind(ctx, inhibitor)
+		a.readKind(ctx, inhibitor)
 	}
 }
 
-// tellKind asks of what kind the shutdown is whose announcement nobody here has heard.
-func (a *attempt) tellKind(ctx context.Context, inhibitor Inhibitor) {
-	if teller, ok := inhibitor.(KindTeller); ok {
+// readKind asks of what kind the shutdown is whose announcement nobody here has heard.
+func (a *attempt) readKind(ctx context.Context, inhibitor Inhibitor) {
+	if teller, ok := inhibitor.(KindSource); ok {
 		a.kind, _ = teller.PreparingKind(ctx) // it only explains
 	}
 }
@@ -158,7 +158,7 @@ func (g *Guard) onAttempt(a attempt) {
 	}
 	switch draining := g.status.State == Draining; {
 	case !g.arming.subscribed:
-		return // a new subscription begins anew
+		return // a new subscription begins again
 	case again:
 		g.arm()
 	case a.delegated && draining:
@@ -174,7 +174,7 @@ func (g *Guard) onAttempt(a attempt) {
 	case a.refused && g.status.State == Released, a.preparing && g.status.State == Released:
 		g.arming.retry.Reset(askInterval)
 	case a.refused:
-		g.begin(journal.TriggerShutdown, a.kind, shutdownOf(a.kind)+" was in progress already, and no lock to be had")
+		g.begin(journal.TriggerShutdown, a.kind, shutdownOf(a.kind)+" was already in progress, so logind granted no lock")
 	case a.preparing:
 		g.begin(journal.TriggerShutdown, a.kind, shutdownOf(a.kind)+" was announced before the guard was ready")
 	case draining:
@@ -199,24 +199,24 @@ func (g *Guard) askAgain() {
 func (g *Guard) guardOn(a attempt) {
 	switch g.status.State {
 	case Released:
-		g.set(Disarmed, "the shutdown did not take place")
+		g.set(Disarmed, "shutdown did not take place")
 	case Delegated:
-		g.set(Disarmed, "the other owner is gone")
+		g.set(Disarmed, "no other owner of shutdown found any more")
 	}
 	g.arming.retries.reset()
 	g.well()
 	g.settle()
-	reason, shortage := "holds the shutdown lock", ""
+	reason, shortage := "shutdown lock held", ""
 	if a.shortage != nil {
 		shortage = a.shortage.Error()
-		reason = fmt.Sprintf("holds the shutdown lock, but is granted only %v of the %v asked for: %v", a.granted, g.options.needed(), a.shortage)
+		reason = fmt.Sprintf("shutdown lock held, but logind grants only %v of the %v requested: %v", a.granted, g.options.needed(), a.shortage)
 	}
 	before := g.status
 	g.status.InhibitDelayShortage = shortage
 	g.set(Armed, reason)
-	g.tellShortage(before)
+	g.reportShortage(before)
 	g.arming.retry.Reset(verifyInterval)
-	g.options.Beat(nil)
+	g.options.Heartbeat(nil)
 	if pods, ok := g.roster.Last(); ok {
 		g.mark(pods)
 	}
@@ -229,7 +229,7 @@ func (g *Guard) settle() {
 		g.options.Starter.Release()
 	}
 	if r := g.options.Journal.Current(); r != nil && r.FinishedAt.IsZero() {
-		g.log.Info("the shutdown for which pods were being stopped was cancelled meanwhile", "started", r.StartedAt)
+		g.log.Info("shutdown was cancelled while pods were being stopped", "started", r.StartedAt)
 	}
 	settled := g.options.Journal.Settle()
 	g.reviver.revive(g.ctx)
@@ -238,17 +238,17 @@ func (g *Guard) settle() {
 	}
 }
 
-// tellShortage tells of an armed guard that it is granted less than before, or
+// reportShortage reports an armed guard that it is granted less than before, or
 // enough again. A change of state has been told by then.
-func (g *Guard) tellShortage(before Status) {
+func (g *Guard) reportShortage(before Status) {
 	now := g.Status()
 	if now.InhibitDelayShortage == before.InhibitDelayShortage {
 		return
 	}
 	if now.InhibitDelayShortage == "" {
-		g.log.Info("a shutdown is delayed for as long as the phases take", "granted", now.InhibitDelayMax.Duration)
+		g.log.Info("shutdown delay covers all phases", "granted", now.InhibitDelayMax.Duration)
 	} else {
-		g.log.Warn("a shutdown is delayed for less than the phases take", "granted", now.InhibitDelayMax.Duration,
+		g.log.Warn("shutdown delay is shorter than the phases", "granted", now.InhibitDelayMax.Duration,
 			"needed", now.InhibitDelayNeeded.Duration, "error", now.InhibitDelayShortage)
 	}
 	if before.State == Armed {
@@ -264,18 +264,18 @@ func (o Options) needed() time.Duration {
 	return o.First.Bound() + plan.Total(o.Phases) + plan.Margin
 }
 
-// delegate stands back for the other owner.
+// delegate yields for the other owner.
 func (g *Guard) delegate(evidence string, unyielding error) {
 	if unyielding != nil && g.status.State != Delegated {
-		g.log.Warn("the delay of the shutdown's owner may be cut down", "owner", evidence, "error", unyielding)
+		g.log.Warn("cannot leave logind drop-in to the shutdown's owner, its delay may be shortened", "owner", evidence, "error", unyielding)
 	}
 	g.drop()
 	g.well()
 	released := g.status.State == Released
 	if released {
-		g.set(Disarmed, "the shutdown did not take place")
+		g.set(Disarmed, "shutdown did not take place")
 	}
-	if released || g.options.Journal.Current() == nil { // else it may be under way
+	if released || g.options.Journal.Current() == nil { // else it may be in progress
 		g.settle()
 	}
 	g.options.Journal.Unmark()
@@ -298,7 +298,7 @@ func (g *Guard) drop() {
 	g.closeLock(old)
 	if inheritor, ok := g.options.Inhibitor.(LockInheritor); ok {
 		if err := inheritor.ReleaseAll(); err != nil {
-			g.log.Warn("cannot release the shutdown locks of an earlier process, which may delay the shutdown", "error", err)
+			g.log.Warn("cannot release shutdown locks of an earlier process, shutdown may be delayed", "error", err)
 		}
 	}
 }
@@ -308,12 +308,12 @@ func (g *Guard) closeLock(lock io.Closer) {
 		return
 	}
 	if err := lock.Close(); err != nil {
-		g.log.Warn("the shutdown lock did not close cleanly", "error", err)
+		g.log.Warn("cannot close shutdown lock cleanly", "error", err)
 	}
 }
 
 // onceCloser closes once, whatever is asked of it: a descriptor's number is
-// somebody else's as soon as it is closed.
+// another client's as soon as it is closed.
 type onceCloser struct{ closer io.Closer }
 
 func (c *onceCloser) Close() error {
@@ -326,15 +326,15 @@ func (c *onceCloser) Close() error {
 }
 
 // lose notes what keeps the guard from being armed. The lock is kept: it
-// outlives a restart of the login manager. A drain goes on, too.
+// outlives a restart of the login manager. A drain continues, too.
 func (g *Guard) lose(err error) {
 	began := g.arming.trouble == nil
 	g.arming.trouble = err
-	g.options.Beat(err)
+	g.options.Heartbeat(err)
 	switch g.status.State {
 	case Armed, Disarmed:
 		if began {
-			g.log.Warn("the host's shutdown is not guarded, will try again", "error", err)
+			g.log.Warn("host shutdown not protected, retrying", "error", err)
 		}
 		g.set(Disarmed, err.Error())
 	}
@@ -343,7 +343,7 @@ func (g *Guard) lose(err error) {
 // well notes that nothing keeps the guard from being armed any more.
 func (g *Guard) well() {
 	if g.arming.trouble != nil {
-		g.log.Info("the login manager answers again")
+		g.log.Info("logind recovered")
 	}
 	g.arming.trouble = nil
 }

@@ -102,7 +102,7 @@ func TestACancellationThatNobodyTellsIsNoticedAfterTheRelease(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()
-		r.logind.shutdown("reboot") // which somebody else delays, too
+		r.logind.shutdown("reboot") // which another client delays, too
 		time.Sleep(10 * time.Second)
 		r.expect(shutdown.Released, 0)
 		r.logind.cancelSilently()
@@ -151,7 +151,7 @@ func TestAFinalStatusThatWaitsIsNotWrittenAfterTheCancellation(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()
-		turn := make(chan struct{}) // another report is under way
+		turn := make(chan struct{}) // another report is in progress
 		r.report = func(ctx context.Context) error {
 			select {
 			case <-turn:
@@ -292,7 +292,7 @@ func TestAShutdownRightAfterOneThatWasCalledOffForgetsNobody(t *testing.T) {
 	})
 }
 
-// The same for a person's drain, upon which it stays down.
+// The same for an operator's drain, upon which it stays down.
 func TestADrainRightAfterAShutdownThatWasCalledOffWaives(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})

@@ -15,26 +15,26 @@ import (
 var (
 	// ErrDelegated: another owner guards the shutdown of this host, and stops
 	// its pods itself.
-	ErrDelegated = errors.New("the shutdown of this host is guarded by another owner")
+	ErrDelegated = errors.New("another owner handles the shutdown of this host")
 	// ErrSwitchedOff: the configuration leaves no time to stop anything.
-	ErrSwitchedOff = errors.New("shutdown protection is switched off in the configuration")
+	ErrSwitchedOff = errors.New("shutdown protection is disabled in the configuration")
 	// ErrShuttingDown: the host goes down already, and its pods with it.
-	ErrShuttingDown = errors.New("the host is being shut down already")
-	// ErrDraining: a person's drain runs already.
-	ErrDraining = errors.New("another drain is running; wait for it to end")
-	// ErrCancelled: the drain was called off before its end.
+	ErrShuttingDown = errors.New("the host is already shutting down")
+	// ErrDraining: an operator's drain runs already.
+	ErrDraining = errors.New("another drain is running; wait until it ends")
+	// ErrCancelled: the drain was cancelled before its end.
 	ErrCancelled = errors.New("the drain was cancelled")
 )
 
 // Drain stops the pods in their phases without an announcement, and returns
 // how that went. Run must be running. With journal.TriggerServiceStop it enters the
-// state Draining, joins a drain that runs, and goes on with one that was
+// state Draining, joins a drain that runs, and continues with one that was
 // released, for new pods; it returns when sandboxes are torn down, too, those
 // of drains before included, and ctx bounds only the wait. For a person it is
 // DrainByHand without progress.
 //
 // ErrDelegated where another owner would do it or undo it, ErrSwitchedOff where
-// the configuration has no phases (a person's drain takes the defaults),
+// the configuration has no phases (an operator's drain takes the defaults),
 // ErrCancelled with the record so far.
 func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Record, error) {
 	switch trigger {
@@ -43,10 +43,10 @@ func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Rec
 	case journal.TriggerPerson, journal.TriggerPersonAll:
 		return g.DrainByHand(ctx, trigger == journal.TriggerPersonAll, func(*journal.Record) {})
 	}
-	return journal.Record{}, fmt.Errorf("drain: no such trigger %q", trigger)
+	return journal.Record{}, fmt.Errorf("drain: unknown trigger %q", trigger)
 }
 
-// DrainByHand is a person's drain: of all pods, or of all but critical ones. It
+// DrainByHand is an operator's drain: of all pods, or of all but critical ones. It
 // leaves state, lock and journal alone, and ends with ctx; an announced shutdown
 // takes over from it. progress is given the record at every step, which must not
 // be changed; it must not block. Pods that appear meanwhile are stopped, too.
@@ -97,7 +97,7 @@ func (g *Guard) drainForStop(answer chan outcome) {
 		answer <- outcome{err: ErrSwitchedOff}
 		return
 	case state != Draining:
-		g.begin(journal.TriggerServiceStop, "", "the service manager is going down")
+		g.begin(journal.TriggerServiceStop, "", "systemd is shutting down")
 	case g.episode.cancelling:
 		g.episode.resume(g.episode.kind)
 	}
@@ -105,7 +105,7 @@ func (g *Guard) drainForStop(answer chan outcome) {
 	g.episode.waiters = append(g.episode.waiters, answer)
 }
 
-// returnWatch is how long a person's drain watches whether something starts containers again: a
+// returnWatch is how long an operator's drain watches whether something starts containers again: a
 // service that systemd starts again does so after 0.1 s unless it says another time.
 const returnWatch = 3 * time.Second
 
@@ -115,11 +115,11 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 		return
 	}
 	if g.options.Journal.Current() == nil {
-		g.options.Journal.Settle() // what was called off a moment ago, so that it is waived, too
+		g.options.Journal.Settle() // what was cancelled a moment ago, so that it is waived, too
 		g.reviver.revive(g.ctx)
 	}
 	g.reviver.endFollowing() // what a person stops has not failed
-	g.options.Journal.WaiveRestarts("a person has drained the host", func(priority int32) bool {
+	g.options.Journal.WaiveRestarts("an operator drained the host", func(priority int32) bool {
 		return trigger == journal.TriggerPerson && priority >= plan.CriticalPriority
 	})
 	if trigger == journal.TriggerPersonAll { // else some are of pods that are spared
@@ -170,7 +170,7 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	}()
 }
 
-// EndByHand ends a person's drain, if one runs, as the end of its caller would. It
+// EndByHand ends an operator's drain, if one runs, as the end of its caller would. It
 // returns when the drain has wound down, which takes two seconds at the most, or
 // when ctx ends.
 func (g *Guard) EndByHand(ctx context.Context) {
@@ -189,7 +189,7 @@ func (g *Guard) EndByHand(ctx context.Context) {
 	}
 }
 
-// Refusal tells why a person's drain would be refused now; nil if it would not.
+// Refusal reports why an operator's drain would be refused now; nil if it would not.
 func (g *Guard) Refusal(ctx context.Context) error {
 	var err error
 	if !g.send(ctx, func() { err = g.refusal() }) {
@@ -213,7 +213,7 @@ func (g *Guard) refusal() error {
 	return nil
 }
 
-// PlanByHand is what a person's drain would do now, and which pods it would
+// PlanByHand is what an operator's drain would do now, and which pods it would
 // leave alone because they are critical. Where a runtime does not answer, the
 // plan shows what is known of it and the error says so.
 func (g *Guard) PlanByHand(ctx context.Context, all bool) (p plan.Plan, spared []plan.PlannedPod, err error) {
@@ -227,11 +227,11 @@ func (g *Guard) PlanByHand(ctx context.Context, all bool) (p plan.Plan, spared [
 	if all {
 		return p, []plan.PlannedPod{}, err
 	}
-	p, spared = plan.Spare(p)
+	p, spared = plan.WithoutCritical(p)
 	return p, spared, err
 }
 
-// phasesByHand are the phases of a drain that a person asks for: those of the
+// phasesByHand are the phases of a drain that a person requests: those of the
 // defaults where shutdown protection is switched off.
 func (g *Guard) phasesByHand() []plan.PhaseSpec {
 	if len(g.options.Phases) > 0 {

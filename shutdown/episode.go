@@ -18,10 +18,10 @@ type episode struct {
 	drain *drain.Drain
 
 	cancelling bool // the drain is winding down
-	again      bool // and a shutdown was announced anew meanwhile
+	again      bool // and a shutdown was announced again meanwhile
 	kind       string
 	reporting  bool   // all is stopped, and the final status is being written
-	hush       func() // ends the report under way, lest it overtake a later word
+	hush       func() // ends the report in progress, lest it overtake a later word
 	waiters    []chan outcome
 }
 
@@ -53,7 +53,7 @@ func shutdownOf(kind string) string {
 	return fmt.Sprintf("a shutdown (%s)", kind)
 }
 
-// resume has the episode go on although it was cancelled. No time is lost on
+// resume has the episode continue although it was cancelled. No time is lost on
 // calls of before: the new drain makes them again.
 func (e *episode) resume(kind string) {
 	e.drain.Abandon()
@@ -63,25 +63,25 @@ func (e *episode) resume(kind string) {
 // begin enters Draining. The first stop does not wait for anybody who is told.
 func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	if g.status.State == Delegated {
-		g.set(Disarmed, "the other owner is gone")
+		g.set(Disarmed, "no other owner of shutdown found any more")
 	}
 	g.reviver.end()
 	record, start := g.options.Journal.Current().Clone(), time.Now()
 	if record != nil && g.status.State != Released && start.After(record.StartedAt.Add(g.options.needed())) {
-		// That shutdown is over, whatever became of it. To go on with it would
+		// That shutdown is over, whatever became of it. To continue with it would
 		// mean to kill everything at once.
 		record = nil
 	}
 	switch {
 	case record == nil:
-		first := slices.DeleteFunc(g.options.Journal.Owed(), func(s journal.Service) bool { return s.InTurn })
-		g.options.Journal.Settle() // also one that was called off a moment ago: what it has stopped is not forgotten
+		first := slices.DeleteFunc(g.options.Journal.PendingServices(), func(s journal.Service) bool { return s.InTurn })
+		g.options.Journal.Settle() // also one that was cancelled a moment ago: what it has stopped is not forgotten
 		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}, StoppedFirst: first}
 	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
 		// An earlier process began it, and the time it took is gone. From here on
 		// the monotonic clock counts, which a time from the journal lacks.
 		start = start.Add(min(record.Lead(start), drain.LongestLead) - start.Sub(record.StartedAt))
-		g.log.Info("going on with a drain that was interrupted", "started", start)
+		g.log.Info("resumed interrupted drain", "started", start)
 	}
 	g.carryOn(trigger, record, start, reason)
 }
@@ -106,7 +106,7 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 			g.options.Journal.Put(r)
 			g.send(ctx, func() { g.setCurrent(r) })
 		},
-		First: g.options.First, UnitStops: g.oweUnits, Flush: g.options.Journal.Flush,
+		First: g.options.First, UnitStops: g.recordStoppedUnits, Flush: g.options.Journal.Flush,
 	})
 	g.setCurrent(record.Clone()) // who sees Draining sees since when
 	early, hush := context.WithDeadline(ctx, d.Deadline())
@@ -127,7 +127,7 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 		status := g.Status()
 		go func() {
 			if err := g.options.Reporter.ReportShutdown(early, status); err != nil && early.Err() == nil {
-				g.log.Warn("the fleet was not told that the drain begins", "error", err)
+				g.log.Warn("cannot report the drain to the control plane", "error", err)
 			}
 		}()
 	}
@@ -151,7 +151,7 @@ func (g *Guard) onDrained(e *episode) {
 		if reporter := g.options.Reporter; reporter != nil {
 			err := bounded.Call(ctx, func() error { return reporter.ReportShutdown(ctx, status) })
 			if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-				g.log.Warn("the final status is not written; the shutdown goes on without", "error", err)
+				g.log.Warn("cannot write final status, continuing shutdown without it", "error", err)
 			}
 		}
 		g.options.Journal.Flush(ctx) // it was being written meanwhile
@@ -173,13 +173,13 @@ func (g *Guard) release(e *episode) {
 	g.drop()
 	g.episode = nil
 	record := e.drain.Record()
-	reason := "all pods are stopped"
+	reason := "all pods stopped"
 	if !record.Graceful {
-		reason = "out of time, pods may still run"
+		reason = "out of time, pods may still be running"
 	}
 	g.set(Released, reason)
 	if !g.arming.final {
-		// Somebody else's lock may hold the shutdown back, and it may be
+		// Another client's lock may hold the shutdown back, and it may be
 		// cancelled yet.
 		g.arming.retry.Reset(askInterval)
 	}
@@ -188,7 +188,7 @@ func (g *Guard) release(e *episode) {
 
 func (e *episode) answer(o outcome) {
 	for _, w := range e.waiters {
-		w <- o // has room for it
+		w <- o // has space for it
 	}
 }
 
@@ -196,7 +196,7 @@ func (e *episode) answer(o outcome) {
 func (g *Guard) cancel() {
 	switch e := g.episode; {
 	case g.arming.final:
-		g.log.Info("a cancellation comes too late: the service manager is going down")
+		g.log.Info("ignored cancellation: systemd is already shutting down")
 	case e != nil && e.reporting:
 		g.endCancelled(e)
 	case e != nil && !e.cancelling:
@@ -226,7 +226,7 @@ func (g *Guard) endCancelled(e *episode) {
 	if e.again {
 		record.Kind, record.StartedAt = e.kind, time.Now()
 		record.FinishedAt, record.CancelledAt, record.Graceful, record.Error = time.Time{}, time.Time{}, false, ""
-		g.carryOn(journal.TriggerShutdown, record, record.StartedAt, "a shutdown was announced anew")
+		g.carryOn(journal.TriggerShutdown, record, record.StartedAt, "a shutdown was announced again")
 		g.episode.waiters = e.waiters
 		return
 	}
@@ -238,11 +238,11 @@ func (g *Guard) endCancelled(e *episode) {
 	g.setCurrent(record)
 	e.answer(outcome{record: *record, err: ErrCancelled})
 	if g.lock != nil && g.arming.subscribed {
-		g.set(Armed, "the shutdown was cancelled, and the lock is still held")
+		g.set(Armed, "shutdown cancelled, lock still held")
 	} else {
 		g.set(Disarmed, "the shutdown was cancelled")
 	}
-	// Also with the lock in hand: somebody else may be its owner by now.
+	// Also with the lock in hand: another client may be its owner now.
 	if g.arming.subscribed {
 		g.arm()
 	}

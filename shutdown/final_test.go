@@ -88,7 +88,7 @@ func TestNothingFollowsAFinalRelease(t *testing.T) {
 	}
 }
 
-// A fresh process has the lock in the service manager's keeping alone until an attempt takes
+// A fresh process has the lock in systemd's keeping alone until an attempt takes
 // it up. A shutdown does not wait for one that none could take up.
 func TestALockThatNoAttemptTookUpIsReleased(t *testing.T) {
 	for name, prepare := range map[string]func(*rig){

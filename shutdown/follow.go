@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// faresPause is how often a service that was started again is looked at, until it has been
+	// faresPause is how often a service that was started again is read, until it has been
 	// up for steady, or has been about to be up, or has told nothing, for startsBound.
 	faresPause  = 5 * time.Second
 	steady      = 30 * time.Second
 	startsBound = 10 * time.Minute
 )
 
-// follow has the status tell of a service that was started at a time and has failed, for as long
+// follow has the status report a service that was started at a time and has failed, for as long
 // as it has: what becomes of that is systemd's affair, or a person's. It ends once that is up for
 // good, or has been about to be for long.
 func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
@@ -32,7 +32,7 @@ func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 			return
 		case err == nil && result != "":
 			if !failed {
-				r.log.Warn("a service that the shutdown had stopped was started again, and has failed", "unit", name, "result", result)
+				r.log.Warn("service failed after restart", "unit", name, "result", result)
 			}
 			failed, up, unfailed, pause = true, 0, 0, revivePause
 			r.noteDown(ctx, name, NotStarted{Unit: name, Reason: result, Failed: true})
@@ -45,7 +45,7 @@ func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 		_ = bounded.Sleep(ctx, pause)
 	}
 	if failed && up >= steady {
-		r.log.Info("a service that had failed since the shutdown was called off has not any more", "unit", name)
+		r.log.Info("failed service recovered", "unit", name)
 	}
 	r.noteDown(ctx, name)
 }

@@ -78,7 +78,7 @@ func TestAServiceThatFailsOnceItIsStarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		s.looks(t, r, "once a person has drained the host", "")
+		s.looks(t, r, "once an operator drained the host", "")
 
 		callOff()
 		r.logind.shutdown("reboot")

@@ -20,11 +20,11 @@ import (
 
 // ErrLoginManagerGone is what keeps a guard from being armed whose login manager
 // was there and is no more.
-var ErrLoginManagerGone = errors.New("the login manager went away")
+var ErrLoginManagerGone = errors.New("logind stopped")
 
 const (
 	// why stands in the list of inhibitors beside the lock.
-	why = "Stopping pods in order before the host goes down"
+	why = "Stopping pods in order before the host shuts down"
 	// beatInterval is how often the guard shows that its loop turns.
 	beatInterval = 10 * time.Second
 	// recheckInterval is how often it asks whether the other owner is still there.
@@ -32,7 +32,7 @@ const (
 	// askInterval is how often it asks, from the start of a drain until the host is
 	// down, whether the shutdown is still to take place.
 	askInterval = time.Second
-	// verifyInterval is how often an armed guard looks whether that is still true.
+	// verifyInterval is how often an armed guard checks whether that is still true.
 	verifyInterval = 5 * time.Minute
 	// LongestPause is how long the guard waits at most before it tries again to be
 	// armed: as long as it is not, nothing holds a shutdown back, and a call to a
@@ -66,7 +66,7 @@ type Options struct {
 	// gone; nil if that cannot be known.
 	Living func() (map[string]bool, error)
 	// Inhibitor delays the shutdown; nil where this host has none. One that is
-	// a DelaySourcer or a KindTeller is asked for that, too.
+	// a DelaySourcer or a KindSource is requested that, too.
 	Inhibitor Inhibitor
 	// First is the services that are stopped before any pod.
 	First First
@@ -88,10 +88,10 @@ type Options struct {
 	// Settled is called when the story of a drain has ended because the host lives on, and
 	// what it has stopped may be started again; nil is told nothing. It must not block.
 	Settled func()
-	// Beat is called every ten seconds by the loop that everything depends on,
+	// Heartbeat is called every ten seconds by the loop that everything depends on,
 	// and when arming succeeds or fails: with nil, or with what keeps the guard
 	// from being armed. It must not block.
-	Beat func(error)
+	Heartbeat func(error)
 }
 
 // Guard holds the host's shutdown back until its pods are stopped. One
@@ -113,14 +113,14 @@ type Guard struct {
 	episode   *episode          // nil unless Draining
 	trigger   journal.Trigger   // of the latest drain, whatever its record began with
 	teardowns []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
-	person    *drain.Drain      // that a person asked for; nil if none runs
+	person    *drain.Drain      // that a person requested; nil if none runs
 	reviver   *reviver
 }
 
 // New checks the options and returns a Guard that Run starts.
 func New(options Options) (*Guard, error) {
 	if options.Runtime == nil || options.Journal == nil || options.Log == nil {
-		return nil, errors.New("shutdown guard: needs a runtime, a journal and a log")
+		return nil, errors.New("shutdown guard: runtime, journal and log are required")
 	}
 	if err := plan.Check(options.Phases); err != nil {
 		return nil, fmt.Errorf("shutdown guard: %w", err)
@@ -134,8 +134,8 @@ func New(options Options) (*Guard, error) {
 	if options.Settled == nil {
 		options.Settled = func() {}
 	}
-	if options.Beat == nil {
-		options.Beat = func(error) {}
+	if options.Heartbeat == nil {
+		options.Heartbeat = func(error) {}
 	}
 	options.Board = cmp.Or(options.Board, &Board{})
 	g := &Guard{
@@ -163,14 +163,14 @@ func New(options Options) (*Guard, error) {
 
 // Run guards the shutdown until ctx ends, and returns why it did. It never
 // gives up: what fails is tried again. ctx must outlive a drain: when it ends
-// during one, the calls in flight are given up, those that have just begun after
-// a moment, and the journal lets the next process go on. The lock is not closed
-// then, so that a copy in the service manager's keeping bridges a restart of the
+// during one, the calls in flight are given up, those that have just started after
+// a moment, and the journal lets the next process continue. The lock is not closed
+// then, so that a copy in systemd's keeping bridges a restart of the
 // service.
 func (g *Guard) Run(ctx context.Context) error {
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWriting()
-	ctx, stop := context.WithCancel(ctx) // ends all that is begun here, also where this panics
+	ctx, stop := context.WithCancel(ctx) // ends all that is started here, also where this panics
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { g.options.Journal.Run(writing) })
@@ -178,13 +178,13 @@ func (g *Guard) Run(ctx context.Context) error {
 	events, lost := make(chan Event), make(chan error)
 	g.ctx = ctx
 	if g.episode != nil {
-		<-g.episode.drain.Over() // the Run before panicked, and this one goes on from its last words
+		<-g.episode.drain.Over() // the Run before panicked, and this one continues from its last words
 	}
 	g.reviver.end()
 	g.episode, g.person, g.status.ByHand = nil, nil, nil
 	g.arming.subscribed, g.arming.underWay, g.arming.again = false, false, false
 	if g.status.State == Draining { // the Run before panicked; the journal knows where it stood
-		g.set(Disarmed, "the shutdown guard starts anew")
+		g.set(Disarmed, "shutdown guard restarted")
 	}
 	g.arming.final = g.arming.final && g.status.State == Released
 	g.arming.retry = time.NewTimer(0)
@@ -198,21 +198,21 @@ func (g *Guard) Run(ctx context.Context) error {
 		g.drop()
 		g.set(Disarmed, "switched off in the configuration")
 	case g.options.Inhibitor == nil:
-		g.set(Disarmed, "this host has no login manager that could delay a shutdown")
+		g.set(Disarmed, "this host has no logind to delay a shutdown")
 	default:
-		g.set(Disarmed, "looking for the login manager")
+		g.set(Disarmed, "connecting to logind")
 		wg.Go(func() { g.watch(ctx, events, lost) })
 	}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-beat.C:
-			g.options.Beat(g.arming.trouble)
+			g.options.Heartbeat(g.arming.trouble)
 		case e := <-events:
 			g.on(e)
 		case err := <-lost:
 			g.arming.subscribed = false
-			g.lose(fmt.Errorf("watch the login manager: %w", err))
+			g.lose(fmt.Errorf("watch logind: %w", err))
 		case <-g.arming.retry.C:
 			if g.arming.subscribed {
 				g.arm()
@@ -265,14 +265,14 @@ func (g *Guard) watch(ctx context.Context, events chan<- Event, lost chan<- erro
 func (g *Guard) Recheck() {
 	select {
 	case g.recheck <- struct{}{}:
-	default: // asked for already
+	default: // requested already
 	}
 }
 
 // Status is the guard as it stands.
 func (g *Guard) Status() Status {
 	status := g.options.Board.Status()
-	// A journal that could not be read at first may tell by now.
+	// A journal that could not be read at first may tell now.
 	story := g.options.Journal.Story()
 	status.Last, status.CalledOff, status.Restarts = story.Last, story.CalledOff, story.Restarts
 	return status
@@ -298,7 +298,7 @@ func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
 	if services := g.options.First.Services; services != nil {
 		known, unknown := services.OrderedAfter(ctx, plan.Holders(pods)...)
 		if order = known; unknown != nil {
-			err = errors.Join(err, fmt.Errorf("services that systemd stops before containers are missing in the plan: %w", unknown))
+			err = errors.Join(err, fmt.Errorf("list services that stop before containers: %w; they are missing from the plan", unknown))
 		}
 	}
 	p := plan.New(g.options.Phases, order.Apply(pods), g.options.Rules, g.options.First.Left(granted))
@@ -350,7 +350,7 @@ func (g *Guard) set(to State, reason string) {
 	}
 }
 
-// setCurrent has the status tell of r, which is not changed from here on.
+// setCurrent has the status report r, which is not changed from here on.
 func (g *Guard) setCurrent(r *journal.Record) {
 	g.change(func(s *Status) { s.Current = r })
 }

@@ -58,7 +58,7 @@ func TestTheFirstFailureIsNotTheLast(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
 				r.logind.breaks(method, errBus)
 				var beats []error
-				r.options.Beat = func(err error) { beats = append(beats, err) }
+				r.options.Heartbeat = func(err error) { beats = append(beats, err) }
 				r.start()
 				time.Sleep(10 * time.Minute)
 				if got := r.guard.Status(); got.State != shutdown.Disarmed || !strings.Contains(got.Reason, errBus.Error()) {
@@ -103,10 +103,10 @@ func TestALossIsLoggedOnce(t *testing.T) {
 		r.logind.breaks("Watch", nil)
 		time.Sleep(time.Minute)
 		r.stop()
-		if n := strings.Count(log.String(), "not guarded"); n != 1 {
+		if n := strings.Count(log.String(), "not protected"); n != 1 {
 			t.Errorf("an hour without a bus gave %d warnings, want 1", n)
 		}
-		if n := strings.Count(log.String(), "answers again"); n != 1 {
+		if n := strings.Count(log.String(), "logind recovered"); n != 1 {
 			t.Errorf("its end was logged %d times, want once", n)
 		}
 	})

@@ -23,8 +23,8 @@ type Inhibitor interface {
 	RaiseMaxDelay(ctx context.Context, d time.Duration) (granted time.Duration, err error)
 
 	// Inhibit takes the delay lock, or takes up the one that an earlier process
-	// of this service left in the service manager's keeping. Closing the lock,
-	// once or twice, lets the shutdown go on. It is called again after each loss
+	// of this service left in systemd's keeping. Closing the lock,
+	// once or twice, lets the shutdown continue. It is called again after each loss
 	// of the init system, with the lock of before still held; that one is closed
 	// once the new one is had. ErrShutdownInProgress where a lock is refused
 	// because a shutdown runs already.
@@ -38,7 +38,7 @@ type Inhibitor interface {
 	Watch(ctx context.Context, events chan<- Event) error
 }
 
-// ErrShutdownInProgress tells that no lock can be had any more because the
+// ErrShutdownInProgress means that no lock can be had any more because the
 // system is going down.
 var ErrShutdownInProgress = errors.New("a shutdown is in progress")
 
@@ -50,15 +50,15 @@ const (
 	Subscribed EventType = iota // the watch is in place
 	Prepare                     // the system is about to go down
 	Cancel                      // it is not, after all
-	Lost                        // the init system's login manager went away; its state is forgotten
+	Lost                        // the init system's login manager stopped; its state is forgotten
 	Returned                    // it is back: lock and read Preparing again
-	Altered                     // locks came or went, or the longest delay did: look at both again
+	Altered                     // locks came or went, or the longest delay did: read both again
 )
 
 // Event is one announcement of the init system.
 type Event struct {
 	Type EventType
 	// Kind is the kind of shutdown, such as "reboot" or "poweroff", where the
-	// init system tells; else empty.
+	// init system reports it; else empty.
 	Kind string
 }

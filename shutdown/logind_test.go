@@ -32,7 +32,7 @@ type logind struct {
 	released  chan time.Time // when the last lock was closed in a shutdown
 	refuses   bool           // locks, whatever Preparing says
 	closing   func()         // called before a lock is closed in a shutdown, if set
-	unwatched bool           // calls may come while nobody watches: those of an attempt under way
+	unwatched bool           // calls may come while nobody watches: those of an attempt in progress
 }
 
 type watcher struct {
@@ -177,7 +177,7 @@ func (l *logind) Watch(ctx context.Context, events chan<- shutdown.Event) error 
 	}
 }
 
-// lock closes its number, whoever has it by now.
+// lock closes its number, whoever has it now.
 type lock struct {
 	logind *logind
 	n      int

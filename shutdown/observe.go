@@ -61,5 +61,5 @@ func (g *Guard) mark(pods []runtime.Pod) {
 }
 
 // Change tells the guard that pods came or went, of which Observe is to tell soon. A shutdown
-// that is announced before it does asks for them once more.
+// that is announced before it does requests them once more.
 func (g *Guard) Change() { g.roster.Change() }

@@ -184,8 +184,8 @@ func TestAGuardThatPanicsInMidDrainGoesOnWhenItIsRunAgain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		beats := 0
-		r.options.Beat = func(error) {
-			if beats++; beats == 2 { // the first tells that it is armed
+		r.options.Heartbeat = func(error) {
+			if beats++; beats == 2 { // the first reports that it is armed
 				panic("a fault of ours")
 			}
 		}

@@ -17,9 +17,9 @@ import (
 var (
 	// ErrNoService is what Starter.StartUnit returns where there is no such service, or somebody has
 	// seen to it that it is not started: no retry changes that.
-	ErrNoService = errors.New("there is no such service to start")
+	ErrNoService = errors.New("no such service")
 	// ErrStillStops is what it returns of one that has not ended yet, which a retry finds ended.
-	ErrStillStops = errors.New("it still stops")
+	ErrStillStops = errors.New("it is still stopping")
 )
 
 // Starter starts services again that a drain has stopped, before the pods or for a container of
@@ -47,7 +47,7 @@ const (
 	// settleBound is how long all services are waited for that still stop, before the first is
 	// started: one may need another, and would be started without it.
 	settleBound = 15 * time.Second
-	// settlePause is how often that is looked at.
+	// settlePause is how often that is read.
 	settlePause = 200 * time.Millisecond
 	// stopsBound is how long a service may take to stop before that is told.
 	stopsBound = 5 * time.Minute
@@ -63,14 +63,14 @@ type reviver struct {
 	change  func(func(*Status))                                     // changes the status; for Run's goroutine
 	send    func(ctx context.Context, command func()) (called bool) // has that call a function; for the others
 
-	starting  func() // ends the starts under way; nil while there are none
+	starting  func() // ends the starts in progress; nil while there are none
 	following func() // ends the checks of what became of them; nil if there were none
 }
 
 // revive begins to start the services that are to be started. Until all are, that is not
 // forgotten, also by the next process. None waits for another, nor does anybody else.
 func (r *reviver) revive(run context.Context) {
-	services := r.journal.Owed()
+	services := r.journal.PendingServices()
 	if len(services) == 0 || r.starter == nil || r.starting != nil {
 		return
 	}
@@ -113,7 +113,7 @@ func (r *reviver) settle(ctx context.Context, services []journal.Service) {
 }
 
 // start starts a service again, however often it takes, until ctx ends, or nobody wants that
-// any more, and tells when it did, if so. One that still stops is not started before it has.
+// any more, and reports when it did, if so. One that still stops is not started before it has.
 // It closes tried after the first attempt.
 func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{}) (at time.Time) {
 	first := sync.OnceFunc(func() { close(tried) })
@@ -123,7 +123,7 @@ func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{})
 	failed, began := false, time.Now()
 	for ctx.Err() == nil && r.owes(name) {
 		asked := time.Now()
-		call, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the order to start it for %v", reviveBound))
+		call, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the start request for %v", reviveBound))
 		err := bounded.Call(call, func() error { return r.starter.StartUnit(call, name) })
 		cancel()
 		first()
@@ -132,11 +132,11 @@ func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{})
 			return time.Time{}
 		case err == nil:
 			r.journal.NoteStarted(name, time.Now())
-			r.log.Info("a service that the shutdown had stopped is started again, for the host does not go down", "unit", name)
+			r.log.Info("restarted service after cancelled shutdown", "unit", name)
 			return asked
 		case errors.Is(err, ErrNoService):
 			r.journal.NoteStarted(name, time.Now()) // as good as that: nothing is to be done any more
-			r.log.Warn("a service that the shutdown had stopped stays down", "unit", name, "error", err)
+			r.log.Warn("cannot restart service after cancelled shutdown", "unit", name, "error", err)
 			return time.Time{}
 		case errors.Is(err, ErrStillStops) && time.Since(began) < stopsBound: // nobody has to do anything
 			r.noteDown(ctx, name)
@@ -144,7 +144,7 @@ func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{})
 			continue
 		default:
 			if !failed {
-				r.log.Warn("a service that the shutdown had stopped does not start again yet, will try again; `systemctl start "+name+"` starts it by hand", "unit", name, "error", err)
+				r.log.Warn("cannot restart service after cancelled shutdown, retrying; run `systemctl start "+name+"` to start it manually", "unit", name, "error", err)
 			}
 			failed = true
 			r.noteDown(ctx, name, NotStarted{Unit: name, Reason: err.Error()})
@@ -154,8 +154,8 @@ func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{})
 	return time.Time{}
 }
 
-// noteDown has the status tell why a service is not up again, and without a reason no more. It
-// does nothing once ctx has ended, and another revival may have begun.
+// noteDown has the status report why a service is not up again, and without a reason no more. It
+// does nothing once ctx has ended, and another revival may have started.
 func (r *reviver) noteDown(ctx context.Context, name string, why ...NotStarted) {
 	r.send(ctx, func() {
 		r.change(func(s *Status) {
@@ -168,7 +168,7 @@ func (r *reviver) noteDown(ctx context.Context, name string, why ...NotStarted) 
 
 // owes reports whether a service is to be started again.
 func (r *reviver) owes(name string) bool {
-	return slices.ContainsFunc(r.journal.Owed(), func(s journal.Service) bool { return s.Name == name })
+	return slices.ContainsFunc(r.journal.PendingServices(), func(s journal.Service) bool { return s.Name == name })
 }
 
 // end ends all starts and checks: the host goes down after all.

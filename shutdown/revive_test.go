@@ -182,7 +182,7 @@ func TestAServiceIsStartedAgainWhereTheHostLivesOn(t *testing.T) {
 					t.Errorf("the service saw %q, want one stop and one start", s.log)
 				}
 				s.mu.Unlock()
-				if owed := r.options.Journal.Owed(); len(owed) > 0 {
+				if owed := r.options.Journal.PendingServices(); len(owed) > 0 {
 					t.Errorf("Owed() = %+v once it is started, want none", owed)
 				}
 				r.logind.shutdown("reboot")
@@ -329,19 +329,19 @@ func TestAServiceThatDoesNotStartHoldsNobodyUp(t *testing.T) {
 		if settled.Load() == 0 {
 			t.Error("the story of the drain goes on, want it at its end")
 		}
-		if owed := r.options.Journal.Owed(); len(owed) != 1 || owed[0].Name != "broken.service" {
+		if owed := r.options.Journal.PendingServices(); len(owed) != 1 || owed[0].Name != "broken.service" {
 			t.Errorf("Owed() = %+v, want broken.service", owed)
 		}
 		broken.breaks(false)
 		time.Sleep(time.Minute)
 		broken.expectRestart(t)
-		if owed := r.options.Journal.Owed(); len(owed) > 0 {
+		if owed := r.options.Journal.PendingServices(); len(owed) > 0 {
 			t.Errorf("Owed() = %+v, want none", owed)
 		}
 	})
 }
 
-// expectRestart looks that it was stopped, and started again once.
+// expectRestart checks that it was stopped, and started again once.
 func (s *service) expectRestart(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()

@@ -20,7 +20,7 @@ const (
 	Armed                  // subscribed, and holds the lock
 	Draining               // a shutdown runs, and pods are being stopped
 	Released               // they are, and the lock is given up
-	Delegated              // somebody else on this host guards its shutdown
+	Delegated              // another client on this host guards its shutdown
 )
 
 var stateNames = [...]string{"Disarmed", "Armed", "Draining", "Released", "Delegated"}
@@ -50,22 +50,22 @@ type Transition struct {
 }
 
 // Transitions lists every change of state that a Guard can make. It starts in
-// Disarmed. Once the service manager goes down, nothing but a further drain at the service's
+// Disarmed. Once systemd goes down, nothing but a further drain at the service's
 // stop follows Released.
 func Transitions() []Transition {
 	return []Transition{
-		{Disarmed, Armed, "subscribed, locked, and no shutdown is under way"},
-		{Disarmed, Draining, "a shutdown is announced or found under way, or the service stops with the manager"},
-		{Disarmed, Delegated, "another owner is found"},
-		{Armed, Disarmed, "the login manager or the bus is lost, or does not answer"},
-		{Armed, Draining, "a shutdown is announced, or the service stops with the manager"},
-		{Armed, Delegated, "another owner is found"},
-		{Draining, Armed, "the shutdown is cancelled and the lock still held"},
-		{Draining, Disarmed, "the shutdown is cancelled and no lock held"},
-		{Draining, Released, "all pods are stopped or out of time, and the status is written"},
-		{Released, Disarmed, "the shutdown is cancelled or forgotten"},
-		{Released, Draining, "a shutdown is announced anew, or the service stops with the manager"},
-		{Delegated, Disarmed, "the other owner is gone"},
+		{Disarmed, Armed, "lock held and no shutdown in progress"},
+		{Disarmed, Draining, "shutdown announced or in progress, or systemd stops the service at shutdown"},
+		{Disarmed, Delegated, "another owner found"},
+		{Armed, Disarmed, "logind or D-Bus unreachable"},
+		{Armed, Draining, "shutdown announced, or systemd stops the service at shutdown"},
+		{Armed, Delegated, "another owner found"},
+		{Draining, Armed, "shutdown cancelled, lock still held"},
+		{Draining, Disarmed, "shutdown cancelled, no lock held"},
+		{Draining, Released, "all pods stopped or out of time, status written"},
+		{Released, Disarmed, "shutdown cancelled or lost by logind"},
+		{Released, Draining, "shutdown announced again, or systemd stops the service at shutdown"},
+		{Delegated, Disarmed, "no other owner of shutdown found any more"},
 	}
 }
 
@@ -79,7 +79,7 @@ type Status struct {
 	GracePeriodCriticalPods metav1.Duration `json:"gracePeriodCriticalPods"` // of those from plan.CriticalPriority on
 
 	// InhibitDelayMax is what the init system grants, zero if that is nothing or not known:
-	// InhibitDelayShortage tells which. Where it is nothing the pods are stopped while services
+	// InhibitDelayShortage reports which. Where it is nothing the pods are stopped while services
 	// are, in phases of full length.
 	InhibitDelayMax plan.Delay `json:"inhibitDelayMax"`
 	// InhibitDelaySource names what sets it, such as a file.
@@ -88,8 +88,8 @@ type Status struct {
 	// InhibitDelayNeeded is what the phases and their margin take; zero where
 	// the guard is switched off.
 	InhibitDelayNeeded metav1.Duration `json:"inhibitDelayNeeded,omitzero"`
-	// InhibitDelayShortage says, with the mend, why less is granted; empty where
-	// enough is, or where that was not looked at because no lock is held.
+	// InhibitDelayShortage says, with the hint, why less is granted; empty where
+	// enough is, or where that was not read because no lock is held.
 	InhibitDelayShortage string `json:"inhibitDelayShortage,omitempty"`
 	// Trouble is what keeps the guard from being armed; nil where nothing does.
 	Trouble error `json:"-"`
@@ -97,9 +97,9 @@ type Status struct {
 	// Deadline is when the drain that runs ends at the latest.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Current is the drain that runs, was released, or was cut off by the end of the process
-	// before and may go on.
+	// before and may continue.
 	Current *journal.Record `json:"current,omitempty"`
-	// ByHand is the drain that a person asked for, while it runs.
+	// ByHand is the drain that a person requested, while it runs.
 	ByHand *journal.Record `json:"byHand,omitempty"`
 	// Last is the last shutdown, as far as anything is known of it.
 	Last *journal.Record `json:"last"`
@@ -109,7 +109,7 @@ type Status struct {
 	// Restarts are the containers that it stopped, or one before that was cancelled, and
 	// that their runtime can start again, with what became of that.
 	Restarts []journal.Restart `json:"restarts,omitempty"`
-	// NotStarted are units that a shutdown stopped which was called off, and that systemd did
+	// NotStarted are units that a shutdown stopped which was cancelled, and that systemd did
 	// not start again when it was last asked to, or that have failed since.
 	NotStarted []NotStarted `json:"notStarted,omitempty"`
 }
@@ -118,7 +118,7 @@ type Status struct {
 type NotStarted struct {
 	Unit   string `json:"unit"`
 	Reason string `json:"reason"`
-	// Failed tells that systemd has started it, and that it ended as Reason says, such as
+	// Failed reports that systemd has started it, and that it ended as Reason says, such as
 	// "exit-code": hostler does not start it a second time.
 	Failed bool `json:"failed,omitempty"`
 }
@@ -159,8 +159,8 @@ type DelaySourcer interface {
 	MaxDelaySource(ctx context.Context) (string, error)
 }
 
-// KindTeller is an Inhibitor that knows of what kind the shutdown is that is under way.
-type KindTeller interface {
+// KindSource is an Inhibitor that knows of what kind the shutdown is that is in progress.
+type KindSource interface {
 	// PreparingKind returns it, such as "reboot", or why it is not known; empty if none is.
 	PreparingKind(ctx context.Context) (string, error)
 }
@@ -174,7 +174,7 @@ type LockInheritor interface {
 
 // DelayYielder is an Inhibitor that can take back what RaiseMaxDelay did.
 type DelayYielder interface {
-	// YieldMaxDelay does so where others have asked for as much, so that the
+	// YieldMaxDelay does so where others have requested as much, so that the
 	// longest delay is theirs alone; else it changes nothing.
 	YieldMaxDelay(ctx context.Context) error
 }

@@ -113,7 +113,7 @@ func TestEveryTransitionHappens(t *testing.T) {
 		r.logind.cancel()
 		settle()
 		r.expect(shutdown.Delegated, 0)
-		// Without a lock: found under way, and called off.
+		// Without a lock: found in progress, and cancelled.
 		owner.Store(false)
 		r.logind.mu.Lock()
 		r.logind.preparing = true

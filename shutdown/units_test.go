@@ -92,7 +92,7 @@ func unitsHost(r *rig) *units {
 	return u
 }
 
-// again has another process of the same boot take over, where a shutdown is under way or not.
+// again has another process of the same boot take over, where a shutdown is in progress or not.
 func (r *rig) again(preparing bool) {
 	r.t.Helper()
 	r.stop()
@@ -144,7 +144,7 @@ func TestAUnitIsStartedAgainWhereTheHostLivesOn(t *testing.T) {
 				time.Sleep(time.Minute)
 				r.expect(shutdown.Armed, 1)
 				u.expect(t, "afterwards", after.started...)
-				if owed := r.options.Journal.Owed(); len(owed) > 0 {
+				if owed := r.options.Journal.PendingServices(); len(owed) > 0 {
 					t.Errorf("Owed() = %+v once all are started, want none", owed)
 				}
 				if r := r.guard.Status().CalledOff; r != nil && r.First() != "" {
@@ -185,7 +185,7 @@ func TestAUnitIsNotStartedAgain(t *testing.T) {
 			u.mu.Lock()
 			tries := u.tries
 			u.mu.Unlock()
-			if owed := r.options.Journal.Owed(); tries != 1 || len(owed) > 0 {
+			if owed := r.options.Journal.PendingServices(); tries != 1 || len(owed) > 0 {
 				t.Errorf("it was tried %d times, and Owed() = %+v, want once and none", tries, owed)
 			}
 			u.fail(nil)
@@ -211,10 +211,10 @@ func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 		r.logind.cancel()
 		time.Sleep(4 * time.Minute)
 		if said := r.guard.Status().NotStarted; len(said) > 0 {
-			t.Errorf("Status().NotStarted = %v, want no word of those that only take their time", said)
+			t.Errorf("Status().NotStarted = %v, want no mention of those that only take their time", said)
 		}
 		time.Sleep(6 * time.Minute)
-		if said := r.guard.Status().NotStarted; len(said) != 1 || !strings.Contains(said[0].Reason, "it still stops") {
+		if said := r.guard.Status().NotStarted; len(said) != 1 || !strings.Contains(said[0].Reason, "it is still stopping") {
 			t.Errorf("Status().NotStarted = %v after ten minutes, want web-c.service, which still stops", said)
 		}
 		r.logind.shutdown("reboot")
@@ -230,7 +230,7 @@ func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 	})
 }
 
-// Whatever a shutdown owes before: what a person's drain stops is to stay down.
+// Whatever a shutdown owes before: what an operator's drain stops is to stay down.
 func TestAUnitThatAPersonDrainsIsNotOwed(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.options.Runtime, r.options.Inhibitor = ofUnits{r.fake, r}, nil
@@ -239,12 +239,12 @@ func TestAUnitThatAPersonDrainsIsNotOwed(t *testing.T) {
 		r.start()
 		r.options.Journal.Put(&journal.Record{BootID: "one", StartedAt: time.Now(), Pods: []journal.PodRecord{}}) // whose end nobody has heard of yet
 		for _, name := range []string{"web-c.service", "db.service"} {
-			r.options.Journal.OweUnit(name, time.Now())
+			r.options.Journal.AddPendingUnit(name, time.Now())
 		}
 		if _, err := r.guard.Drain(t.Context(), journal.TriggerPerson); err != nil {
 			t.Fatal(err)
 		}
-		if owed := r.options.Journal.Owed(); len(owed) != 1 || owed[0].Name != "db.service" {
+		if owed := r.options.Journal.PendingServices(); len(owed) != 1 || owed[0].Name != "db.service" {
 			t.Errorf("Owed() = %+v, want db.service alone", owed)
 		}
 	})

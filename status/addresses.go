@@ -33,7 +33,7 @@ func Choose(network probe.Network, options AddressOptions, nodeName string) ([]C
 	for _, ip := range externalAddresses(options.External) {
 		choices = append(choices, Choice{Type: corev1.NodeExternalIP, Address: ip.String(), Interface: holder(network, ip), Reason: "node.address.external"})
 	}
-	return append(choices, Choice{Type: corev1.NodeHostName, Address: nodeName, Reason: "the name of the Node"}), err
+	return append(choices, Choice{Type: corev1.NodeHostName, Address: nodeName, Reason: "name of the Node"}), err
 }
 
 // Addresses are those of Choose as a Node has them.
@@ -72,7 +72,7 @@ func internalAddresses(network probe.Network, selectors []string) ([]chosen, err
 			}
 		}
 		if len(result) == 0 {
-			return nil, errors.New("no interface has an address that other hosts could reach; configure the network, or name the address in node.address.internal")
+			return nil, errors.New("no interface has an address that other hosts can reach; configure the network, or set node.address.internal")
 		}
 		return result, nil
 	}
@@ -141,13 +141,13 @@ func byRoute(network probe.Network, is6 bool) (chosen, bool) {
 	if len(others) == 0 {
 		return chosen{}, false
 	}
-	return chosen{others[0], "no route tells; the likeliest to last on " + others[0].Interface}, true
+	return chosen{others[0], "no route found; most stable address of " + others[0].Interface}, true
 }
 
-// towards chooses by the way to one address of the control plane, where that tells
+// towards chooses by the way to one address of the control plane, where that is known
 // anything: one on this host's loopback, such as a load balancer's, does not, and
 // neither does one in a container on this host.
-func towards(network probe.Network, way probe.Way, is6 bool) (chosen, bool) {
+func towards(network probe.Network, way probe.TargetRoute, is6 bool) (chosen, bool) {
 	to := way.To.Addr()
 	if way.Problem != "" || to.Is6() != is6 || to.IsLoopback() || containerName(way.Interface) {
 		return chosen{}, false
@@ -180,12 +180,12 @@ func explained(a probe.Address, exact bool, route string) chosen {
 	if exact {
 		return chosen{a, "source of " + route}
 	}
-	return chosen{a, fmt.Sprintf("likeliest to last on %s, for %s", a.Interface, route)}
+	return chosen{a, fmt.Sprintf("most stable address of %s, for %s", a.Interface, route)}
 }
 
 // lasting returns the source that the kernel names for packets which leave through an
 // interface, or, where that is of a kind that comes and goes, the best address beside
-// it; exact tells which.
+// it; exact reports which.
 func lasting(network probe.Network, source netip.Addr, leaves string, is6 bool) (a probe.Address, exact, found bool) {
 	beside := func(name string) []probe.Address {
 		return usable(network, func(a probe.Address) bool { return a.IP.Is6() == is6 && a.Interface == name })
@@ -213,7 +213,7 @@ func lasts(a probe.Address) bool {
 	return !a.Deprecated && !a.Temporary && !alias(a) && a.Bits < a.IP.BitLen()
 }
 
-// alias tells of an IPv4 address with a label of its own, such as "eth0:vip".
+// alias reports an IPv4 address with a label of its own, such as "eth0:vip".
 func alias(a probe.Address) bool { return a.Label != "" && a.Label != a.Interface }
 
 // usable returns the addresses that fit, of those that other hosts could reach, the

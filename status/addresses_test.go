@@ -143,22 +143,22 @@ func TestAddresses(t *testing.T) {
 }
 
 // to is a way to a control plane through an interface.
-func to(ip, source, iface string) probe.Way {
-	w := probe.Way{To: netip.AddrPortFrom(netip.MustParseAddr(ip), 6443), Interface: iface}
+func to(ip, source, iface string) probe.TargetRoute {
+	w := probe.TargetRoute{To: netip.AddrPortFrom(netip.MustParseAddr(ip), 6443), Interface: iface}
 	if source != "" {
 		w.Source = netip.MustParseAddr(source)
 	}
 	return w
 }
 
-func noWay(ip, problem string) probe.Way {
+func noWay(ip, problem string) probe.TargetRoute {
 	w := to(ip, "", "")
 	w.Problem = problem
 	return w
 }
 
 // own is a way to a control plane on this host.
-func own(ip, iface string) probe.Way {
+func own(ip, iface string) probe.TargetRoute {
 	w := to(ip, ip, iface)
 	w.Own = true
 	return w
@@ -169,7 +169,7 @@ func own(ip, iface string) probe.Way {
 func TestAddressesByTheRouteToTheControlPlane(t *testing.T) {
 	front, back := address("192.0.2.5", 24, "eth0"), address("10.0.0.5", 24, "eth1")
 	front6, back6 := address("2001:db8::5", 64, "eth0"), address("fd00:10::5", 64, "eth1")
-	with := func(more []probe.Address, ways ...probe.Way) probe.Network {
+	with := func(more []probe.Address, ways ...probe.TargetRoute) probe.Network {
 		n := network(front, front6)
 		n.Addresses = append(n.Addresses, back, back6)
 		n.Addresses, n.ControlPlane = append(n.Addresses, more...), ways
@@ -224,15 +224,15 @@ func TestAddressesByTheRouteToTheControlPlane(t *testing.T) {
 		{"on this host, at an address that many have on a dummy", with(of("10.255.0.1", 32, "anycast0", "dummy", nil), own("10.255.0.1", "anycast0")), byDefault + byDefault6},
 		{
 			"from an address of keepalived's with a label", with(of("10.0.0.250", 24, "eth1", "device", func(a *probe.Address) { a.Label = "eth1:vip" }), to("10.1.2.3", "10.0.0.250", "eth1")),
-			"10.0.0.5 (likeliest to last on eth1, for the route to 10.1.2.3 via eth1)" + byDefault6,
+			"10.0.0.5 (most stable address of eth1, for the route to 10.1.2.3 via eth1)" + byDefault6,
 		},
 		{
 			"from an address of keepalived's of a single host", with(of("fd00:10::250", 128, "eth1", "device", nil), to("fd00:20::3", "fd00:10::250", "eth1")),
-			byDefault + ", fd00:10::5 (likeliest to last on eth1, for the route to fd00:20::3 via eth1)",
+			byDefault + ", fd00:10::5 (most stable address of eth1, for the route to fd00:20::3 via eth1)",
 		},
 		{
 			"from a privacy address", with(of("fd00:10::abcd", 64, "eth1", "device", func(a *probe.Address) { a.Temporary = true }), to("fd00:20::3", "fd00:10::abcd", "eth1")),
-			byDefault + ", fd00:10::5 (likeliest to last on eth1, for the route to fd00:20::3 via eth1)",
+			byDefault + ", fd00:10::5 (most stable address of eth1, for the route to fd00:20::3 via eth1)",
 		},
 		{
 			"from a second address, as its route says", with(of("10.0.0.6", 24, "eth1", "device", func(a *probe.Address) { a.Secondary = true }), to("10.1.2.3", "10.0.0.6", "eth1")),
@@ -246,8 +246,8 @@ func TestAddressesByTheRouteToTheControlPlane(t *testing.T) {
 			"from a container bridge's address, for want of one on the link", with(of("172.17.0.1", 16, "docker0", "bridge", nil), to("10.1.2.3", "172.17.0.1", "ppp0")),
 			byDefault + byDefault6,
 		},
-		{"on the same link, from a link-local address", with(nil, to("fe80::3%eth1", "fe80::9", "eth1")), byDefault + ", fd00:10::5 (likeliest to last on eth1, for the route to fe80::3%eth1 via eth1)"},
-		{"from no address that the kernel tells", with(nil, to("10.1.2.3", "", "eth1")), "10.0.0.5 (likeliest to last on eth1, for the route to 10.1.2.3 via eth1)" + byDefault6},
+		{"on the same link, from a link-local address", with(nil, to("fe80::3%eth1", "fe80::9", "eth1")), byDefault + ", fd00:10::5 (most stable address of eth1, for the route to fe80::3%eth1 via eth1)"},
+		{"from no address that the kernel tells", with(nil, to("10.1.2.3", "", "eth1")), "10.0.0.5 (most stable address of eth1, for the route to 10.1.2.3 via eth1)" + byDefault6},
 		{
 			"on a link without carrier", func() probe.Network {
 				n := with(nil, to("10.1.2.3", "10.0.0.5", "eth1"))
@@ -290,13 +290,13 @@ func TestChoicesSayWhy(t *testing.T) {
 		{Type: corev1.NodeInternalIP, Address: "10.0.0.5", Interface: "eth0", Reason: "node.address.internal: 10.0.0.0/8"},
 		{Type: corev1.NodeExternalIP, Address: "203.0.113.8", Interface: "eth1", Reason: "node.address.external"},
 		{Type: corev1.NodeExternalIP, Address: "2001:db8:f::1", Reason: "node.address.external"},
-		{Type: corev1.NodeHostName, Address: "h1", Reason: "the name of the Node"},
+		{Type: corev1.NodeHostName, Address: "h1", Reason: "name of the Node"},
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("Choose() = %+v, %v, want %+v", got, err, want)
 	}
 	got, err = status.Choose(probe.Network{Addresses: []probe.Address{lan}}, status.AddressOptions{}, "h1")
-	if err != nil || got[0].Reason != "no route tells; the likeliest to last on eth0" {
+	if err != nil || got[0].Reason != "no route found; most stable address of eth0" {
 		t.Errorf("Choose() without routes = %+v, %v", got, err)
 	}
 }

@@ -39,7 +39,7 @@ func Capacity(facts Facts, maxPods int) corev1.ResourceList {
 
 // Allocatable returns what of the capacity pods may claim: what is reserved, the
 // eviction thresholds of memory and node filesystem, and the memory that huge
-// pages hold are taken off. It never goes below zero; CheckReserved tells when
+// pages hold are taken off. It never goes below zero; CheckReserved reports when
 // it would.
 func Allocatable(capacity corev1.ResourceList, reserved Reserved, policy Policy) corev1.ResourceList {
 	allocatable := corev1.ResourceList{}
@@ -79,11 +79,11 @@ func CheckReserved(facts Facts, reserved Reserved, policy Policy) error {
 			}
 		}
 		if left.Sign() < 0 {
-			errs = append(errs, field.Errorf("node.reserved."+string(name), "%sof %s there is; %s", parts, total.String(), hint))
+			errs = append(errs, field.Errorf("node.reserved."+string(name), "%sof %s in total; %s", parts, total.String(), hint))
 		}
 	}
 	if limit := facts.PIDs.Limit; limit > 0 && reserved.PIDs > limit {
-		errs = append(errs, field.Errorf("node.reserved.pid", "%d reserved, of %d that %s allows; reserve fewer, or raise the limit",
+		errs = append(errs, field.Errorf("node.reserved.pid", "%d reserved, but %[3]s allows only %[2]d; reserve fewer, or raise the limit",
 			reserved.PIDs, limit, facts.PIDs.Source))
 	}
 	return errors.Join(errs...)

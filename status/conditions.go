@@ -154,7 +154,7 @@ func hold(found finding, last *corev1.NodeCondition, pressed map[corev1.NodeCond
 		status: corev1.ConditionTrue,
 		reason: last.Reason,
 		message: "no pressure seen since " + stamp(seen) + "; lowered at " + stamp(until) +
-			" unless it comes back; now " + found.message,
+			" unless it recurs; now " + found.message,
 	}
 }
 

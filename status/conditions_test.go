@@ -40,7 +40,7 @@ func healthy() status.Facts {
 	}
 }
 
-// defaultOptions are what a configuration that says nothing gives, but for the name.
+// defaultOptions are what a configuration that says nothing gives, except the name.
 func defaultOptions() status.Options {
 	return status.Options{MaxPods: 110, MaxImages: 50, Pressure: status.DefaultPolicy()}
 }

@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// The conditions that tell how tasks stall for a resource. They are hostler's own,
+// The conditions that report how tasks stall for a resource. They are hostler's own,
 // there only where Policy.PSI has a limit for the resource, and True is bad.
 const (
 	CPUContention    corev1.NodeConditionType = "hostler.io/CPUContention"
@@ -19,13 +19,13 @@ const (
 	IOContention     corev1.NodeConditionType = "hostler.io/IOContention"
 )
 
-// contention is the condition that tells of a resource, and what people call that.
+// contention is the condition that reports a resource, and what people call that.
 type contention struct {
 	kind corev1.NodeConditionType
 	name string
 }
 
-// contentions are those of each resource that the kernel tells of.
+// contentions are those of each resource that the kernel reports.
 func contentions() map[string]contention {
 	return map[string]contention{
 		"cpu":    {CPUContention, "CPU"},
@@ -35,7 +35,7 @@ func contentions() map[string]contention {
 }
 
 // contended judges the stalls that were measured, in their order. One without a
-// limit, or a limit without one, is of another configuration than that in force: the
+// limit, or a limit without one, is of another configuration than that effective: the
 // next check has both.
 func contended(stalls []probe.Stall, limits []StallLimit) []pressure {
 	var found []pressure
@@ -54,7 +54,7 @@ func (l StallLimit) judge(s probe.Stall, name string) finding {
 	switch {
 	case s.Absent:
 		return finding{corev1.ConditionUnknown, ReasonPSIUnavailable, fmt.Sprintf(
-			"the kernel keeps no pressure stall information (/proc/pressure/%s); boot it with psi=1 on its command line", s.Resource)}
+			"the kernel provides no pressure stall information (/proc/pressure/%s); boot it with psi=1 on its command line", s.Resource)}
 	case s.Problem != "":
 		return finding{corev1.ConditionUnknown, ReasonNotMeasured, s.Problem}
 	}
@@ -77,7 +77,7 @@ func (l StallLimit) judge(s probe.Stall, name string) finding {
 }
 
 // stalledPercent rounds up to tenths, so that what is above a threshold also reads
-// so. The kernel tells hundredths.
+// so. The kernel reports hundredths.
 func stalledPercent(percent float64) string {
 	tenths := math.Ceil(math.Round(percent*100) / 10)
 	return strconv.FormatFloat(tenths/10, 'f', -1, 64) + "%"

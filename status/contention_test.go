@@ -72,7 +72,7 @@ func TestContention(t *testing.T) {
 		},
 		{
 			"a kernel without PSI", func(_, _, io *probe.Stall) { io.Absent = true },
-			io, "Unknown", "PSIUnavailable", "the kernel keeps no pressure stall information (/proc/pressure/io); boot it with psi=1 on its command line",
+			io, "Unknown", "PSIUnavailable", "the kernel provides no pressure stall information (/proc/pressure/io); boot it with psi=1 on its command line",
 		},
 		{
 			"a file that cannot be read", func(_, _, io *probe.Stall) { io.Problem = "read /proc/pressure/io: permission denied" },
@@ -126,7 +126,7 @@ func TestContentionIsToldOfWhatIsSwitchedOnAlone(t *testing.T) {
 	if own := status.OwnConditions(all); len(own) != 4 {
 		t.Errorf("OwnConditions() = %v, want the three of contention beside ShutdownProtected", own)
 	}
-	o.Pressure.PSI = o.Pressure.PSI[1:2] // as after a reload, before the next look
+	o.Pressure.PSI = o.Pressure.PSI[1:2] // as after a reload, before the next check
 	some, _ := status.Conditions(facts, o, memory, noon)
 	if own := status.OwnConditions(some); len(own) != 2 || own[0].Type != status.MemoryContention {
 		t.Errorf("OwnConditions() = %v, want MemoryContention and ShutdownProtected", own)

@@ -193,7 +193,7 @@ func readAll(f *os.File) string {
 	return string(text[:n])
 }
 
-// openedBy tells which file the system call opens that the thread has just entered,
+// openedBy reports which file the system call opens that the thread has just entered,
 // if that is one that opens files.
 func openedBy(thread int) (file string, opens bool) {
 	var info [96]byte // struct ptrace_syscall_info

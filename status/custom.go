@@ -23,7 +23,7 @@ type Answer int
 const (
 	NotAsked  Answer = iota // not since the agent has started
 	Passed                  // it found nothing wrong
-	Problem                 // it found what it looks for
+	Problem                 // it found what it searches for
 	Undecided               // it could not tell
 	TimedOut                // it did not end in time
 	NotRun                  // it was not, or could not be started
@@ -58,7 +58,7 @@ func (a *Answer) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is no answer of a check", text)
+	return fmt.Errorf("%q is not a valid result of a check", text)
 }
 
 // custom judges one of them: True is a problem. Before the first answer what the last
@@ -97,7 +97,7 @@ func IsCustom(kind corev1.NodeConditionType) bool {
 // CheckCustomType says why that is no type for a condition of somebody's own.
 func CheckCustomType(kind string) error {
 	if len(validation.IsQualifiedName(kind)) > 0 { // which says it in regular expressions
-		return fmt.Errorf("%q is not a qualified name, such as hostler.io/DiskFailing: a domain in lower case, a slash, and one word of letters, digits, dots, - and _", kind)
+		return fmt.Errorf("%q is not a qualified name, such as hostler.io/DiskFailing: write DOMAIN/NAME, the domain in lower case, the name of letters, digits, '.', '-' and '_'", kind)
 	}
 	if !IsCustom(corev1.NodeConditionType(kind)) {
 		return fmt.Errorf("%s is a condition that hostler or a kubelet reports itself; choose another name", kind)
@@ -105,7 +105,7 @@ func CheckCustomType(kind string) error {
 	domain, _, qualified := strings.Cut(kind, "/")
 	for _, theirs := range []string{"kubernetes.io", "k8s.io"} {
 		if qualified && (domain == theirs || strings.HasSuffix(domain, "."+theirs)) {
-			return fmt.Errorf("%s lies in a domain of Kubernetes' own; choose hostler.io/ or a domain of yours", kind)
+			return fmt.Errorf("%s is in a domain of Kubernetes; choose hostler.io/ or your own domain", kind)
 		}
 	}
 	return nil

@@ -18,13 +18,13 @@ type Facts struct {
 	Network     probe.Network
 	Stalls      []probe.Stall // of the resources that Policy.PSI has limits for
 
-	// RuntimesAsked tells that the search for runtimes is over and each one
+	// RuntimesAsked reports that the search for runtimes is over and each one
 	// found was asked once. Until then Ready stays what it was before.
 	RuntimesAsked bool
 	Runtimes      []runtime.Health
-	// Unheard are runtimes that were looked for and do not answer, while containers of
-	// theirs run: Ready does not ask for them, but a shutdown cuts these off.
-	Unheard []runtime.Health
+	// Unreachable are runtimes that were searched for and do not answer, while containers of
+	// theirs run: Ready does not request them, but a shutdown cuts these off.
+	Unreachable []runtime.Health
 	// DeadSockets are the paths where a runtime's socket is but none answers.
 	DeadSockets []string
 	Images      []runtime.Image // of all runtimes, in any order; not changed
@@ -55,7 +55,7 @@ const (
 // String returns "node", "image" or "start".
 func (r Role) String() string { return [...]string{"node", "image", "start"}[r] }
 
-// Draining tells that the host's pods are being stopped.
+// Draining reports that the host's pods are being stopped.
 type Draining struct {
 	Active bool
 	Reason string    // for people, such as "reboot asked by root"; may be empty
@@ -70,7 +70,7 @@ type Shutdown struct {
 	// says more than ReasonDisarmed.
 	Fault string
 	// Granted is the longest delay that the init system grants, zero if that is
-	// not known; Needed what the phases take. Shortage says, with the mend, why
+	// not known; Needed what the phases take. Shortage says, with the hint, why
 	// less is granted; empty where enough is.
 	Granted, Needed time.Duration
 	Shortage        string

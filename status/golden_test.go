@@ -23,7 +23,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // captured is what a fixture's tree of files cannot hold: what statfs, netlink,
 // the runtimes and the shutdown guard said on that machine, and which stalls its
-// configuration has looked at.
+// configuration has read.
 type captured struct {
 	Architecture string
 	Filesystems  []struct {

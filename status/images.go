@@ -42,7 +42,7 @@ func images(all []runtime.Image, limit int) []corev1.ContainerImage {
 	return result
 }
 
-// imageNames gives digests before tags, as kubelet does, but leaves room for one
+// imageNames gives digests before tags, as kubelet does, but leaves space for one
 // tag: it is what people know an image by.
 func imageNames(img runtime.Image) []string {
 	digests := img.Digests

@@ -36,7 +36,7 @@ func TestAddressesOfWiredHosts(t *testing.T) {
 	const four, six = "198.51.100.5 on eth0: source of the default route via eth0", "2001:db8::5 on eth0: source of the default route via eth0"
 	const back = "10.0.0.5 on eth1: source of the route to 10.1.2.3 via eth1"
 	const back6 = "fd00:10::5 on eth1: source of the route to fd00:20::3 via eth1"
-	const nothing = "no interface has an address that other hosts could reach; configure the network, or name the address in node.address.internal"
+	const nothing = "no interface has an address that other hosts can reach; configure the network, or set node.address.internal"
 	for _, c := range []struct {
 		name         string
 		build        func(w wires)
@@ -86,7 +86,7 @@ func TestAddressesOfWiredHosts(t *testing.T) {
 				w.address("eth0", "198.51.100.5/24")
 				w.route("0.0.0.0/0 via 198.51.100.1 dev eth0")
 			},
-			nil, "198.51.100.5 on eth0: likeliest to last on eth0, for the default route via eth0",
+			nil, "198.51.100.5 on eth0: most stable address of eth0, for the default route via eth0",
 		},
 		{
 			"a rule that sends all by another table",
@@ -159,7 +159,7 @@ func TestAddressesOfWiredHosts(t *testing.T) {
 			"a black hole for a default route",
 			func(w wires) { w.card("eth0"); w.address("eth0", "198.51.100.5/24"); w.route("0.0.0.0/0 type 6") },
 			[]string{"203.0.113.3"},
-			"198.51.100.5 on eth0: no route tells; the likeliest to last on eth0",
+			"198.51.100.5 on eth0: no route found; most stable address of eth0",
 		},
 		{
 			"a VPN that covers all in two halves",
@@ -228,7 +228,7 @@ func TestAddressesOfWiredHosts(t *testing.T) {
 				w.address("eth0", "2001:db8::5/64")
 			},
 			[]string{"10.255.0.1", "10.255.0.2", "fd00:255::2"},
-			"198.51.100.5 on eth0: no route tells; the likeliest to last on eth0; 2001:db8::5 on eth0: no route tells; the likeliest to last on eth0",
+			"198.51.100.5 on eth0: no route found; most stable address of eth0; 2001:db8::5 on eth0: no route found; most stable address of eth0",
 		},
 		{
 			"a routed host, whose address is on lo",
@@ -250,7 +250,7 @@ func TestAddressesOfWiredHosts(t *testing.T) {
 				w.route("0.0.0.0/0 dev eth0")
 				w.address("eth1", "10.0.0.5/24")
 			},
-			nil, "10.0.0.5 on eth1: no route tells; the likeliest to last on eth1",
+			nil, "10.0.0.5 on eth1: no route found; most stable address of eth1",
 		},
 		{
 			"the cable of the way to the control plane pulled",
@@ -316,7 +316,7 @@ func TestAPrivacyAddressIsNotTheNodes(t *testing.T) {
 			t.Fatalf("the kernel prefers no privacy address: %+v", probe.Addresses())
 		}
 	}
-	want := "2001:db8::5 on eth0: likeliest to last on eth0, for the route to 2001:db8:f::3 via eth0"
+	want := "2001:db8::5 on eth0: most stable address of eth0, for the route to 2001:db8:f::3 via eth0"
 	if got := w.chosen(status.AddressOptions{}, "2001:db8:f::3"); got != want {
 		t.Errorf("Choose() = %s\nwant %s", got, want)
 	}
@@ -353,7 +353,7 @@ func TestAddressesThatComeLateAndGo(t *testing.T) {
 	w.card("eth0", "eth1")
 	step("with link-local addresses only", nothing)
 	w.address("eth0", "198.51.100.5/24")
-	step("with DHCP's address", "198.51.100.5 on eth0: no route tells")
+	step("with DHCP's address", "198.51.100.5 on eth0: no route found")
 	w.route("0.0.0.0/0 via 198.51.100.1 dev eth0")
 	step("with DHCP's route", "198.51.100.5 on eth0: source of the route to 10.1.2.3 via eth0")
 	w.address("eth1", "10.0.0.5/24")

@@ -15,46 +15,46 @@ import (
 // in capitals is put in by NextSteps.
 func nextSteps() map[string]string {
 	return map[string]string{
-		ReasonNotMeasured: "see whether what the message names is mounted and answers; just after the start, wait for the next check",
+		ReasonNotMeasured: "check that the file or mount in the message exists and answers; just after the start, wait for the next check",
 
-		ReasonStarting:               "wait some seconds",
-		ReasonDraining:               "`hostler ps` shows how far it is",
-		ReasonNoRuntime:              "`systemctl start UNIT`, or name its socket under `runtimes` in the configuration",
-		ReasonRuntimeDown:            "`systemctl status UNIT`",
+		ReasonStarting:               "wait a few seconds",
+		ReasonDraining:               "run `hostler ps` to follow the progress",
+		ReasonNoRuntime:              "run `systemctl start UNIT`, or add its socket to `runtimes` in the configuration",
+		ReasonRuntimeDown:            "run `systemctl status UNIT`",
 		ReasonImageFilesystemUnknown: "check that the folder in the message exists and that its disk or network mount answers",
 
-		ReasonInsufficientMemory:    "`systemd-cgtop -m` shows who holds it",
-		ReasonNodeFilesystemSpace:   "`du -xh --max-depth=2 MOUNTPOINT` shows what fills it",
-		ReasonNodeFilesystemInodes:  "`du -x --inodes --max-depth=2 MOUNTPOINT` shows the folder with the many files",
-		ReasonStartFilesystemSpace:  "`du -xh --max-depth=2 MOUNTPOINT` shows what fills it",
-		ReasonStartFilesystemInodes: "`du -x --inodes --max-depth=2 MOUNTPOINT` shows the folder with the many files",
-		ReasonImageFilesystemSpace:  "`hostler gc plan` shows what would be collected and why the rest stays",
-		ReasonImageFilesystemInodes: "`hostler gc plan` shows what would be collected and why the rest stays",
-		ReasonInsufficientPIDs:      "`ps -eo nlwp,pid,args --sort=-nlwp` shows who has so many",
+		ReasonInsufficientMemory:    "run `systemd-cgtop -m` to see what uses the memory",
+		ReasonNodeFilesystemSpace:   "run `du -xh --max-depth=2 MOUNTPOINT` to see what fills it",
+		ReasonNodeFilesystemInodes:  "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files",
+		ReasonStartFilesystemSpace:  "run `du -xh --max-depth=2 MOUNTPOINT` to see what fills it",
+		ReasonStartFilesystemInodes: "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files",
+		ReasonImageFilesystemSpace:  "run `hostler gc plan` to see what would be removed and why the rest is kept",
+		ReasonImageFilesystemInodes: "run `hostler gc plan` to see what would be removed and why the rest is kept",
+		ReasonInsufficientPIDs:      "run `ps -eo nlwp,pid,args --sort=-nlwp` to see which processes have the most threads",
 
-		ReasonStallsAboveThreshold: "`cat /proc/pressure/*` shows what is waited for",
-		ReasonPSIUnavailable:       "add `psi=1` to the kernel command line and boot, or leave the section out",
+		ReasonStallsAboveThreshold: "run `cat /proc/pressure/*` to see which resource is stalled",
+		ReasonPSIUnavailable:       "add `psi=1` to the kernel command line and reboot, or remove the section",
 
-		ReasonNoAddress:      "configure the network: `ip address` shows what there is",
+		ReasonNoAddress:      "configure the network; run `ip address` to list the addresses",
 		ReasonAddressMissing: "compare `node.address.internal` with `ip address`",
-		ReasonNoCarrier:      "`ip link`; switch it on, or look at the cable, the switch port or the bond",
+		ReasonNoCarrier:      "run `ip link`; set the interface up, or check the cable, the switch port or the bond",
 
-		ReasonCheckUnknown:  "run it by hand: `hostler doctor` has the line",
-		ReasonCheckTimedOut: "give it more time with `timeout`, or a limit of its own to what it asks",
-		ReasonCheckNotRun:   "`hostler doctor`",
+		ReasonCheckUnknown:  "run the check manually; `hostler doctor` prints the command",
+		ReasonCheckTimedOut: "raise its `timeout`, or set a timeout in the check itself",
+		ReasonCheckNotRun:   "run `hostler doctor`",
 
-		ReasonDelayTooShort:  "`hostler doctor` prints what to type",
-		ReasonPodsOutOfReach: "`systemctl status UNIT`",
-		ReasonSwitchedOff:    "nothing, if that is wanted; else change it in /etc/hostler, where `conf.d` counts over `hostler.yaml`, and `systemctl restart hostler`",
-		ReasonNoBus:          "`systemctl start dbus.socket dbus.service && systemctl restart systemd-logind`",
-		ReasonNoLogind:       "`systemctl unmask systemd-logind.service && systemctl restart systemd-logind`",
-		ReasonNoLock:         "`hostler doctor`",
-		ReasonDisarmed:       "wait some seconds",
+		ReasonDelayTooShort:  "run `hostler doctor`, which prints the commands to type",
+		ReasonPodsOutOfReach: "run `systemctl status UNIT`",
+		ReasonSwitchedOff:    "if this is not intended, enable it in /etc/hostler (`conf.d` overrides `hostler.yaml`), then run `systemctl restart hostler`",
+		ReasonNoBus:          "run `systemctl start dbus.socket dbus.service && systemctl restart systemd-logind`",
+		ReasonNoLogind:       "run `systemctl unmask systemd-logind.service && systemctl restart systemd-logind`",
+		ReasonNoLock:         "run `hostler doctor`",
+		ReasonDisarmed:       "wait a few seconds",
 	}
 }
 
 // NextSteps are the one thing for a person to do next about each of the conditions, as far as
-// these facts, which they were found from, tell where. There is none where a condition is as it
+// these facts, which they were found from, report where. There is none where a condition is as it
 // should be, or its reason is none of hostler's. That of a problem which a check of the
 // administrator's own found is theirs, also where hostler has one of that name.
 func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeConditionType]string {
@@ -105,7 +105,7 @@ func fullest(facts Facts, free func(Filesystem) uint64) (least Filesystem) {
 // unitAway is the service of the first runtime that is not ready; containerd's if none is
 // known.
 func unitAway(facts Facts) string {
-	for _, r := range slices.Concat(facts.Runtimes, facts.Unheard) {
+	for _, r := range slices.Concat(facts.Runtimes, facts.Unreachable) {
 		switch {
 		case r.Ready:
 		case r.Name == "cri-o":

@@ -78,7 +78,9 @@ func started() status.Facts {
 }
 
 func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
-	runtimes := func(list ...runtime.Health) status.Facts { return status.Facts{Runtimes: list[:1], Unheard: list[1:]} }
+	runtimes := func(list ...runtime.Health) status.Facts {
+		return status.Facts{Runtimes: list[:1], Unreachable: list[1:]}
+	}
 	called := func(name string, ready bool) runtime.Health {
 		return runtime.Health{Info: runtime.Info{Name: name, Ready: ready}}
 	}
@@ -89,19 +91,19 @@ func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
 		facts  status.Facts
 		want   string
 	}{
-		"a filesystem":                 {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/var"), "`du -xh --max-depth=2 /var` shows what fills it"},
-		"what a pod's start writes to": {corev1.NodeDiskPressure, "True", "StartFilesystemSpace", started(), "`du -xh --max-depth=2 /run` shows what fills it"},
-		"its inodes":                   {corev1.NodeDiskPressure, "True", "StartFilesystemInodes", started(), "`du -x --inodes --max-depth=2 /tmp` shows the folder with the many files"},
-		"a mount point with a blank":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/mnt/two words"), "`du -xh --max-depth=2 '/mnt/two words'` shows what fills it"},
-		"a mount point with a quote":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/x';reboot"), "`du -xh --max-depth=2 '/x'\\'';reboot'` shows what fills it"},
-		"a folder without a mount":     {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode(""), "`du -xh --max-depth=2 /var/lib/hostler` shows what fills it"},
-		"no filesystem that is known":  {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", status.Facts{}, "`du -xh --max-depth=2 MOUNTPOINT` shows what fills it"},
-		"a runtime":                    {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("docker", true), called("cri-o", false)), "`systemctl status crio`"},
-		"Podman":                       {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("podman", false)), "`systemctl status podman.socket`"},
-		"a runtime by its socket":      {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("/run/x.sock", false), called("docker", false)), "`systemctl status docker`"},
-		"no runtime":                   {corev1.NodeReady, "False", "NoRuntime", status.Facts{}, "`systemctl start containerd`, or name its socket under `runtimes` in the configuration"},
+		"a filesystem":                 {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/var"), "run `du -xh --max-depth=2 /var` to see what fills it"},
+		"what a pod's start writes to": {corev1.NodeDiskPressure, "True", "StartFilesystemSpace", started(), "run `du -xh --max-depth=2 /run` to see what fills it"},
+		"its inodes":                   {corev1.NodeDiskPressure, "True", "StartFilesystemInodes", started(), "run `du -x --inodes --max-depth=2 /tmp` to find the folder with the most files"},
+		"a mount point with a blank":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/mnt/two words"), "run `du -xh --max-depth=2 '/mnt/two words'` to see what fills it"},
+		"a mount point with a quote":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/x';reboot"), "run `du -xh --max-depth=2 '/x'\\'';reboot'` to see what fills it"},
+		"a folder without a mount":     {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode(""), "run `du -xh --max-depth=2 /var/lib/hostler` to see what fills it"},
+		"no filesystem that is known":  {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", status.Facts{}, "run `du -xh --max-depth=2 MOUNTPOINT` to see what fills it"},
+		"a runtime":                    {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("docker", true), called("cri-o", false)), "run `systemctl status crio`"},
+		"Podman":                       {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("podman", false)), "run `systemctl status podman.socket`"},
+		"a runtime by its socket":      {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("/run/x.sock", false), called("docker", false)), "run `systemctl status docker`"},
+		"no runtime":                   {corev1.NodeReady, "False", "NoRuntime", status.Facts{}, "run `systemctl start containerd`, or add its socket to `runtimes` in the configuration"},
 		"a problem of somebody's own":  {"example.com/Full", "True", "NodeFilesystemSpace", onNode("/"), ""},
-		"a check of theirs that hangs": {"example.com/Full", "Unknown", "CheckNotRun", status.Facts{}, "`hostler doctor`"},
+		"a check of theirs that hangs": {"example.com/Full", "Unknown", "CheckNotRun", status.Facts{}, "run `hostler doctor`"},
 		"nothing is wrong":             {corev1.NodeReady, "True", "HostReady", status.Facts{}, ""},
 		"a reason of somebody else's":  {corev1.NodeReady, "Unknown", "NodeStatusUnknown", status.Facts{}, ""},
 	} {

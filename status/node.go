@@ -126,7 +126,7 @@ func nodeInfo(facts Facts, version string) corev1.NodeSystemInfo {
 }
 
 // runtimeVersion names the first runtime, of those that keep images if one does: they
-// have the Node's pods. The field has room for one.
+// have the Node's pods. The field has space for one.
 func runtimeVersion(runtimes []runtime.Health) string {
 	if len(runtimes) == 0 {
 		return ""
@@ -139,7 +139,7 @@ func runtimeVersion(runtimes []runtime.Health) string {
 	return chosen.Name + "://" + version
 }
 
-// versionMark tells a hostler's nodeInfo.kubeletVersion from a kubelet's.
+// versionMark distinguishes a hostler's nodeInfo.kubeletVersion from a kubelet's.
 const versionMark = "+hostler"
 
 // IsKubelets reports whether a kubelet has written the status of a Node, by what that says of its

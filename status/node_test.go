@@ -181,10 +181,10 @@ func TestMoreReservedThanThereIs(t *testing.T) {
 		reserved status.Reserved
 		says     string
 	}{
-		{"CPU, of which no threshold keeps any", status.Reserved{CPU: resource.MustParse("5")}, "node.reserved.cpu: 5 reserved, of 4 there is; reserve less\n"},
-		{"memory with the threshold", status.Reserved{Memory: resource.MustParse("8Gi")}, "node.reserved.memory: 8Gi reserved, 100Mi kept free (pressure.memoryAvailable), of 8Gi there is; reserve less, or lower the threshold"},
+		{"CPU, of which no threshold keeps any", status.Reserved{CPU: resource.MustParse("5")}, "node.reserved.cpu: 5 reserved, of 4 in total; reserve less\n"},
+		{"memory with the threshold", status.Reserved{Memory: resource.MustParse("8Gi")}, "node.reserved.memory: 8Gi reserved, 100Mi kept free (pressure.memoryAvailable), of 8Gi in total; reserve less, or lower the threshold"},
 		{"disk", status.Reserved{EphemeralStorage: resource.MustParse("95Gi")}, "node.reserved.ephemeral-storage: 95Gi reserved, 10Gi kept free"},
-		{"PIDs", status.Reserved{PIDs: 40000}, "node.reserved.pid: 40000 reserved, of 32768 that kernel.pid_max allows"},
+		{"PIDs", status.Reserved{PIDs: 40000}, "node.reserved.pid: 40000 reserved, but kernel.pid_max allows only 32768"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			facts := healthy()
@@ -222,7 +222,7 @@ func TestOptionsValidate(t *testing.T) {
 		{"an effect", func(o *status.Options) { o.Taints = []corev1.Taint{{Key: "a", Effect: "Never"}} }, `node.taints: a:Never: effect "Never"`},
 		{"a negative reserve", func(o *status.Options) { o.Reserved.Memory = resource.MustParse("-1") }, "node.reserved.memory"},
 		{"an address", func(o *status.Options) { o.Addresses.External = []string{"::1"} }, "node.address.external"},
-		{"a stall of nothing", func(o *status.Options) { o.Pressure.PSI = []status.StallLimit{{Resource: "gpu"}} }, "pressure.psi.gpu: the kernel tells of no such resource"},
+		{"a stall of nothing", func(o *status.Options) { o.Pressure.PSI = []status.StallLimit{{Resource: "gpu"}} }, "pressure.psi.gpu: unknown resource"},
 		{"a stall with two limits", func(o *status.Options) {
 			l := status.StallLimit{Resource: "io", Kind: "some", Window: time.Minute, Threshold: threshold(t, "20%")}
 			o.Pressure.PSI = []status.StallLimit{l, l}

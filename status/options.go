@@ -28,7 +28,7 @@ type Options struct {
 	Taints        []corev1.Taint
 	Unschedulable bool
 	ProviderID    string
-	// ExternalCloud tells that a cloud controller manager initializes the Node and
+	// ExternalCloud reports that a cloud controller manager initializes the Node and
 	// knows its addresses.
 	ExternalCloud bool
 
@@ -42,7 +42,7 @@ type Reserved struct {
 	CPU              resource.Quantity
 	Memory           resource.Quantity
 	EphemeralStorage resource.Quantity
-	// PIDs are taken off those available before the threshold is looked at.
+	// PIDs are taken off those available before the threshold is read.
 	PIDs uint64
 }
 
@@ -60,7 +60,7 @@ func (o Options) Validate() error {
 		fault("node.maxPods", "%d is negative", o.MaxPods)
 	}
 	if o.MaxImages < -1 {
-		fault("status.maxImages", "%d is neither a number of images nor -1 for all", o.MaxImages)
+		fault("status.maxImages", "%d is invalid; write a number of images, or -1 for all", o.MaxImages)
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
 		for _, problem := range slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(o.Labels[key])) {
@@ -69,7 +69,7 @@ func (o Options) Validate() error {
 	}
 	for _, key := range []string{corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable} {
 		if _, found := o.Labels[key]; found {
-			fault("node.labels", "%s is set by hostler itself; leave it out (node.name decides the host name)", key)
+			fault("node.labels", "%s is set by hostler; remove it (node.name sets the host name)", key)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.Annotations)) {
@@ -98,7 +98,7 @@ func checkTaint(t corev1.Taint) []string {
 	switch t.Effect {
 	case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute:
 	default:
-		problems = append(problems, fmt.Sprintf("effect %q is none of NoSchedule, PreferNoSchedule, NoExecute", t.Effect))
+		problems = append(problems, fmt.Sprintf("effect %q is not one of NoSchedule, PreferNoSchedule, NoExecute", t.Effect))
 	}
 	return problems
 }
@@ -128,9 +128,9 @@ func NodeName(configured, hostName string) (string, error) {
 	name := strings.ToLower(strings.TrimSpace(hostName))
 	switch {
 	case name == "":
-		return "", &HostNameError{Problem: "the host has no name of its own"}
+		return "", &HostNameError{Problem: "the host has no host name"}
 	case isLocalhost(name):
-		return "", &HostNameError{Problem: fmt.Sprintf("the host name is %q, as on every host without a name", name)}
+		return "", &HostNameError{Problem: fmt.Sprintf("the host name is %q, the default of a host without a name", name)}
 	}
 	if problem := nameProblem(name); problem != "" {
 		return "", &HostNameError{Problem: "host name: " + problem}

@@ -66,7 +66,7 @@ func (p Policy) Stalls() []string {
 func (p Policy) Validate() error {
 	var errs []error
 	if p.TransitionPeriod < 0 {
-		errs = append(errs, field.Errorf("pressure.transitionPeriod", "%s is negative; 0s lowers a condition at once", p.TransitionPeriod))
+		errs = append(errs, field.Errorf("pressure.transitionPeriod", "%s is negative; 0s clears a condition at once", p.TransitionPeriod))
 	}
 	for i, l := range p.PSI {
 		if slices.Contains(p.Stalls()[:i], l.Resource) {
@@ -83,23 +83,23 @@ func (l StallLimit) validate() []error {
 		errs = append(errs, field.Errorf("pressure.psi."+l.Resource+key, format, args...))
 	}
 	if _, known := contentions()[l.Resource]; !known {
-		fault("", "the kernel tells of no such resource; it tells of cpu, memory and io")
+		fault("", "unknown resource; the kernel reports cpu, memory and io")
 	}
-	const on = "; kind, window and threshold together switch the condition on"
+	const on = "; the condition needs kind, window and threshold"
 	switch {
 	case l.Kind == "":
 		fault(".kind", "is missing; write some or full"+on)
 	case l.Kind != "some" && l.Kind != "full":
 		fault(".kind", "%q is neither some nor full", l.Kind)
 	case l.Kind == "full" && l.Resource == "cpu":
-		fault(".kind", "full has no meaning for the CPUs of a host: the kernel always tells 0; write some")
+		fault(".kind", "full has no meaning for the CPUs of a host: the kernel always reports 0; write some")
 	}
 	switch l.Window {
 	case 10 * time.Second, time.Minute, 5 * time.Minute:
 	case 0:
 		fault(".window", "is missing; write 10s, 60s or 5m"+on)
 	default:
-		fault(".window", "%s is no time that the kernel averages over; write 10s, 60s or 5m", l.Window)
+		fault(".window", "%s is not a window that the kernel averages over; write 10s, 60s or 5m", l.Window)
 	}
 	switch t := l.Threshold; {
 	case t.text == "":
@@ -107,7 +107,7 @@ func (l StallLimit) validate() []error {
 	case !t.isPercent():
 		fault(".threshold", "%s is not a percentage; write it like %s%%", t, strings.TrimRight(t.text, "%abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
 	case t.percent <= 0 || t.percent >= 100:
-		fault(".threshold", "%s does not lie between 0%% and 100%%; to switch the condition off, leave the section out", t)
+		fault(".threshold", "%s is not between 0%% and 100%%; to disable the condition, remove the section", t)
 	}
 	return errs
 }

@@ -145,7 +145,7 @@ func diskGauges(facts Facts, options Options) []gauge {
 
 const (
 	// startBytes and startInodes are what the start of a pod takes at the most in the
-	// filesystems of RoleStart, with room for some. A share of them, as for other roles, would
+	// filesystems of RoleStart, with space for some. A share of them, as for other roles, would
 	// be much of a large one and nothing of a small one.
 	startBytes  = 16 << 20
 	startInodes = 1000

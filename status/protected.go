@@ -9,7 +9,7 @@ import (
 
 // Protected is the verdict of the condition ShutdownProtected: whether a
 // shutdown now would wait until the pods have stopped, for as long as they are
-// to have, with the reason and a message that holds the mend.
+// to have, with the reason and a message that holds the hint.
 func Protected(facts Facts) (protected bool, reason, message string) {
 	f := shutdownProtected(facts)
 	return f.status == corev1.ConditionTrue, f.reason, f.message
@@ -27,7 +27,7 @@ func shutdownProtected(facts Facts) finding {
 	case "Draining":
 		return finding{corev1.ConditionTrue, ReasonShuttingDown, "a shutdown is waiting for the pods to stop" + why}
 	case "Released":
-		return finding{corev1.ConditionTrue, ReasonReleased, "the pods have stopped and the shutdown goes on" + why}
+		return finding{corev1.ConditionTrue, ReasonReleased, "the pods have stopped and the shutdown continues" + why}
 	case "Delegated":
 		return finding{corev1.ConditionTrue, ReasonDelegated, "another program on this host delays a shutdown for the pods" + why}
 	case "Disarmed":
@@ -37,7 +37,7 @@ func shutdownProtected(facts Facts) finding {
 		}
 		return finding{corev1.ConditionFalse, reason, "a shutdown will not wait for the pods to stop" + why}
 	}
-	return finding{corev1.ConditionUnknown, ReasonNotMeasured, "the shutdown guard has not said yet whether it holds a lock"}
+	return finding{corev1.ConditionUnknown, ReasonNotMeasured, "the shutdown guard has not reported yet whether it holds a lock"}
 }
 
 // named says of runtimes that they are not ready.
@@ -53,9 +53,9 @@ func named(away []string) string {
 func armed(facts Facts) finding {
 	s := facts.Shutdown
 	if s.Shortage != "" || s.Granted > 0 && s.Granted < s.Needed {
-		message := fmt.Sprintf("a shutdown waits for %v, and the pods' phases take %v with their margin: they are shortened to fit", s.Granted, s.Needed)
+		message := fmt.Sprintf("a shutdown waits for %v, but the pods' phases take %v with their margin: they are shortened to fit", s.Granted, s.Needed)
 		if s.Granted == 0 {
-			message = fmt.Sprintf("a shutdown may stop services before the pods' phases are over, which take %v with their margin", s.Needed)
+			message = fmt.Sprintf("a shutdown may stop services before the pods' phases end, which take %v with their margin", s.Needed)
 		}
 		return finding{corev1.ConditionFalse, ReasonDelayTooShort, strings.TrimSuffix(message+": "+s.Shortage, ": ")}
 	}
@@ -65,16 +65,16 @@ func armed(facts Facts) finding {
 			away = append(away, r.Name)
 		}
 	}
-	for _, r := range facts.Unheard {
+	for _, r := range facts.Unreachable {
 		away = append(away, r.Name)
 	}
 	const outOfReach = "a shutdown waits for the pods, but hostler could not stop "
 	switch {
 	case !facts.RuntimesAsked: // they will be
-	case len(facts.Runtimes)+len(facts.Unheard) == 0:
+	case len(facts.Runtimes)+len(facts.Unreachable) == 0:
 		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "any: no container runtime was found"}
 	case len(away) > 0:
-		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "those of " + named(away)}
+		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "the pods of " + named(away)}
 	}
 	message := "a shutdown waits for the pods to stop"
 	if s.Reason != "" {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestProtectedTellsTheTruth(t *testing.T) {
-	armed := status.Shutdown{State: "Armed", Reason: "holds the shutdown lock", Granted: 40 * time.Second, Needed: 36 * time.Second}
+	armed := status.Shutdown{State: "Armed", Reason: "shutdown lock held", Granted: 40 * time.Second, Needed: 36 * time.Second}
 	short := armed
 	short.Granted, short.Shortage = 8*time.Second, "granted 8s, because /etc/systemd/logind.conf.d/zzz.conf sets it"
 	unknown := short
@@ -28,18 +28,18 @@ func TestProtectedTellsTheTruth(t *testing.T) {
 		reason   string
 		message  string // a part of it
 	}{
-		{"armed, and granted what the phases take", armed, nil, true, "Armed", "a shutdown waits for the pods to stop: holds the shutdown lock"},
-		{"granted too little", short, nil, false, "DelayTooShort", "waits for 8s, and the pods' phases take 36s with their margin: they are shortened to fit: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf"},
-		{"granted too little, and nobody says why", silent, nil, false, "DelayTooShort", "waits for 35s, and the pods' phases take 36s with their margin: they are shortened to fit"},
-		{"granted nobody knows what", unknown, nil, false, "DelayTooShort", "may stop services before the pods' phases are over, which take 36s with their margin: granted"},
+		{"armed, and granted what the phases take", armed, nil, true, "Armed", "a shutdown waits for the pods to stop: shutdown lock held"},
+		{"granted too little", short, nil, false, "DelayTooShort", "waits for 8s, but the pods' phases take 36s with their margin: they are shortened to fit: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf"},
+		{"granted too little, and nobody says why", silent, nil, false, "DelayTooShort", "waits for 35s, but the pods' phases take 36s with their margin: they are shortened to fit"},
+		{"granted nobody knows what", unknown, nil, false, "DelayTooShort", "may stop services before the pods' phases end, which take 36s with their margin: granted"},
 		{"no runtime yet asked", armed, func(f *status.Facts) { f.RuntimesAsked, f.Runtimes = false, nil }, true, "Armed", ""},
 		{"no runtime found", armed, func(f *status.Facts) { f.Runtimes = nil }, false, "PodsOutOfReach", "no container runtime was found"},
-		{"a runtime that is down", armed, func(f *status.Facts) { f.Runtimes[0].Ready = false }, false, "PodsOutOfReach", "those of containerd, which is not ready"},
-		{"containers of a runtime that was looked for and does not answer", armed, func(f *status.Facts) { f.Unheard = []runtime.Health{{Info: runtime.Info{Name: "podman"}}} }, false, "PodsOutOfReach", "those of podman, which is not ready"},
+		{"a runtime that is down", armed, func(f *status.Facts) { f.Runtimes[0].Ready = false }, false, "PodsOutOfReach", "the pods of containerd, which is not ready"},
+		{"containers of a runtime that was looked for and does not answer", armed, func(f *status.Facts) { f.Unreachable = []runtime.Health{{Info: runtime.Info{Name: "podman"}}} }, false, "PodsOutOfReach", "the pods of podman, which is not ready"},
 		{"two of them", armed, func(f *status.Facts) {
 			f.Runtimes[0].Ready = false
-			f.Unheard = []runtime.Health{{Info: runtime.Info{Name: "docker"}}, {Info: runtime.Info{Name: "podman"}}}
-		}, false, "PodsOutOfReach", "those of containerd, docker and podman, which are not ready"},
+			f.Unreachable = []runtime.Health{{Info: runtime.Info{Name: "docker"}}, {Info: runtime.Info{Name: "podman"}}}
+		}, false, "PodsOutOfReach", "the pods of containerd, docker and podman, which are not ready"},
 		{"a shutdown under way with a runtime down", status.Shutdown{State: "Draining"}, func(f *status.Facts) { f.Runtimes[0].Ready = false }, true, "ShuttingDown", ""},
 		{"delegated", status.Shutdown{State: "Delegated", Reason: "kubelet"}, nil, true, "Delegated", "kubelet"},
 		{"no bus", disarmed(status.ReasonNoBus), nil, false, "NoBus", "a shutdown will not wait for the pods to stop: something is missing"},

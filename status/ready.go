@@ -39,7 +39,7 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 	case len(facts.Runtimes) == 0:
 		message := "no container runtime found on this host"
 		if len(facts.DeadSockets) > 0 {
-			message += ", though there is " + strings.Join(facts.DeadSockets, ", ") + ", where none answers; see to its service"
+			message += "; found sockets " + strings.Join(facts.DeadSockets, ", ") + " that do not answer; start their service"
 		}
 		add(ReasonNoRuntime, message, seen(ReasonNoRuntime))
 	}
@@ -80,7 +80,7 @@ func starting(last *corev1.NodeCondition) finding {
 	if last != nil && last.Status != corev1.ConditionUnknown {
 		return finding{last.Status, last.Reason, last.Message}
 	}
-	return finding{corev1.ConditionUnknown, ReasonStarting, "hostler has just started and has asked no container runtime yet"}
+	return finding{corev1.ConditionUnknown, ReasonStarting, "hostler has just started and has not contacted a container runtime yet"}
 }
 
 // imageFilesystemProblem says what is wrong with the image filesystems, or "".
@@ -97,7 +97,7 @@ func imageFilesystemProblem(facts Facts) string {
 		}
 	}
 	if known+len(problems) == 0 {
-		problems = append(problems, "image filesystem unknown: no runtime has named one")
+		problems = append(problems, "image filesystem unknown: not reported by any runtime")
 	}
 	return strings.Join(problems, "; ")
 }
@@ -143,7 +143,7 @@ func networkUnavailable(network probe.Network, options AddressOptions) finding {
 		switch {
 		case !a.Up:
 			off = append(off, a.Interface)
-			dead = append(dead, where+", which is switched off")
+			dead = append(dead, where+", which is down")
 		case !a.Carrier:
 			dead = append(dead, where+", which has no carrier")
 		default:
@@ -157,7 +157,7 @@ func networkUnavailable(network probe.Network, options AddressOptions) finding {
 	if len(network.Routes) == 0 {
 		notes = append(notes, "no default route")
 	}
-	if note := noWay(network.ControlPlane); note != "" {
+	if note := noRoute(network.ControlPlane); note != "" {
 		notes = append(notes, note)
 	}
 	if err != nil {
@@ -169,24 +169,24 @@ func networkUnavailable(network probe.Network, options AddressOptions) finding {
 // seeTo is what a person does about interfaces of which all are dead, and some switched
 // off.
 func seeTo(off []string, dead int) string {
-	const link = "see to the cable, the switch or the bond"
+	const link = "check the cable, the switch or the bond"
 	if len(off) == 0 {
 		return link
 	}
-	on := "switch it on: ip link set " + off[0] + " up"
+	on := "set it up with: ip link set " + off[0] + " up"
 	for _, name := range slices.Compact(off)[1:] {
 		on += " && ip link set " + name + " up"
 	}
 	if len(off) < dead {
-		on += "; of the others " + link
+		on += "; for the others, " + link
 	}
 	return on
 }
 
-// noWay says that the control plane cannot be sent to, "" as long as one of its
+// noRoute says that the control plane cannot be sent to, "" as long as one of its
 // addresses can be.
-func noWay(ways []probe.Way) string {
-	if len(ways) == 0 || slices.ContainsFunc(ways, func(w probe.Way) bool { return w.Problem == "" }) {
+func noRoute(ways []probe.TargetRoute) string {
+	if len(ways) == 0 || slices.ContainsFunc(ways, func(w probe.TargetRoute) bool { return w.Problem == "" }) {
 		return ""
 	}
 	return fmt.Sprintf("no route to the control plane at %s: %s", ways[0].To.Addr(), ways[0].Problem)

@@ -29,13 +29,13 @@ func TestReady(t *testing.T) {
 			},
 			"True", "HostReady", "containerd 2.1.4 is ready, but its pod network is not: cni plugin not initialized",
 		},
-		{"nothing asked yet", func(f *status.Facts) { f.RuntimesAsked, f.Runtimes = false, nil }, "Unknown", "Starting", "hostler has just started and has asked no container runtime yet"},
+		{"nothing asked yet", func(f *status.Facts) { f.RuntimesAsked, f.Runtimes = false, nil }, "Unknown", "Starting", "hostler has just started and has not contacted a container runtime yet"},
 		{"no runtime", func(f *status.Facts) { f.Runtimes = nil }, "False", "NoRuntime", "no container runtime found on this host, since 2026-11-20T12:00:00Z"},
 		{
 			"no runtime but a socket", func(f *status.Facts) {
 				f.Runtimes, f.DeadSockets = nil, []string{"/run/containerd/containerd.sock"}
 			},
-			"False", "NoRuntime", "no container runtime found on this host, though there is /run/containerd/containerd.sock, where none answers; see to its service, since 2026-11-20T12:00:00Z",
+			"False", "NoRuntime", "no container runtime found on this host; found sockets /run/containerd/containerd.sock that do not answer; start their service, since 2026-11-20T12:00:00Z",
 		},
 		{
 			"the only runtime is down", func(f *status.Facts) { f.Runtimes = []runtime.Health{down} }, "False", "RuntimeDown",
@@ -65,7 +65,7 @@ func TestReady(t *testing.T) {
 		},
 		{
 			"no image filesystem named", func(f *status.Facts) { f.Filesystems = f.Filesystems[:1] },
-			"False", "ImageFilesystemUnknown", "image filesystem unknown: no runtime has named one, since 2026-11-20T12:00:00Z",
+			"False", "ImageFilesystemUnknown", "image filesystem unknown: not reported by any runtime, since 2026-11-20T12:00:00Z",
 		},
 		{
 			"no image filesystem where there are no images", func(f *status.Facts) {
@@ -168,7 +168,7 @@ func TestNetworkUnavailable(t *testing.T) {
 			"nothing but loopback",
 			probe.Network{Addresses: []probe.Address{address("127.0.0.1", 8, "lo")}},
 			nil, "True", "NoAddress",
-			"no interface has an address that other hosts could reach; configure the network, or name the address in node.address.internal",
+			"no interface has an address that other hosts can reach; configure the network, or set node.address.internal",
 		},
 		{
 			"an address that is configured but not there", network(address("10.0.0.5", 24, "eth0")),
@@ -182,20 +182,20 @@ func TestNetworkUnavailable(t *testing.T) {
 			"False", "NetworkAvailable",
 			"10.0.0.5 on eth0; no interface has an address for node.address.internal: 2001:db8::5",
 		},
-		{"the cable pulled", network(unplugged), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which has no carrier; see to the cable, the switch or the bond"},
-		{"switched off", network(off), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which is switched off; switch it on: ip link set eth0 up"},
-		{"both families' interfaces switched off", network(off, v6Off), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which is switched off; 2001:db8::5 on eth1, which is switched off; switch it on: ip link set eth0 up && ip link set eth1 up"},
-		{"one switched off, the other unplugged", network(unplugged, v6Off), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which has no carrier; 2001:db8::5 on eth1, which is switched off; switch it on: ip link set eth1 up; of the others see to the cable, the switch or the bond"},
+		{"the cable pulled", network(unplugged), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which has no carrier; check the cable, the switch or the bond"},
+		{"switched off", network(off), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which is down; set it up with: ip link set eth0 up"},
+		{"both families' interfaces switched off", network(off, v6Off), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which is down; 2001:db8::5 on eth1, which is down; set it up with: ip link set eth0 up && ip link set eth1 up"},
+		{"one switched off, the other unplugged", network(unplugged, v6Off), nil, "True", "NoCarrier", "10.0.0.5 on eth0, which has no carrier; 2001:db8::5 on eth1, which is down; set it up with: ip link set eth1 up; for the others, check the cable, the switch or the bond"},
 		{"one family's link is down", network(unplugged, v6), nil, "False", "NetworkAvailable", "2001:db8::5 on eth1; 10.0.0.5 on eth0, which has no carrier"},
 		{
 			"no way to the control plane", with(func(n *probe.Network) {
-				n.ControlPlane = []probe.Way{noWay("10.1.2.3", "network is unreachable"), noWay("fd00::3", "network is unreachable")}
+				n.ControlPlane = []probe.TargetRoute{noWay("10.1.2.3", "network is unreachable"), noWay("fd00::3", "network is unreachable")}
 			}),
 			nil, "False", "NetworkAvailable", "10.0.0.5 on eth0; no route to the control plane at 10.1.2.3: network is unreachable",
 		},
 		{
 			"a way to one of the control plane's addresses", with(func(n *probe.Network) {
-				n.ControlPlane = []probe.Way{noWay("fd00::3", "network is unreachable"), to("10.1.2.3", "10.0.0.5", "eth0")}
+				n.ControlPlane = []probe.TargetRoute{noWay("fd00::3", "network is unreachable"), to("10.1.2.3", "10.0.0.5", "eth0")}
 			}),
 			nil, "False", "NetworkAvailable", "10.0.0.5 on eth0",
 		},

@@ -65,7 +65,7 @@ const (
 	// ReasonNoAddress: no interface has an address that other hosts could reach.
 	ReasonNoAddress = "NoAddress"
 	// ReasonAddressMissing: no interface has an address that node.address.internal
-	// asks for.
+	// requests.
 	ReasonAddressMissing = "AddressMissing"
 	// ReasonNoCarrier: the link that holds the Node's address is down.
 	ReasonNoCarrier = "NoCarrier"
@@ -74,7 +74,7 @@ const (
 	ReasonArmed = "Armed"
 	// ReasonShuttingDown: a shutdown is waiting for the pods.
 	ReasonShuttingDown = "ShuttingDown"
-	// ReasonReleased: the pods are gone and the shutdown goes on.
+	// ReasonReleased: the pods are gone and the shutdown continues.
 	ReasonReleased = "Released"
 	// ReasonDelegated: another program delays the shutdown for the pods.
 	ReasonDelegated = "Delegated"

@@ -64,7 +64,7 @@ func familyOf(ip netip.Addr) family {
 // checkSelector tells the family that a selector can fit.
 func checkSelector(text string) (family, error) {
 	if text != strings.TrimSpace(text) {
-		return anyFamily, fmt.Errorf("%q has blanks around it", text)
+		return anyFamily, fmt.Errorf("%q has leading or trailing spaces", text)
 	}
 	if ip, err := netip.ParseAddr(text); err == nil {
 		return checkIP(ip)
@@ -99,7 +99,7 @@ func checkIP(ip netip.Addr) (family, error) {
 	case !unicast(ip):
 		return anyFamily, fmt.Errorf("%s is loopback, link-local, multicast or unspecified; other hosts cannot reach it", ip)
 	case ip.Zone() != "":
-		return anyFamily, fmt.Errorf("%s names an interface, which tells other hosts nothing; write it as %s", ip, ip.WithZone(""))
+		return anyFamily, fmt.Errorf("%s names an interface, which other hosts do not know; write it as %s", ip, ip.WithZone(""))
 	}
 	return familyOf(ip), nil
 }

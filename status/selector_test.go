@@ -21,7 +21,7 @@ func TestAddressOptionsThatCanNeverFit(t *testing.T) {
 		{"a zone that is of no use", "2001:db8::1%eth0", "write it as 2001:db8::1"},
 		{"IPv4 in the clothes of IPv6", "::ffff:10.0.0.5", "write it as 10.0.0.5"},
 		{"an IPv4 network in the clothes of IPv6", "::ffff:10.0.0.0/104", "write it as 10.0.0.0/8"},
-		{"a network with a blank behind it", "10.0.0.0/8 ", "has blanks around it"},
+		{"a network with a blank behind it", "10.0.0.0/8 ", "has leading or trailing spaces"},
 		{"a network with too long a prefix", "10.0.0.0/33", "is not a CIDR; write it like 10.0.0.0/8"},
 		{"a network with a mask", "10.0.0.0/255.0.0.0", "is not a CIDR"},
 		{"a network with host bits", "10.0.0.5/24", "write 10.0.0.5 or 10.0.0.0/24"},

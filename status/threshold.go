@@ -27,7 +27,7 @@ func ParseThreshold(text string) (Threshold, error) {
 			return Threshold{}, fmt.Errorf("threshold %q is not a percentage; write it like 10%%", text)
 		}
 		if percent < 0 || percent > 100 {
-			return Threshold{}, fmt.Errorf("threshold %q lies outside 0%% to 100%%", text)
+			return Threshold{}, fmt.Errorf("threshold %q is outside 0%% to 100%%", text)
 		}
 		return Threshold{percent: percent, text: text}, nil
 	}

@@ -126,7 +126,7 @@ func (w wires) sysctl(iface, key, value string) {
 	w.must(os.WriteFile("/proc/sys/net/ipv6/conf/"+iface+"/"+key, []byte(value), 0))
 }
 
-// chosen looks at the namespace and says which addresses a Node would have, and why.
+// chosen reads the namespace and says which addresses a Node would have, and why.
 func (w wires) chosen(o status.AddressOptions, controlPlane ...string) string {
 	w.t.Helper()
 	var to []netip.AddrPort

@@ -12,20 +12,20 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// alonePoll is how often a unit that stops is looked at.
+// alonePoll is how often a unit that stops is read.
 const alonePoll = 50 * time.Millisecond
 
-// UnitRuns tells whether there is anything to stop of the unit of that name: whether it runs,
+// UnitRuns reports whether there is anything to stop of the unit of that name: whether it runs,
 // starts, stops, or has a start job that waits. Nothing has where there is no systemd.
 func (m *Manager) UnitRuns(ctx context.Context, name string) (bool, error) {
-	return orAbsent(false)(ask(ctx, m, "ask systemd whether "+name+" runs", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
-		done, err := rests(ctx, conn, name)
+	return orAbsent(false)(ask(ctx, m, "get state of "+name+" from systemd", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+		done, err := isInactive(ctx, conn, name)
 		return !done, err
 	}))
 }
 
 // StopAlone stops the unit of that name and no other, waits until it has ended or ctx ends,
-// and tells whether there was anything to stop. It does so also where the whole system stops
+// and reports whether there was anything to stop. It does so also where the whole system stops
 // and that unit's turn would come after this service's: it joins the job that is queued, which
 // then waits for nobody (mode ignore-dependencies in org.freedesktop.systemd1(5)). A unit that
 // systemd would start again whenever it ends stays down, and so does one that is about to be
@@ -38,9 +38,9 @@ func (m *Manager) StopAlone(ctx context.Context, name string) (ran bool, err err
 		case err == nil, errors.Is(err, ErrNotSystemd) && !ran:
 			return ran, nil
 		case !ran && !bus.Severed(err), ctx.Err() != nil, bus.ErrorName(err) != "":
-			return ran, fmt.Errorf("have systemd stop %s: %w", name, err)
+			return ran, fmt.Errorf("stop %s: %w", name, err)
 		}
-		// The connection is lost, as by a systemd that executes itself anew.
+		// The connection is lost, as by a systemd that executes itself again.
 		select {
 		case <-time.After(alonePoll):
 		case <-ctx.Done():
@@ -55,7 +55,7 @@ func (m *Manager) stopAlone(ctx context.Context, name string) (ran bool, err err
 		return false, err
 	}
 	defer closeAll()
-	done, err := rests(ctx, conn, name)
+	done, err := isInactive(ctx, conn, name)
 	if err == nil && !done {
 		ran = true
 		var job dbus.ObjectPath
@@ -64,7 +64,7 @@ func (m *Manager) stopAlone(ctx context.Context, name string) (ran bool, err err
 	for err == nil && !done {
 		select {
 		case <-time.After(alonePoll):
-			done, err = rests(ctx, conn, name)
+			done, err = isInactive(ctx, conn, name)
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -72,8 +72,8 @@ func (m *Manager) stopAlone(ctx context.Context, name string) (ran bool, err err
 	return ran, err
 }
 
-// rests tells whether a unit does not run, and nobody has asked systemd to start it.
-func rests(ctx context.Context, conn *dbus.Conn, name string) (bool, error) {
+// isInactive reports whether a unit does not run, and nobody has asked systemd to start it.
+func isInactive(ctx context.Context, conn *dbus.Conn, name string) (bool, error) {
 	unit, active, err := unitState(ctx, conn, name)
 	if err != nil || !over(active) || unit == "" {
 		return unit == "", err
@@ -85,7 +85,7 @@ func rests(ctx context.Context, conn *dbus.Conn, name string) (bool, error) {
 	var kind string
 	err = bus.Property(ctx, conn, bus.Systemd, queued.Path, bus.Systemd+".Job", "JobType", &kind)
 	if bus.ErrorName(err) == "org.freedesktop.DBus.Error.UnknownObject" {
-		return rests(ctx, conn, name) // it is over by now
+		return isInactive(ctx, conn, name) // it is over now
 	}
 	return kind == "stop", err
 }
@@ -96,10 +96,10 @@ type job struct {
 	Path dbus.ObjectPath
 }
 
-// notBegun is what systemd says in its log alone.
-const notBegun = "what it needs did not start, or a condition of it does not hold"
+// conditionUnmet is what systemd says in its log alone.
+const conditionUnmet = "a dependency did not start, or a condition of the unit is not met"
 
-// UnitFares tells whether systemd starts the unit of that name, or has a job for it, and else, if
+// UnitFares reports whether systemd starts the unit of that name, or has a job for it, and else, if
 // it has failed since somebody had it started, with what result, such as "exit-code".
 func (m *Manager) UnitFares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error) {
 	unit, err := m.Unit(ctx, name)
@@ -111,7 +111,7 @@ func (m *Manager) UnitFares(ctx context.Context, name string, since time.Time) (
 	case unit.ActiveState == "failed":
 		return false, unit.Result, nil
 	case unit.ActiveState == "inactive" && unit.Began.Before(since):
-		return false, notBegun, nil
+		return false, conditionUnmet, nil
 	}
 	return false, "", nil
 }
@@ -127,7 +127,7 @@ func (m *Manager) UnitChanges(ctx context.Context, name string) (bool, error) {
 // shutdown with it. shutdown.ErrStillStops says so, and shutdown.ErrNoService that there is no such
 // unit (any more), or that nobody may start it.
 func (m *Manager) StartUnit(ctx context.Context, name string) error {
-	_, err := ask(ctx, m, "have systemd start "+name, func(ctx context.Context, conn *dbus.Conn) (job dbus.ObjectPath, err error) {
+	_, err := ask(ctx, m, "start "+name, func(ctx context.Context, conn *dbus.Conn) (job dbus.ObjectPath, err error) {
 		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StartUnit", &job, name, "fail")
 		switch bus.ErrorName(err) {
 		case "org.freedesktop.systemd1.NoSuchUnit", "org.freedesktop.systemd1.UnitMasked", "org.freedesktop.systemd1.OnlyByDependency":

@@ -111,7 +111,7 @@ func TestAStopIsWaitedForAlsoWhileSystemdExecutesItselfAnew(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	fake.RestartManager(t)
-	for len(fake.StoppedUnits()) < 2 && ctx.Err() == nil { // asked anew, for it may have forgotten
+	for len(fake.StoppedUnits()) < 2 && ctx.Err() == nil { // asked again, for it may have forgotten
 		select {
 		case err := <-ended:
 			t.Fatalf("StopAlone() has ended with %v before the unit", err)
@@ -165,7 +165,7 @@ func TestHowAUnitFares(t *testing.T) {
 	}{
 		{systemdtest.UnitState{"ActiveState": "active", "Result": "success"}, false, ""},
 		{systemdtest.UnitState{"ActiveState": "inactive", "Result": "success", "InactiveExitTimestamp": uint64(2_000_001)}, false, ""},
-		{systemdtest.UnitState{"ActiveState": "inactive", "Result": "success", "InactiveExitTimestamp": uint64(1_999_999)}, false, "what it needs did not start, or a condition of it does not hold"},
+		{systemdtest.UnitState{"ActiveState": "inactive", "Result": "success", "InactiveExitTimestamp": uint64(1_999_999)}, false, "a dependency did not start, or a condition of the unit is not met"},
 		{systemdtest.UnitState{"ActiveState": "activating", "Result": "exit-code"}, true, ""}, // RestartSec= passes
 		{systemdtest.UnitState{"ActiveState": "failed", "Result": "exit-code", "Job": queuedJob()}, true, ""},
 		{systemdtest.UnitState{"ActiveState": "failed", "Result": "exit-code"}, false, "exit-code"},

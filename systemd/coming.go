@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// Coming is a unit that is not active yet although this boot is to bring it up.
-type Coming struct {
+// PendingUnit is a unit that is not active yet although this boot is to bring it up.
+type PendingUnit struct {
 	Unit string
 	// Path is where a mount or an automount unit mounts; empty for other units.
 	Path string
@@ -30,16 +30,16 @@ const networkOnline = "network-online.target"
 // its mounts is active although they failed, and one that requires them is not.
 var mountTargets = []string{"local-fs.target", "remote-fs.target"}
 
-// Coming returns which of these units systemd is about to start: network-online.target, mount and
+// PendingUnits returns which of these units systemd is about to start: network-online.target, mount and
 // automount units, and those named. It includes mounts that this boot was to make and that are not
 // there. There is none where there is no systemd.
-func (m *Manager) Coming(ctx context.Context, names ...string) ([]Coming, error) {
-	return orAbsent[[]Coming](nil)(ask(ctx, m, "ask systemd what it still starts", func(ctx context.Context, conn *dbus.Conn) ([]Coming, error) {
+func (m *Manager) PendingUnits(ctx context.Context, names ...string) ([]PendingUnit, error) {
+	return orAbsent[[]PendingUnit](nil)(ask(ctx, m, "list queued start jobs of systemd", func(ctx context.Context, conn *dbus.Conn) ([]PendingUnit, error) {
 		return newTalk(conn).coming(ctx, names)
 	}))
 }
 
-func (t *Talk) coming(ctx context.Context, names []string) ([]Coming, error) {
+func (t *Talk) coming(ctx context.Context, names []string) ([]PendingUnit, error) {
 	patterns := append([]string{networkOnline, "*.mount", "*.automount"}, names...)
 	var list []listedUnit
 	if err := t.call(ctx, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{}, patterns); err != nil {
@@ -49,9 +49,9 @@ func (t *Talk) coming(ctx context.Context, names []string) ([]Coming, error) {
 	for _, u := range list {
 		active[u.Name] = u.ActiveState == "active" || u.ActiveState == "reloading"
 	}
-	var coming []Coming
+	var coming []PendingUnit
 	for _, u := range list {
-		c := Coming{Unit: u.Name, Path: mountPath(u.Name), Queued: u.ActiveState == "activating" || u.JobID != 0 && u.JobType != "stop"}
+		c := PendingUnit{Unit: u.Name, Path: mountPath(u.Name), Queued: u.ActiveState == "activating" || u.JobID != 0 && u.JobType != "stop"}
 		// systemd mounts what is behind an active automount as soon as somebody opens it.
 		automounted := strings.HasSuffix(u.Name, ".mount") && active[strings.TrimSuffix(u.Name, ".mount")+".automount"]
 		if active[u.Name] || automounted || u.LoadState != "loaded" {
@@ -74,7 +74,7 @@ func (t *Talk) coming(ctx context.Context, names []string) ([]Coming, error) {
 // isWantedMount reports whether a mount that is not there was to be made in this boot: a target of
 // mounts pulls it in, or a unit that is active. One whose conditions are not met is not made, such as
 // that of debugfs in a container (ConditionPathExists= and others of systemd.unit(5)).
-func (t *Talk) isWantedMount(ctx context.Context, c Coming) (bool, error) {
+func (t *Talk) isWantedMount(ctx context.Context, c PendingUnit) (bool, error) {
 	if c.Path == "" {
 		return false, nil
 	}
@@ -90,8 +90,8 @@ func (t *Talk) isWantedMount(ctx context.Context, c Coming) (bool, error) {
 		return true, nil
 	}
 	for _, unit := range t.Units(ctx, by...) {
-		if unit.Untold != nil {
-			return false, unit.Untold
+		if unit.Err != nil {
+			return false, unit.Err
 		}
 		if unit.ActiveState == "active" {
 			return true, nil

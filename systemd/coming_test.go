@@ -51,7 +51,7 @@ func TestWhatABootStillBringsUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 			fake.SetManager(systemdtest.ManagerState{SystemState: "starting", Units: tt.units})
-			list, err := systemd.NewManager(fake.ManagerSocket()).Coming(t.Context(), "podman-restart.service")
+			list, err := systemd.NewManager(fake.ManagerSocket()).PendingUnits(t.Context(), "podman-restart.service")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +65,7 @@ func TestWhatABootStillBringsUp(t *testing.T) {
 			}
 		})
 	}
-	if got, err := systemd.NewManager(filepath.Join(t.TempDir(), "none")).Coming(t.Context()); got != nil || err != nil {
+	if got, err := systemd.NewManager(filepath.Join(t.TempDir(), "none")).PendingUnits(t.Context()); got != nil || err != nil {
 		t.Errorf("Coming() without systemd = %v, %v, want none", got, err)
 	}
 }

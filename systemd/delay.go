@@ -39,7 +39,7 @@ type longestDelay struct {
 	root string // the folder under which logind's configuration lies
 
 	raising sync.Mutex   // one change of the drop-in at a time
-	seen    atomic.Int64 // the delay as RaiseMaxDelay found it last, in nanoseconds; zero before. follow reads it amid a change
+	seen    atomic.Int64 // the delay as RaiseMaxDelay found it last, in nanoseconds; zero before. follow reads it during a change
 }
 
 // MaxDelay is logind's InhibitDelayMaxUSec: 5 s unless configured.
@@ -58,11 +58,11 @@ func (m *longestDelay) MaxDelay(ctx context.Context) (time.Duration, error) {
 func (m *longestDelay) Files() logindconf.Delay { return logindconf.ReadDelay(m.root, DropInPath) }
 
 // RaiseMaxDelay sees to it that logind grants d, now and after it has read its
-// files anew: where these do not say so it writes the drop-in DropInPath, unless
+// files again: where these do not say so it writes the drop-in DropInPath, unless
 // another file sets as much, has logind read them, and waits until it says so.
 // Where another file overrides the drop-in, the error names it, and what logind
 // does grant is returned with it. Idempotent. It lowers nothing but what a file
-// of somebody else's granted that is gone.
+// of another client's granted that is gone.
 func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (granted time.Duration, err error) {
 	ctx, cancel := m.bus.Bounded(ctx)
 	defer cancel()
@@ -76,7 +76,7 @@ func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (gran
 	// Before the files are opened, upon which follow compares it.
 	m.seen.Store(int64(granted))
 	defer func() { m.seen.Store(int64(granted)) }()
-	operation := fmt.Sprintf("raise logind's longest delay to %v", d)
+	operation := fmt.Sprintf("raise logind's InhibitDelayMaxSec to %v", d)
 	changed, err := m.arrangeDropIn(d)
 	if err != nil && granted < d {
 		return granted, fmt.Errorf("%s: granted %v: %w; %s", operation, granted, err, writeHint(err))
@@ -87,11 +87,11 @@ func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (gran
 	// that is enough: who wanted more has taken the file away.
 	if lowers := expected < granted; expected > granted || changed && expected >= min(d, granted) {
 		if err := m.reload(ctx); err != nil {
-			return granted, short(granted, d, fmt.Errorf("%s: granted %v: %w; try `systemctl restart %s`", operation, granted, err, logindUnit))
+			return granted, short(granted, d, fmt.Errorf("%s: granted %v: %w; run `systemctl restart %s`", operation, granted, err, logindUnit))
 		}
 		granted, err = m.settle(ctx, func(now time.Duration) bool { return now >= min(d, expected) && !(lowers && now > expected) })
 		if err != nil {
-			return granted, short(granted, d, fmt.Errorf("%s: granted %v, and logind did not take up %s: %w; try `systemctl restart %s`",
+			return granted, short(granted, d, fmt.Errorf("%s: granted %v, and logind did not read %s: %w; run `systemctl restart %s`",
 				operation, granted, DropInPath, errors.Join(err, files.Unreadable), logindUnit))
 		}
 	}
@@ -107,7 +107,7 @@ func writeHint(err error) string {
 	if errors.Is(err, unix.EROFS) {
 		return "run `systemd-tmpfiles --create hostler.conf`, then `systemctl restart hostler`"
 	}
-	return "see to it that " + filepath.Dir(DropInPath) + " can be written"
+	return "make " + filepath.Dir(DropInPath) + " writable"
 }
 
 // short is err where less than d is granted, and nothing to tell elsewhere.
@@ -171,7 +171,7 @@ func (m *longestDelay) YieldMaxDelay(ctx context.Context) error {
 	if granted, err := m.MaxDelay(ctx); err != nil || m.Files().Others.Max < granted {
 		return err
 	}
-	const operation = "leave logind's longest delay to others"
+	const operation = "leave logind's InhibitDelayMaxSec to the other owner"
 	if _, err := removeDropIn(filepath.Join(m.root, DropInPath)); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
@@ -204,7 +204,7 @@ func (m *longestDelay) settle(ctx context.Context, awaited func(time.Duration) b
 func (m *longestDelay) MaxDelaySource(context.Context) (string, error) {
 	files := m.Files()
 	if files.Unreadable != nil {
-		return files.Effective.Source, fmt.Errorf("find what sets logind's longest delay: %w", files.Unreadable)
+		return files.Effective.Source, fmt.Errorf("find source of logind's InhibitDelayMaxSec: %w", files.Unreadable)
 	}
 	return files.Effective.Source, nil
 }
@@ -216,14 +216,14 @@ const restoreBound = 3 * time.Second
 // RestoreMaxDelay removes the drop-in, also one that a crashed process left,
 // has logind read its configuration again, and waits until it did: a
 // RaiseMaxDelay that follows must not find the delay of before. Where there is
-// no drop-in it does nothing. The file is gone even where an error tells that
+// no drop-in it does nothing. The file is gone even where an error reports that
 // logind was not reached.
 func (m *longestDelay) RestoreMaxDelay(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreBound)
 	defer cancel()
 	m.raising.Lock()
 	defer m.raising.Unlock()
-	const operation = "restore logind's longest delay"
+	const operation = "restore logind's InhibitDelayMaxSec"
 	err := os.Remove(filepath.Join(m.root, DropInPath))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

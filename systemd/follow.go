@@ -8,8 +8,8 @@ import (
 	"hostler.io/hostler/systemd/logindconf"
 )
 
-// quiet is the least time between two looks at the files: they may be fought
-// over, and each look that finds a change costs some calls.
+// quiet is the least time between two reads the files: they may be fought
+// over, and each check that finds a change costs some calls.
 const quiet = time.Second
 
 // delayView is what the longest delay depends on, as it was seen last.
@@ -19,9 +19,9 @@ type delayView struct {
 }
 
 // follow tells on changed when the longest delay may have changed: when logind's
-// files were written, removed or, which logind does when it reads them anew,
-// opened. logind itself announces neither. changed has room for one. follow ends
-// with ctx, or says why it cannot go on; it closes watcher.
+// files were written, removed or, which logind does when it reads them again,
+// opened. logind itself announces neither. changed has space for one. follow ends
+// with ctx, or says why it cannot continue; it closes watcher.
 func (m *longestDelay) follow(ctx context.Context, watcher *logindconf.Watcher, changed chan<- struct{}) error {
 	stop := context.AfterFunc(ctx, watcher.Close)
 	defer stop()
@@ -31,7 +31,7 @@ func (m *longestDelay) follow(ctx context.Context, watcher *logindconf.Watcher, 
 		if err := watcher.Await(); err != nil {
 			return err
 		}
-		// Also where it is as at the last look: whoever asked in between has seen
+		// Also where it is as at the last check: whoever asked in between has seen
 		// another delay.
 		seen := time.Duration(m.seen.Load())
 		if now := m.view(ctx); now != last || seen != 0 && now.granted != 0 && now.granted != seen {

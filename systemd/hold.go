@@ -36,7 +36,7 @@ type Hold struct {
 // A unit of hostler's own that is ordered after the unit stops first, by a command that takes time.
 func (m *Manager) HoldStop(ctx context.Context, name string, atMost time.Duration, before func(ctx context.Context, names []string)) (*Hold, error) {
 	h := &Hold{manager: m, unit: name, holder: "hostler-hold-" + name}
-	return orAbsent[*Hold](nil)(ask(ctx, m, "have systemd hold the stop of "+name, func(ctx context.Context, conn *dbus.Conn) (*Hold, error) {
+	return orAbsent[*Hold](nil)(ask(ctx, m, "delay stop of "+name, func(ctx context.Context, conn *dbus.Conn) (*Hold, error) {
 		switch _, active, err := unitState(ctx, conn, name); {
 		case err != nil || over(active) || active == "deactivating":
 			return nil, err
@@ -72,7 +72,7 @@ func (h *Hold) start(ctx context.Context, conn *dbus.Conn, units []string, atMos
 	}
 	seconds := strconv.Itoa(int(math.Ceil(atMost.Seconds())))
 	properties := []property{
-		{"Description", dbus.MakeVariant("Hold the stop of " + h.unit + " until its containers have ended")},
+		{"Description", dbus.MakeVariant("Delay the stop of " + h.unit + " until its containers have exited")},
 		{"DefaultDependencies", dbus.MakeVariant(false)},
 		{"After", dbus.MakeVariant(units)},
 		{"CollectMode", dbus.MakeVariant("inactive-or-failed")},
@@ -94,7 +94,7 @@ func (h *Hold) start(ctx context.Context, conn *dbus.Conn, units []string, atMos
 		case active == "active":
 			return nil
 		case active == "failed" || active == "":
-			return fmt.Errorf("%s does not start", h.holder)
+			return fmt.Errorf("start %s: it does not start", h.holder)
 		}
 		select {
 		case <-time.After(holdPoll):
@@ -107,7 +107,7 @@ func (h *Hold) start(ctx context.Context, conn *dbus.Conn, units []string, atMos
 
 // Release has systemd begin the stop.
 func (h *Hold) Release(ctx context.Context) error {
-	_, err := ask(ctx, h.manager, "have systemd begin the stop of "+h.unit, func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
+	_, err := ask(ctx, h.manager, "release delayed stop of "+h.unit, func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
 		return struct{}{}, h.kill(ctx, conn)
 	})
 	return err
@@ -115,8 +115,8 @@ func (h *Hold) Release(ctx context.Context) error {
 
 // Cancel withdraws the stop.
 func (h *Hold) Cancel(ctx context.Context) error {
-	_, err := ask(ctx, h.manager, "have systemd cancel the stop of "+h.unit, func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
-		// A shutdown that has begun meanwhile has taken the stop over.
+	_, err := ask(ctx, h.manager, "cancel delayed stop of "+h.unit, func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
+		// A shutdown that has started meanwhile has taken the stop over.
 		if goes, err := shutdownQueued(ctx, conn); err != nil || goes {
 			return struct{}{}, errors.Join(err, h.kill(ctx, conn))
 		}

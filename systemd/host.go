@@ -14,11 +14,11 @@ type Run struct {
 	Watchdog    time.Duration // in which it has to be heard of; zero where nobody waits for that
 }
 
-// Run tells how a service is run, loading it if it is not; that starts nothing. It is
+// Run reports how a service is run, loading it if it is not; that starts nothing. It is
 // empty for a service that is not there. It asks systemd itself, which lets in root
 // alone. ErrNotSystemd where there is none.
 func (m *Manager) Run(ctx context.Context, service string) (Run, error) {
-	return ask(ctx, m, "ask systemd how it runs "+service, func(ctx context.Context, conn *dbus.Conn) (Run, error) {
+	return ask(ctx, m, "get properties of "+service, func(ctx context.Context, conn *dbus.Conn) (Run, error) {
 		return newTalk(conn).Run(ctx, service)
 	})
 }
@@ -37,7 +37,7 @@ func (t *Talk) Run(ctx context.Context, service string) (Run, error) {
 }
 
 // commands are the arguments of each command in a property such as ExecStart, whose other
-// fields tell how it went.
+// fields report how it went.
 func commands(property dbus.Variant) [][]string {
 	list, _ := property.Value().([][]any)
 	var all [][]string

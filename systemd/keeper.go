@@ -13,10 +13,10 @@ import (
 	"hostler.io/hostler/systemd/notify"
 )
 
-// dropBound is how long the service manager is asked to drop a lock.
+// dropBound is how long systemd is asked to drop a lock.
 const dropBound = 10 * time.Second
 
-// lockKeeper owns the locks that this process has, and sees to what the service manager keeps of
+// lockKeeper owns the locks that this process has, and sees to what systemd keeps of
 // them. It makes no call to the bus.
 type lockKeeper struct {
 	notifier *notify.Notifier
@@ -26,8 +26,8 @@ type lockKeeper struct {
 
 	mu       sync.Mutex
 	held     *lock      // guarded by mu: the lock handed out last, if still closed by nobody
-	kept     []*os.File // guarded by mu: locks of an earlier process, not yet looked at
-	unstored bool       // guarded by mu: the service manager did not take the latest lock
+	kept     []*os.File // guarded by mu: locks of an earlier process, not yet read
+	unstored bool       // guarded by mu: systemd did not take the latest lock
 	stale    bool       // guarded by mu: it may keep locks that were let go
 	dropping bool       // guarded by mu: and drop sees to that
 }
@@ -38,11 +38,11 @@ type lockKeeper struct {
 type lock struct {
 	keeper *lockKeeper
 	file   *os.File
-	stored bool // guarded by keeper.mu: the service manager keeps a duplicate
+	stored bool // guarded by keeper.mu: systemd keeps a duplicate
 }
 
-// Close lets the shutdown go on: logind sees the last descriptor closed. An
-// error says that the service manager still keeps its own, for the moment.
+// Close lets the shutdown continue: logind sees the last descriptor closed. An
+// error says that systemd still keeps its own, for the moment.
 func (l *lock) Close() error {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
@@ -64,14 +64,14 @@ func newLockKeeper(notifier *notify.Notifier, kept []*os.File, log *slog.Logger)
 	return k
 }
 
-// Held tells whether this process holds a lock that logind waits for.
+// Held reports whether this process holds a lock that logind waits for.
 func (k *lockKeeper) Held() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.held != nil && honoured(k.held.file)
 }
 
-// hold hands out a new lock, and has the service manager keep it.
+// hold hands out a new lock, and has systemd keep it.
 func (k *lockKeeper) hold(file *os.File) *lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -106,7 +106,7 @@ func (k *lockKeeper) takeUp(listed bool) *lock {
 	}
 	if len(useless) > 0 {
 		if err := k.letGo(useless...); err != nil {
-			k.log.Warn("a useless shutdown lock stays behind", "error", err)
+			k.log.Warn("cannot remove stale shutdown lock", "error", err)
 		}
 		if good != nil {
 			// The store knows names alone: what was dropped took the good one along.
@@ -121,7 +121,7 @@ func (k *lockKeeper) takeUp(listed bool) *lock {
 	return k.held
 }
 
-// store has the service manager keep the lock that is held, unless it does. One
+// store has systemd keep the lock that is held, unless it does. One
 // that it did not take is offered again by the next Inhibit. Called with mu held.
 func (k *lockKeeper) store() {
 	if k.held.stored {
@@ -133,15 +133,15 @@ func (k *lockKeeper) store() {
 	}
 	switch {
 	case err != nil && !k.unstored:
-		k.log.Warn("the service manager does not keep the shutdown lock: a restart of this service would release it", "error", err)
+		k.log.Warn("systemd did not store the shutdown lock, a restart of this service would release it", "error", err)
 	case err == nil && k.unstored:
-		k.log.Info("the service manager keeps the shutdown lock again")
+		k.log.Info("systemd stores the shutdown lock again")
 	}
 	k.held.stored, k.unstored = err == nil, err != nil
 }
 
 // ReleaseAll gives up every lock of this service: the one held here and those
-// that the service manager kept of an earlier process. It needs no bus.
+// that systemd kept of an earlier process. It needs no bus.
 func (k *lockKeeper) ReleaseAll() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -156,9 +156,9 @@ func (k *lockKeeper) ReleaseAll() error {
 	return k.letGo(files...)
 }
 
-// letGo closes descriptors here and in the service manager's store. The store
+// letGo closes descriptors here and in systemd's store. The store
 // goes first, for it is slower, and what dies in between must not leave the
-// lock with nobody. Where the service manager does not answer, it is asked again
+// lock with nobody. Where systemd does not answer, it is asked again
 // for some seconds by a goroutine: what it keeps delays the shutdown. Called
 // with mu held, so that no new lock is stored between.
 func (k *lockKeeper) letGo(files ...*os.File) error {
@@ -176,7 +176,7 @@ func (k *lockKeeper) letGo(files ...*os.File) error {
 	return errors.Join(errs...)
 }
 
-// unstore has the service manager drop what it keeps, if that is out of date.
+// unstore has systemd drop what it keeps, if that is out of date.
 // Called with mu held.
 func (k *lockKeeper) unstore() error {
 	if !k.stale {
@@ -199,19 +199,19 @@ func (k *lockKeeper) drop() {
 	}
 }
 
-// dropped makes one attempt, and tells whether no other one is to follow.
+// dropped makes one attempt, and reports whether no other one is to follow.
 func (k *lockKeeper) dropped(last bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	err := k.unstore()
 	switch {
 	case err == nil:
-		k.log.Info("the service manager has dropped the shutdown lock")
+		k.log.Info("systemd dropped the stored shutdown lock")
 		if k.held != nil {
 			k.store() // it was not, as long as an old one was there
 		}
 	case last:
-		k.log.Warn("the service manager keeps a shutdown lock that nobody needs: the shutdown waits for it as long as logind allows; a stop of this service ends that", "error", err)
+		k.log.Warn("systemd still stores an unused shutdown lock that delays shutdowns; run `systemctl stop hostler` to release it", "error", err)
 	default:
 		return false
 	}
@@ -219,7 +219,7 @@ func (k *lockKeeper) dropped(last bool) bool {
 	return true
 }
 
-// closeHere closes this process's descriptors. What the service manager keeps stays in force.
+// closeHere closes this process's descriptors. What systemd keeps stays effective.
 func (k *lockKeeper) closeHere() error {
 	k.close()
 	k.mu.Lock()

@@ -13,18 +13,18 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// StoredLock is the name under which the service manager keeps the lock
+// StoredLock is the name under which systemd keeps the lock
 // (FDNAME=), so that a restart or crash of this service does not let a shutdown
 // through. The unit needs FileDescriptorStoreMax=.
 const StoredLock = "inhibit"
 
 // Inhibit takes a delay lock on shutdown. Where this process holds one already,
-// or the service manager kept one of an earlier process, and logind still
+// or systemd kept one of an earlier process, and logind still
 // honours it, that one is handed out again, and closers handed out before turn
-// void; if the service manager did not take it, it is offered once more. So
+// void; if systemd did not take it, it is offered once more. So
 // Inhibit may be called after every loss of logind or the bus, and there is one
 // lock in the end. shutdown.ErrShutdownInProgress where logind refuses a new
-// lock because the shutdown has begun.
+// lock because the shutdown has started.
 func (l *Logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
@@ -45,7 +45,7 @@ func (l *Logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	return l.hold(file), nil
 }
 
-// listed tells whether logind knows of any delay lock on shutdown in our name.
+// listed reports whether logind knows of any delay lock on shutdown in our name.
 func (l *Logind) listed(locks []InhibitorLock) bool {
 	for _, k := range locks {
 		if k.Who == l.options.Who && k.Mode == "delay" && k.Inhibits("shutdown") {
@@ -89,7 +89,7 @@ func (l *Logind) newLock(ctx context.Context, why string) (*os.File, error) {
 }
 
 // lockFile puts the descriptor of an answer under the care of an os.File at
-// once: from here on no number is closed that somebody else has by then.
+// once: from here on no number is closed that another client has by then.
 func lockFile(reply *dbus.Call) (*os.File, error) {
 	var fd dbus.UnixFD
 	if err := reply.Store(&fd); err != nil {
@@ -99,7 +99,7 @@ func lockFile(reply *dbus.Call) (*os.File, error) {
 	return os.NewFile(uintptr(fd), StoredLock), nil
 }
 
-// honoured tells whether file is a lock that logind still waits for: the
+// honoured reports whether file is a lock that logind still waits for: the
 // writing end of a fifo (/run/systemd/inhibit/N.ref) whose reading end is open.
 // Poll reports an error on it when the last reader is gone.
 func honoured(file *os.File) bool {

@@ -19,11 +19,11 @@ import (
 	"hostler.io/hostler/systemd/notify"
 )
 
-// ErrNoBus tells that the system bus cannot be reached, or was lost under a
-// call. The caller may try again: every call connects anew.
+// ErrNoBus means that the system bus cannot be reached, or was lost under a
+// call. The caller may try again: every call connects again.
 var ErrNoBus = bus.ErrUnreachable
 
-// ErrNoLogind tells that the bus works but nobody on it is the login manager.
+// ErrNoLogind means that the bus works but nobody on it is the login manager.
 var ErrNoLogind = errors.New("systemd-logind is not on the system bus")
 
 // Absent reports whether err means that nothing on this host can delay a shutdown: there is
@@ -34,7 +34,7 @@ var (
 	_ shutdown.Inhibitor    = (*Logind)(nil)
 	_ shutdown.DelaySourcer = (*Logind)(nil)
 	_ shutdown.DelayYielder = (*Logind)(nil)
-	_ shutdown.KindTeller   = (*Logind)(nil)
+	_ shutdown.KindSource   = (*Logind)(nil)
 )
 
 const (
@@ -55,12 +55,12 @@ type LogindOptions struct {
 	Who string
 	// Timeout bounds calls whose context has no deadline. Default: 5 s.
 	Timeout time.Duration
-	// Notifier reaches the service manager, which keeps the lock across a
+	// Notifier reaches systemd, which keeps the lock across a
 	// restart of this service. Nil: nobody keeps it.
 	Notifier *notify.Notifier
-	// Kept are the descriptors that the service manager passed at start (see
+	// Kept are the descriptors that systemd passed at start (see
 	// notify.PassedFiles). Those named StoredLock are taken over by NewLogind, and
-	// closed where they are of no use.
+	// closed where they are invalid.
 	Kept []*os.File
 	// Log receives what no caller is told. Default: none.
 	Log *slog.Logger
@@ -101,7 +101,7 @@ func NewLogind(options LogindOptions) *Logind {
 }
 
 // Close ends the connection and closes this process's descriptors of the lock.
-// What the service manager keeps stays in force, for the next process of this
+// What systemd keeps stays effective, for the next process of this
 // service; ReleaseAll gives that up too.
 func (l *Logind) Close() error {
 	l.bus.Close()
@@ -160,7 +160,7 @@ type InhibitorLock struct {
 	PID  uint32 // the process that took it, which may have ended since
 }
 
-// Inhibits tells whether the lock is on what: "shutdown", "sleep", ...
+// Inhibits reports whether the lock is on what: "shutdown", "sleep", ...
 func (k InhibitorLock) Inhibits(what string) bool {
 	return strings.Contains(":"+k.What+":", ":"+what+":")
 }
@@ -177,7 +177,7 @@ func (l *Logind) ListInhibitors(ctx context.Context) ([]InhibitorLock, error) {
 	err = bus.Call(ctx, conn, loginName, loginPath, loginManager+".ListInhibitors", &locks)
 	l.bus.Heard(conn, err)
 	if err != nil {
-		return nil, fault("list the inhibitors of logind", err)
+		return nil, fault("list inhibitors of logind", err)
 	}
 	return locks, nil
 }
@@ -199,7 +199,7 @@ func get(ctx context.Context, b *bus.Connection, name string, answer any) error 
 	err = bus.Property(ctx, conn, loginName, loginPath, loginManager, name, answer)
 	b.Heard(conn, err)
 	if err != nil {
-		return fault("ask logind for "+name, err)
+		return fault("read logind property "+name, err)
 	}
 	return nil
 }

@@ -192,7 +192,7 @@ func TestWatchTellsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
 	}
 }
 
-// call calls a method of logind's as somebody else on the bus.
+// call calls a method of logind's as another client on the bus.
 func call(t *testing.T, fake *systemdtest.Fake, method string, args ...any) {
 	t.Helper()
 	if err := request(fake, method, args...); err != nil {
@@ -245,7 +245,7 @@ func TestWatchBelievesNobodyButLogind(t *testing.T) {
 		}
 	}
 	if err := liar.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, "org.freedesktop.login1").Err; err != nil {
-		t.Fatal(err) // answered in order: by now all lies are delivered
+		t.Fatal(err) // answered in order: now all lies are delivered
 	}
 	fake.Announce(false)
 	if got := next(t, events); got.Type != shutdown.Cancel {
@@ -264,7 +264,7 @@ func TestALockThatComesTooLateIsClosed(t *testing.T) {
 		t.Fatalf("Inhibit() = %v, %v, want %v", lock, err, context.DeadlineExceeded)
 	}
 	release()
-	call(t, fake, "Reboot", false) // goes on once nobody holds a lock
+	call(t, fake, "Reboot", false) // continues once nobody holds a lock
 	fake.AwaitDown(t)
 }
 

@@ -16,9 +16,9 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// ErrNotSystemd tells that this host is not run by systemd, or that its manager
+// ErrNotSystemd means that this host is not run by systemd, or that its manager
 // cannot be reached from here.
-var ErrNotSystemd = errors.New("no systemd manager here")
+var ErrNotSystemd = errors.New("no systemd manager found")
 
 // ManagerSocket is systemd's private socket, which works when the bus is gone.
 const ManagerSocket = "/run/systemd/private"
@@ -31,7 +31,7 @@ const managerTimeout = 2 * time.Second
 const redialPause = 20 * time.Millisecond
 
 // rebindBound is how long a socket may be missing that was there: a systemd that executes
-// itself anew removes it before it makes it again.
+// itself again removes it before it makes it again.
 const rebindBound = 500 * time.Millisecond
 
 // Manager asks systemd itself, PID 1, over its private socket: the bus may be
@@ -63,22 +63,22 @@ func NewManagerOver(dial func(context.Context) (io.ReadWriteCloser, error)) *Man
 	}}
 }
 
-// Stopping tells whether the whole system is going down (to power off, reboot,
+// Stopping reports whether the whole system is going down (to power off, reboot,
 // halt, kexec or soft-reboot), rather than this service alone. ErrNotSystemd
 // where there is no systemd to ask.
 func (m *Manager) Stopping(ctx context.Context) (bool, error) {
-	return ask(ctx, m, "ask systemd whether the system is stopping", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+	return ask(ctx, m, "get system state from systemd", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		var state string
 		err := bus.Property(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager, "SystemState", &state)
 		if err != nil || state == "stopping" {
 			return err == nil, err
 		}
-		// While it still boots, systemd says "starting" whatever goes on.
+		// While it still boots, systemd says "starting" whatever continues.
 		return shutdownQueued(ctx, conn)
 	})
 }
 
-// shutdownQueued tells whether shutdown.target, which every way down pulls in,
+// shutdownQueued reports whether shutdown.target, which every way down pulls in,
 // is active or about to be.
 func shutdownQueued(ctx context.Context, conn *dbus.Conn) (bool, error) {
 	var unit dbus.ObjectPath
@@ -110,7 +110,7 @@ func shutdownQueued(ctx context.Context, conn *dbus.Conn) (bool, error) {
 // it identifies a boot: a soft-reboot keeps the boot ID. It is the wall clock's
 // reading of then, which later steps of the clock do not change.
 func (m *Manager) StartedAt(ctx context.Context) (time.Time, error) {
-	return ask(ctx, m, "ask systemd when it started", func(ctx context.Context, conn *dbus.Conn) (time.Time, error) {
+	return ask(ctx, m, "get start time of systemd", func(ctx context.Context, conn *dbus.Conn) (time.Time, error) {
 		var microseconds uint64
 		err := bus.Property(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager, "UserspaceTimestamp", &microseconds)
 		return time.UnixMicro(int64(microseconds)), err
@@ -143,7 +143,7 @@ func orAbsent[T any](absent T) func(T, error) (T, error) {
 }
 
 // connect connects to the manager. Nobody may listen for a moment, while systemd executes
-// itself anew, and for less than that there may be no socket: that is waited out.
+// itself again, and for less than that there may be no socket: that is waited out.
 func (m *Manager) connect(ctx context.Context) (*dbus.Conn, context.Context, func(), error) {
 	cancel := func() {}
 	if _, ok := ctx.Deadline(); !ok {

@@ -69,7 +69,7 @@ func TestManagerIsMissedByName(t *testing.T) {
 	}
 }
 
-// A systemd that executes itself anew is one that does not listen for a moment.
+// A systemd that executes itself again is one that does not listen for a moment.
 func TestASocketThatNobodyListensOnIsNoLackOfSystemd(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping", Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "active"}})
@@ -109,7 +109,7 @@ func TestASocketThatNobodyListensOnIsNoLackOfSystemd(t *testing.T) {
 	}
 }
 
-// A systemd that executes itself anew removes its socket before it makes it again.
+// A systemd that executes itself again removes its socket before it makes it again.
 func TestASocketThatIsMadeAnewIsWaitedFor(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
@@ -151,7 +151,7 @@ func TestManagerThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {
 }
 
 // systemd reads the end of the authentication and what has come behind it at
-// once, and then looks at that only when more comes.
+// once, and then reads that only when more comes.
 func TestManagerWakesASystemdThatHasReadTooMuch(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// maxOrdered bounds how many units are looked at for the order of some: far more than a host
+// maxOrdered bounds how many units are read for the order of some: far more than a host
 // orders after one service.
 const maxOrdered = 500
 
@@ -22,7 +22,7 @@ const maxOrdered = 500
 // process are left out, and so is what outlives this service itself, because that is ordered
 // after it. Empty where there is no systemd.
 func (m *Manager) OrderedAfter(ctx context.Context, units ...string) (map[string][]string, error) {
-	return orAbsent[map[string][]string](nil)(ask(ctx, m, "ask systemd what is ordered after container units", func(ctx context.Context, conn *dbus.Conn) (map[string][]string, error) {
+	return orAbsent[map[string][]string](nil)(ask(ctx, m, "list units ordered after container units", func(ctx context.Context, conn *dbus.Conn) (map[string][]string, error) {
 		talk := newTalk(conn)
 		known, err := ordered(ctx, talk, units)
 		if err != nil {
@@ -47,7 +47,7 @@ func (m *Manager) OrderedAfter(ctx context.Context, units ...string) (map[string
 // outliving are the units that systemd stops after this service, and this service.
 func outliving(ctx context.Context, talk *Talk, conn *dbus.Conn) (map[string]bool, error) {
 	own, err := ownerOf(ctx, conn, os.Getpid())
-	if err != nil || own == "" { // it runs by hand
+	if err != nil || own == "" { // it runs manually
 		return nil, err
 	}
 	values, err := talk.properties(ctx, own, systemdUnit)

@@ -16,13 +16,13 @@ import (
 const alongBound = 500 * time.Millisecond
 
 // StopUnit begins to stop the unit of that name that a process is of, as `systemctl stop
-// --no-block`, and tells whether there was anything to stop: false where no such unit
+// --no-block`, and reports whether there was anything to stop: false where no such unit
 // runs, where the process is none of it, and where there is no systemd. Process 0 is of
 // any. Doing so while it stops changes nothing. Right before systemd is asked, which is only
 // where there is something to stop, it calls before with the names of that unit and of those
 // that systemd stops with it.
 func (m *Manager) StopUnit(ctx context.Context, name string, pid int, before func(ctx context.Context, names []string)) (stopping bool, err error) {
-	return orAbsent(false)(ask(ctx, m, "have systemd stop "+name, func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+	return orAbsent(false)(ask(ctx, m, "stop "+name, func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		return stopUnit(ctx, conn, name, pid, before)
 	}))
 }
@@ -67,11 +67,11 @@ func along(ctx context.Context, conn *dbus.Conn, name string) (names []string) {
 	return names
 }
 
-// UnitStops tells whether the stop of a unit has begun or is over, and not while it waits
+// UnitStops reports whether the stop of a unit has started or is over, and not while it waits
 // for others to stop first. A unit that is not loaded, and any where there is no systemd,
 // has stopped.
 func (m *Manager) UnitStops(ctx context.Context, name string) (bool, error) {
-	return orAbsent(true)(ask(ctx, m, "ask systemd whether "+name+" stops", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
+	return orAbsent(true)(ask(ctx, m, "get state of "+name+" from systemd", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		_, active, err := unitState(ctx, conn, name)
 		return active == "deactivating" || over(active), err
 	}))
@@ -90,13 +90,13 @@ func unitState(ctx context.Context, conn *dbus.Conn, name string) (unit dbus.Obj
 	return unit, active, err
 }
 
-// over tells whether a unit of an ActiveState has nothing to stop.
+// over reports whether a unit of an ActiveState has nothing to stop.
 func over(active string) bool { return active == "" || active == "inactive" || active == "failed" }
 
 // MainOf names the service whose main process that is; none if it is of no service, or not the
 // main one, and where there is no systemd.
 func (m *Manager) MainOf(ctx context.Context, pid int) (name string, err error) {
-	return orAbsent("")(ask(ctx, m, "ask systemd whose main process it is", func(ctx context.Context, conn *dbus.Conn) (string, error) {
+	return orAbsent("")(ask(ctx, m, "find unit of main process", func(ctx context.Context, conn *dbus.Conn) (string, error) {
 		unit, err := ownerOf(ctx, conn, pid)
 		if err != nil || unit == "" {
 			return "", err
@@ -118,7 +118,7 @@ func ownerOf(ctx context.Context, conn *dbus.Conn, pid int) (unit dbus.ObjectPat
 	return unit, err
 }
 
-// isMain tells whether a process is the main one of a unit, if that is a service.
+// isMain reports whether a process is the main one of a unit, if that is a service.
 func isMain(ctx context.Context, conn *dbus.Conn, unit dbus.ObjectPath, pid int) (bool, error) {
 	var main uint32
 	err := bus.Property(ctx, conn, bus.Systemd, unit, systemdService, "MainPID", &main)
@@ -128,7 +128,7 @@ func isMain(ctx context.Context, conn *dbus.Conn, unit dbus.ObjectPath, pid int)
 	return main == uint32(pid), err
 }
 
-// isOf tells whether a process is in a unit's cgroup, or its main process elsewhere.
+// isOf reports whether a process is in a unit's cgroup, or its main process elsewhere.
 func isOf(ctx context.Context, conn *dbus.Conn, unit dbus.ObjectPath, pid int) (bool, error) {
 	if owner, err := ownerOf(ctx, conn, pid); err != nil || owner == unit {
 		return err == nil, err

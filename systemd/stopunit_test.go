@@ -107,7 +107,7 @@ func TestTheServiceOfAMainProcess(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "running", Service: systemdtest.ServiceState{Name: "web.service", ActiveState: "active", MainPID: 10, Members: []uint32{10, 11}}})
 	m := systemd.NewManager(fake.ManagerSocket())
-	for pid, want := range map[int]string{10: "web.service", 11: "", 12: ""} { // it, another one of it, and somebody else's
+	for pid, want := range map[int]string{10: "web.service", 11: "", 12: ""} { // it, another one of it, and another client's
 		if got, err := m.MainOf(t.Context(), pid); got != want || err != nil {
 			t.Errorf("MainOf(%d) = %q, %v, want %q", pid, got, err, want)
 		}

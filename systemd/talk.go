@@ -15,7 +15,7 @@ import (
 // systemd does not answer in time costs no other. Its methods are safe for concurrent use.
 type Talk struct {
 	conn *dbus.Conn
-	turn chan struct{} // has an element for each question under way
+	turn chan struct{} // has an element for each question in progress
 }
 
 // questionsAtOnce is how many wait for systemd's answer together: where it or the host is
@@ -27,9 +27,9 @@ func newTalk(conn *dbus.Conn) *Talk {
 }
 
 // Ask has questions put to systemd itself, which lets in root alone, and returns when they
-// do. The error tells that nobody could be asked: ErrNotSystemd where there is no systemd.
+// do. The error reports that nobody could be asked: ErrNotSystemd where there is no systemd.
 func (m *Manager) Ask(ctx context.Context, questions func(context.Context, *Talk)) error {
-	_, err := ask(ctx, m, "ask systemd", func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
+	_, err := ask(ctx, m, "query systemd", func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
 		questions(ctx, newTalk(conn))
 		return struct{}{}, nil
 	})

@@ -24,7 +24,7 @@ func TestUnitsAreToldWhateverTheirNames(t *testing.T) {
 	err := systemd.NewManager(fake.ManagerSocket()).Ask(t.Context(), func(ctx context.Context, talk *systemd.Talk) {
 		for i, u := range talk.Units(ctx, names...) {
 			want := []string{"loaded active", "not-found inactive", "loaded inactive"}[i]
-			if got := u.LoadState + " " + u.ActiveState; u.Name != names[i] || got != want || u.Untold != nil {
+			if got := u.LoadState + " " + u.ActiveState; u.Name != names[i] || got != want || u.Err != nil {
 				t.Errorf("Units() = %+v, want %s to be %s", u, names[i], want)
 			}
 		}
@@ -74,8 +74,8 @@ func TestAnAnswerThatComesTooLateCostsNoOther(t *testing.T) {
 	}{
 		"Units": {1500 * time.Millisecond, func(ctx context.Context, talk *systemd.Talk) (told int, untold error) {
 			for _, u := range talk.Units(ctx, names...) {
-				if u.Untold != nil {
-					untold = u.Untold
+				if u.Err != nil {
+					untold = u.Err
 				} else if told++; u.LoadState != "loaded" {
 					t.Errorf("Units() = %+v, want it as it is", u)
 				}

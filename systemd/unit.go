@@ -35,7 +35,7 @@ type Unit struct {
 	PulledInBy       []string // units that systemd starts it with: WantedBy, RequiredBy, TriggeredBy and the like
 	StoppedWithIt    []string // units that systemd stops with it: RequiredBy, ConsistsOf and the like
 	CanStart         bool
-	Began            time.Time // when it was last begun to be started
+	Began            time.Time // when it was last started to be started
 
 	Job        bool          // something is to be done with it, or is being done: a start, a stop, ...
 	JobTimeout time.Duration // how long a job of it may wait and run; zero for no limit
@@ -51,35 +51,35 @@ type Unit struct {
 	MainPID                uint32
 	Result                 string // of its last run: "success", "exit-code", ...
 
-	// Untold is why systemd did not tell of it; all but Name is empty then.
-	Untold error
+	// Err is why systemd did not report it; all but Name is empty then.
+	Err error
 }
 
-// Units tells of units, in the order of names, loading those that are not; that
+// Units reports units, in the order of names, loading those that are not; that
 // starts nothing.
 func (t *Talk) Units(ctx context.Context, names ...string) []Unit {
 	units, _ := sideBySide(names, func(name string) (Unit, error) { // each has its own error
 		values, err := t.unit(ctx, name)
 		if err != nil {
-			return Unit{Name: name, Untold: about(name, err)}, nil
+			return Unit{Name: name, Err: about(name, err)}, nil
 		}
 		return newUnit(name, values), nil
 	})
 	return units
 }
 
-// Unit tells of one, loading it if it is not; that starts nothing.
+// Unit reports one, loading it if it is not; that starts nothing.
 func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
-	return ask(ctx, m, "ask systemd about "+name, func(ctx context.Context, conn *dbus.Conn) (Unit, error) {
+	return ask(ctx, m, "get properties of "+name, func(ctx context.Context, conn *dbus.Conn) (Unit, error) {
 		values, err := newTalk(conn).unit(ctx, name)
 		return newUnit(name, values), err
 	})
 }
 
-// UnitsThatAre tells of those units that there are, by name; of none where there is no
+// UnitsThatAre reports those units that there are, by name; of none where there is no
 // systemd. What cannot be the name of a unit is none.
 func (m *Manager) UnitsThatAre(ctx context.Context, names ...string) (map[string]Unit, error) {
-	return orAbsent[map[string]Unit](nil)(ask(ctx, m, "ask systemd about units", func(ctx context.Context, conn *dbus.Conn) (map[string]Unit, error) {
+	return orAbsent[map[string]Unit](nil)(ask(ctx, m, "get properties of units", func(ctx context.Context, conn *dbus.Conn) (map[string]Unit, error) {
 		units := map[string]Unit{}
 		for _, name := range names {
 			unit, err := readUnit(ctx, conn, name)
@@ -95,7 +95,7 @@ func (m *Manager) UnitsThatAre(ctx context.Context, names ...string) (map[string
 	}))
 }
 
-// AtBoot tells whether systemd starts it at boots, as `systemctl enable` has it do. What
+// AtBoot reports whether systemd starts it at boots, as `systemctl enable` has it do. What
 // generators have made, and what has nothing to be enabled by, is started where others pull it
 // in, if they are. A unit that is masked is still wanted by who wanted it before, and what is
 // enabled until the boot by a link that is gone after it.
@@ -107,19 +107,19 @@ func (u Unit) AtBoot() bool {
 	return u.UnitFileState == "enabled" || len(u.PulledInBy) > 0
 }
 
-// Runs tells whether there is anything to stop.
+// Runs reports whether there is anything to stop.
 func (u Unit) Runs() bool { return !over(u.ActiveState) }
 
-// Starts tells whether it is being started.
+// Starts reports whether it is being started.
 func (u Unit) Starts() bool { return u.ActiveState == "activating" }
 
-// FromTemplate tells whether it has no file of its own: with the template there is one of any
+// FromTemplate reports whether it has no file of its own: with the template there is one of any
 // name.
 func (u Unit) FromTemplate() bool {
 	return strings.HasSuffix(strings.TrimSuffix(u.FragmentPath, path.Ext(u.FragmentPath)), "@")
 }
 
-// readUnit loads a unit by its name, which systemd looks at.
+// readUnit loads a unit by its name, which systemd reads.
 func readUnit(ctx context.Context, conn *dbus.Conn, name string) (Unit, error) {
 	var object dbus.ObjectPath
 	if err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".LoadUnit", &object, name); err != nil {
@@ -161,7 +161,7 @@ func newUnit(name string, values map[string]dbus.Variant) Unit {
 	}
 }
 
-// hasJob tells whether a unit's property Job, the number and the object of one, names any.
+// hasJob reports whether a unit's property Job, the number and the object of one, names any.
 func hasJob(property dbus.Variant) bool {
 	job, _ := property.Value().([]any)
 	return len(job) > 0 && job[0] != uint32(0)
@@ -197,7 +197,7 @@ func limit(microseconds uint64) time.Duration {
 	return 0
 }
 
-// Scopes tells of the active units that match one of the patterns (as systemctl
+// Scopes reports the active units that match one of the patterns (as systemctl
 // takes them) whether they are ordered before a unit, by name. With an error it is those
 // alone that systemd told of.
 func (t *Talk) Scopes(ctx context.Context, before string, patterns ...string) (map[string]bool, error) {

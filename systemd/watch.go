@@ -23,7 +23,7 @@ const (
 
 // Watch sends shutdown.Subscribed once the bus has confirmed the subscription,
 // then what logind announces, until ctx ends (ctx's error) or the bus is lost
-// (ErrNoBus). A logind that goes away and comes back sends Lost and Returned;
+// (ErrNoBus). A logind that disappears and returns sends Lost and Returned;
 // an announcement is sent once, also by a logind that signals it in both ways.
 // Altered follows what happens to inhibitors, this service's own included, and to
 // the files that set the longest delay, no more often than once a second.
@@ -86,7 +86,7 @@ func (l *Logind) startFollowing(ctx context.Context) (changed <-chan struct{}, s
 			err = l.follow(ctx, watcher, told)
 		}
 		if ctx.Err() == nil {
-			l.log.Warn("a change of logind's files will be noticed late", "error", err)
+			l.log.Warn("cannot watch logind's files, changes are noticed late", "error", err)
 		}
 	}()
 	return told, func() { cancel(); <-ended }
@@ -117,7 +117,7 @@ func (l *Logind) subscribe(ctx context.Context, w *watch) (*dbus.Conn, chan *dbu
 	}
 	if err != nil {
 		l.unsubscribe(conn, signals)
-		return nil, nil, fault("subscribe to the announcements of logind", err)
+		return nil, nil, fault("subscribe to logind's signals", err)
 	}
 	return conn, signals, nil
 }
@@ -152,8 +152,8 @@ type watch struct {
 	told shutdown.EventType
 }
 
-// event tells what a signal means, if anything. The bus lets every user send
-// signals to one connection, so the sender and all types are looked at.
+// event reports what a signal means, if anything. The bus lets every user send
+// signals to one connection, so the sender and all types are read.
 func (w *watch) event(signal *dbus.Signal) (shutdown.Event, bool) {
 	switch {
 	case signal.Sender == bus.Name && signal.Name == bus.Name+"."+ownerChanged:
@@ -210,7 +210,7 @@ func (w *watch) ownerChanged(after string) (shutdown.Event, bool) {
 	return shutdown.Event{}, false
 }
 
-// inhibitorsChanged tells whether a signal of logind's says that an inhibitor
+// inhibitorsChanged reports whether a signal of logind's says that an inhibitor
 // came or went.
 func (w *watch) inhibitorsChanged(signal *dbus.Signal) bool {
 	if w.owner == "" || signal.Sender != w.owner || signal.Path != loginPath || signal.Name != bus.Properties+"."+propertiesChanged {

@@ -40,7 +40,7 @@ func TestAFleetThatCannotBeToldSaysWhy(t *testing.T) {
 	enough := errors.New("enough")
 	socket, _ = serve(t, routes(&backend{}))
 	if _, err := api.NewClient(socket).Fleet(t.Context(), func(fleet.Member) error { return enough }); !errors.Is(err, enough) {
-		t.Errorf("Fleet() = %v for one who has heard enough, want what he said", err)
+		t.Errorf("Fleet() = %v after its callback returned an error, want that error", err)
 	}
 }
 

@@ -39,7 +39,7 @@ func TestLoopsNameWhatTheirErrorsAreAbout(t *testing.T) {
 		"of a runtime":                   {runtime.MemberError{Runtime: "docker", Err: errors.New("disk full")}, keeper, ""},
 	} {
 		l := loop.New("one", 0, nil)
-		l.Beat(c.err)
+		l.Heartbeat(c.err)
 		h := Host{Loops: loop.Set{l}, Registers: &Registration{ControlPlane: &open.ControlPlane{Certificate: c.certificate}}}
 		if got := h.loops(written, renewed, trouble)[0]; got.Cause != c.want || (len(got.Runtimes) > 0) != (name == "of a runtime") {
 			t.Errorf("an error %s has cause %q and runtimes %v, want %q", name, got.Cause, got.Runtimes, c.want)

@@ -87,7 +87,7 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 	}
 	h.Registers.status(&s, node, connected, written)
 	s.Addresses = h.choices(node, facts)
-	for _, r := range append(h.Runtimes.Named(), h.Runtimes.Unheard()...) {
+	for _, r := range append(h.Runtimes.Named(), h.Runtimes.Unreachable()...) {
 		s.Runtimes = append(s.Runtimes, api.Runtime{Name: r.Name, Version: r.Version, Endpoint: r.Endpoint, Ready: r.Ready, Message: r.Message})
 	}
 	if options := h.Settings.Node(); node != nil {

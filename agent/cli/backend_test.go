@@ -98,7 +98,7 @@ func (b *backend) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 func (b *backend) DrainPlan(ctx context.Context, req maintenance.DrainRequest) (maintenance.DrainPlan, error) {
 	p, spared, bound := b.phases.Plan, []plan.PlannedPod{}, seconds(30)
 	if !req.All {
-		p, spared = plan.Spare(p)
+		p, spared = plan.WithoutCritical(p)
 		bound = seconds(20)
 	}
 	return maintenance.DrainPlan{Plan: p, Node: "rack3-node07.example.net", Spared: spared, Bound: bound}, b.answer(ctx)

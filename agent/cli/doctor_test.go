@@ -29,17 +29,17 @@ func pluginTrouble() doctor.Report {
 	return doctor.Report{Protected: true, Checks: append([]doctor.Check{
 		{
 			Name: "plugin", Status: doctor.Fail,
-			Message: "the plugin's socket /run/fleet/plugin.sock: nobody serves it: is the plugin running?",
+			Message: "the plugin's socket /run/fleet/plugin.sock: nothing listens on it: is the plugin running?",
 			Hint:    "start the plugin's own service, or correct controlPlane.plugin.socket; hostler connects by itself",
 		},
-		{Name: "plugin-node", Status: doctor.Fail, Message: "the fleet takes this host for dead: lease not renewed for 52s, and good for 40s only", Hint: "see the checks of the plugin"},
+		{Name: "plugin-node", Status: doctor.Fail, Message: "the fleet takes this host for dead: lease not renewed for 52s, valid for 40s only", Hint: "see the checks of the plugin"},
 	}, allWell().Checks...)}
 }
 
 func allWell() doctor.Report {
 	return doctor.Report{Protected: true, Checks: []doctor.Check{
 		{Name: "dbus", Status: doctor.OK, Message: "the system bus answers"},
-		{Name: "lock", Status: doctor.OK, Message: "hostler holds the shutdown lock, as pid 812"},
+		{Name: "lock", Status: doctor.OK, Message: "hostler shutdown lock held, as pid 812"},
 		{Name: "unit", Status: doctor.OK, Message: "hostler.service is active and enabled, and keeps the lock across its restarts"},
 		{Name: "other-locks", Status: doctor.OK, Message: `a shutdown also waits for unattended-upgrades (pid 1011, user 0, "Stop ongoing upgrades or perform upgrades before shutdown")`},
 	}}

@@ -92,7 +92,7 @@ func healthy() api.Status {
 					good(corev1.NodeDiskPressure, status.ReasonSufficientDisk, "/ (ext4 on /dev/nvme0n1p2) has 61% free"),
 					good(corev1.NodePIDPressure, status.ReasonSufficientPIDs, "99% of 4194304 PIDs available (kernel.pid_max)"),
 					good(corev1.NodeNetworkUnavailable, status.ReasonNetworkAvailable, "192.0.2.17 on bond0"),
-					good(status.ShutdownProtected, status.ReasonArmed, "a shutdown waits for the pods to stop: holds the shutdown lock"),
+					good(status.ShutdownProtected, status.ReasonArmed, "a shutdown waits for the pods to stop: shutdown lock held"),
 					good(corev1.NodeReady, status.ReasonHostReady, "containerd v2.1.4 is ready"),
 				},
 			},
@@ -107,7 +107,7 @@ func healthy() api.Status {
 		Owners:       owners(owner.Owner{Name: owner.Hostler, Evidence: "no other owner found"}, "node", "lease", "shutdown", "imageGC", "containerGC"),
 		Topology:     status.Topology{CPUs: 64, MemoryBytes: 263836520 << 10, SwapBytes: 8 << 30, CgroupVersion: 2},
 		Shutdown: shutdown.Status{
-			State: shutdown.Armed, Reason: "holds the shutdown lock", GracePeriod: seconds(30), GracePeriodCriticalPods: seconds(10),
+			State: shutdown.Armed, Reason: "shutdown lock held", GracePeriod: seconds(30), GracePeriodCriticalPods: seconds(10),
 			InhibitDelayMax: delay(35), InhibitDelaySource: "/run/systemd/logind.conf.d/zz-hostler.conf",
 			Last: &journal.Record{
 				BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", Graceful: true,
@@ -132,7 +132,7 @@ func healthy() api.Status {
 		Addresses: []status.Choice{
 			{Type: corev1.NodeInternalIP, Address: "192.0.2.17", Interface: "bond0", Reason: "source of the default route via bond0"},
 			{Type: corev1.NodeInternalIP, Address: "2001:db8:40:a::11", Interface: "bond0", Reason: "source of the default route via bond0"},
-			{Type: corev1.NodeHostName, Address: holder, Reason: "the name of the Node"},
+			{Type: corev1.NodeHostName, Address: holder, Reason: "name of the Node"},
 		},
 		Reboots: reboots.Status{
 			BootID: kernelID, BootedAt: ago(72*time.Hour - time.Minute),
@@ -219,7 +219,7 @@ func onRequest() api.Status {
 		{Runtime: "docker", Pod: "compose:shop", ID: "b", Name: "shop-web-1", Reason: "waits for mnt-nas.mount (/mnt/nas)"},
 		{Runtime: "podman", Pod: "e", ID: "e", Name: "quadlet", ByUnit: true},
 		{Runtime: "docker", Pod: "c", ID: "c", Name: "gpu", Outcome: journal.RestartFailed, Reason: `start container "gpu": no such device`},
-		{Runtime: "docker", Pod: "d", ID: "d", Name: "job", Outcome: journal.LeftStopped, Reason: "its restart policy does not ask for it"},
+		{Runtime: "docker", Pod: "d", ID: "d", Name: "job", Outcome: journal.LeftStopped, Reason: "its restart policy does not require it"},
 	}
 	s.ImageGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker", "podman"}, Unused: 61, Bytes: 19 << 30, Setting: "imageGC: {enabled: true}"}
 	s.ContainerGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker", "podman", "runc"}, Unused: 1, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
@@ -258,7 +258,7 @@ func draining() api.Status {
 
 func disarmed() api.Status {
 	s := healthy()
-	const cause = "watch the login manager: connect to unix:path=/run/dbus/system_bus_socket: the system bus cannot be reached: dial unix /run/dbus/system_bus_socket: connect: no such file or directory; is the dbus service installed and running?"
+	const cause = "watch logind: connect to unix:path=/run/dbus/system_bus_socket: cannot reach the system bus: dial unix /run/dbus/system_bus_socket: connect: no such file or directory; is the dbus service installed and running?"
 	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax = shutdown.Disarmed, cause, delay(0)
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 40*time.Minute, status.ReasonNoBus, "a shutdown will not wait for the pods to stop: "+cause)
 	fail(&s, "shutdown-guard", cause, api.CauseShutdown)
@@ -266,15 +266,15 @@ func disarmed() api.Status {
 }
 
 // overridden is why logind grants too little.
-const overridden = "raise logind's longest delay to 36s: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf sets InhibitDelayMaxSec= to 8s and is read after /run/systemd/logind.conf.d/zz-hostler.conf; raise it there to 36s or more, or remove it"
+const overridden = "raise logind's InhibitDelayMaxSec to 36s: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf sets InhibitDelayMaxSec= to 8s and is read after /run/systemd/logind.conf.d/zz-hostler.conf; raise it there to 36s or more, or remove it"
 
 func overriddenDelay() api.Status {
 	s := healthy()
-	s.Shutdown.Reason = "holds the shutdown lock, but is granted only 8s of the 36s asked for: " + overridden
+	s.Shutdown.Reason = "shutdown lock held, but logind grants only 8s of the 36s asked for: " + overridden
 	s.Shutdown.InhibitDelayMax, s.Shutdown.InhibitDelaySource = delay(8), "/etc/systemd/logind.conf.d/zzz.conf"
 	s.Shutdown.InhibitDelayNeeded, s.Shutdown.InhibitDelayShortage = seconds(36), overridden
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 5*time.Minute, status.ReasonDelayTooShort,
-		"a shutdown waits for 8s, and the pods' phases take 36s with their margin: they are shortened to fit: "+overridden)
+		"a shutdown waits for 8s, but the pods' phases take 36s with their margin: they are shortened to fit: "+overridden)
 	return s
 }
 
@@ -294,7 +294,7 @@ func starting() api.Status {
 	s := healthy()
 	s.Node, s.Lease, s.Runtimes, s.Topology, s.Addresses = nil, nil, nil, status.Topology{}, nil
 	s.ControlPlane.Connected = false
-	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax, s.Shutdown.Last = shutdown.Disarmed, "looking for the login manager", delay(0), nil
+	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax, s.Shutdown.Last = shutdown.Disarmed, "connecting to logind", delay(0), nil
 	s.ImageGC.Filesystems, s.ImageGC.Images, s.ImageGC.Unused, s.ImageGC.LastRun = nil, 0, 0, nil
 	s.ContainerGC = api.ContainerGC{}
 	for i := range s.Loops {
@@ -337,7 +337,7 @@ func ownConditions() api.Status {
 		s.Node.Status.Conditions = append(s.Node.Status.Conditions, corev1.NodeCondition{Type: kind, Status: is, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(ago(time.Hour))})
 		advise(&s)
 	}
-	raid := conditions.Fault{Path: "/etc/hostler/conditions.d/raid", Problem: "is not run, since /etc/hostler/conditions.d/raid may be written by others than root (-rwxrwxrwx)", Mend: "chmod go-w"}
+	raid := conditions.Fault{Path: "/etc/hostler/conditions.d/raid", Problem: "is not run because /etc/hostler/conditions.d/raid is writable by users other than root (-rwxrwxrwx)", Mend: "chmod go-w"}
 	add("hostler.io/DiskFailing", corev1.ConditionTrue, "DiskFailing", "/dev/sda says that it is failing")
 	add("hostler.io/Short", corev1.ConditionTrue, "Short", "it") // as other messages have it, too
 	add("hostler.io/RaidDegraded", corev1.ConditionUnknown, status.ReasonCheckNotRun, raid.String()+"; "+raid.Mend)
@@ -365,7 +365,7 @@ func adrift() api.Status {
 	s.ControlPlane.Type, s.ControlPlane.Endpoint = "kubernetes", "https://192.0.2.2:6443"
 	s.Node.Spec.Unschedulable = true
 	s.Drift = []api.Drift{{
-		Message: "the Node lacks the configured taints gpu=a:NoSchedule, and a node may not change its own",
+		Message: "the Node lacks the configured taints gpu=a:NoSchedule, and a node may not change its own taints",
 		Mend:    "kubectl taint nodes rack3-node07.example.net gpu=a:NoSchedule",
 	}}
 	return s
@@ -375,26 +375,26 @@ func adrift() api.Status {
 func waiting() api.Status {
 	s := adrift()
 	s.Node.Spec.Unschedulable, s.Lease, s.Drift = false, nil, nil
-	s.ControlPlane.Resting = "no Node rack3-node07.example.net there yet: node.register is false, so that somebody else has to create it"
+	s.ControlPlane.Resting = "no Node rack3-node07.example.net exists yet: node.register is false, so another client has to create it"
 	return s
 }
 
 // left is a host that a person took off the control plane.
 func left() api.Status {
 	s := waiting()
-	s.ControlPlane.Resting = "alice took the Node off the control plane on 2026-11-20 03:10 UTC with `hostler leave`, which holds across restarts; `hostler leave --undo` registers it again"
+	s.ControlPlane.Resting = "alice deregistered the Node on 2026-11-20 03:10 UTC with `hostler leave`; this persists across restarts; run `hostler leave --undo` to register it again"
 	return s
 }
 
 // notAccepted is a host whose certificate the cluster does not know any more.
 func notAccepted() api.Status {
 	s := overdue()
-	refused := "control plane unavailable: the server does not accept this node's certificate: Unauthorized: see `hostler doctor`"
+	refused := "control plane unavailable: the server rejected this node's certificate: Unauthorized: see `hostler doctor`"
 	s.ControlPlane.LastError = "renew lease \"rack3-node07.example.net\": " + refused
-	s.ControlPlane.Overdue = "lease not renewed for 1m20s, and good for 40s only: " + s.ControlPlane.LastError
+	s.ControlPlane.Overdue = "lease not renewed for 1m20s, valid for 40s only: " + s.ControlPlane.LastError
 	s.ControlPlane.Causes, s.ControlPlane.OverdueCause, s.ControlPlane.CredentialsCause = []api.Cause{api.CauseRefused}, api.CauseRefused, api.CauseApproval
 	fail(&s, "lease", s.ControlPlane.LastError, api.CauseRefused)
-	s.ControlPlane.Credentials = "the server does not accept this node's certificate, though it is good until 2027-05-01T09:00:00Z; another one is asked for with the bootstrap kubeconfig: certificate signing request node-csr-1f: not approved yet: see it with `kubectl get csr node-csr-1f`, approve it with `kubectl certificate approve node-csr-1f`"
+	s.ControlPlane.Credentials = "the server rejected this node's certificate, valid until 2027-05-01T09:00:00Z; requesting another with the bootstrap kubeconfig: certificate signing request node-csr-1f: not approved yet: check it with `kubectl get csr node-csr-1f`, then run `kubectl certificate approve node-csr-1f`"
 	return s
 }
 
@@ -406,7 +406,7 @@ func overdue() api.Status {
 	s.Lease.Spec.RenewTime = &renewed
 	failure := "renew lease \"rack3-node07.example.net\": control plane unavailable: connection refused"
 	s.ControlPlane.Connected, s.ControlPlane.LastError = false, failure
-	s.ControlPlane.Overdue = "lease not renewed for 1m20s, and good for 40s only: " + failure
+	s.ControlPlane.Overdue = "lease not renewed for 1m20s, valid for 40s only: " + failure
 	s.ControlPlane.Causes, s.ControlPlane.OverdueCause = []api.Cause{api.CauseLease}, api.CauseLease
 	fail(&s, "lease", failure, api.CauseLease)
 	return s
@@ -422,7 +422,7 @@ func contended() api.Status {
 		})
 		advise(&s)
 	}
-	add(status.IOContention, corev1.ConditionUnknown, status.ReasonPSIUnavailable, "the kernel keeps no pressure stall information (/proc/pressure/io); boot it with psi=1 on its command line")
+	add(status.IOContention, corev1.ConditionUnknown, status.ReasonPSIUnavailable, "the kernel provides no pressure stall information (/proc/pressure/io); boot it with psi=1 on its command line")
 	add(status.MemoryContention, corev1.ConditionTrue, status.ReasonStallsAboveThreshold, "memory stalled full 34% of the last minute, threshold 20%")
 	add(status.CPUContention, corev1.ConditionFalse, status.ReasonStallsBelowThreshold, "CPU stalled some 12.4% of the last 5 min")
 	s.Shortage = "node.reserved.memory: 300Gi reserved, 100Mi kept free (pressure.memoryAvailable), of 263836520Ki there is; reserve less, or lower the threshold"

@@ -38,7 +38,7 @@ func noRuntime() api.Status {
 	s := healthy()
 	s.Runtimes = []api.Runtime{}
 	turn(&s, corev1.NodeReady, corev1.ConditionFalse, 5*time.Minute+20*time.Second, status.ReasonNoRuntime,
-		"no container runtime found on this host, though there is /run/containerd/containerd.sock, where none answers; see to its service, since 2026-11-20T03:06:40Z")
+		"no container runtime found on this host; found sockets /run/containerd/containerd.sock that do not answer; start their service, since 2026-11-20T03:06:40Z")
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 5*time.Minute+20*time.Second, status.ReasonPodsOutOfReach,
 		"a shutdown waits for the pods, but hostler could not stop any: no container runtime was found")
 	s.ImageGC.Filesystems, s.ImageGC.Images, s.ImageGC.Unused = nil, 0, 0
@@ -91,7 +91,7 @@ func paced() api.Status {
 	s := adrift()
 	s.Node.Spec.Unschedulable, s.Drift = false, nil
 	s.Lease.Spec.LeaseDurationSeconds = new(int32(1200))
-	s.LeasePace = &api.LeasePace{Duration: seconds(1200), By: "the control plane, of all its hosts,"}
+	s.LeasePace = &api.LeasePace{Duration: seconds(1200), By: "the control plane's setting for all hosts"}
 	return s
 }
 
@@ -100,7 +100,7 @@ func pacedWrongly() api.Status {
 	s := paced()
 	s.Lease.Spec.LeaseDurationSeconds = new(int32(40))
 	s.LeasePace = &api.LeasePace{Duration: seconds(40), Faults: []api.Drift{{
-		Message: `annotation hostler.io/lease-duration of the Node asks for a lease of "20 minutes", which changes nothing: it is no duration, such as 2m or 90s`,
+		Message: `annotation hostler.io/lease-duration of the Node requests a lease of "20 minutes", which is ignored: not a duration such as 2m or 90s`,
 		Mend:    "`kubectl annotate node rack3-node07.example.net hostler.io/lease-duration-` takes it off",
 	}}}
 	return s

@@ -87,10 +87,10 @@ func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 	at := 0
 	for _, want := range []string{
 		"TAKEN FOR DEAD by the fleet", "NOT READY", "heartbeat: lease not renewed", "next: `hostler doctor`",
-		"no container runtime found", "next: `systemctl start containerd`",
-		"MemoryPressure, for 90s: 52Mi", "next: `systemd-cgtop -m`",
-		"shutdown, for 60m: no bus", "next: `systemctl start dbus.socket",
-		"NetworkUnavailable unknown, for 60m: too many", "next: see whether",
+		"no container runtime found", "next: run `systemctl start containerd`",
+		"MemoryPressure, for 90s: 52Mi", "next: run `systemd-cgtop -m`",
+		"shutdown, for 60m: no bus", "next: run `systemctl start dbus.socket",
+		"NetworkUnavailable unknown, for 60m: too many", "next: check that the file",
 		"loop last-used: out of memory", "next: `journalctl -u hostler",
 		"db.service: stopped for a shutdown that was called off, started again, and", "failed: exit-code", "next: `systemctl status db.service` says why",
 		"web.service: stopped for a shutdown", "next: `systemctl status web.service`; hostler goes on trying",

@@ -110,9 +110,9 @@ func shortOfRoom() *backend {
 	return &backend{report: runs.Report{
 		StartedAt: ago(2 * time.Second), Duration: seconds(2), RequestedBytes: 5 << 30, RequestedInodes: 4000,
 		Removed: []runs.Removal{}, Kept: map[gc.Reason]int{gc.InUse: 3, gc.Protected: 1}, Errors: []string{}, Ended: "nothing more to remove",
-		Warnings: []string{"image filesystem /var/lib/containerd (/dev/sdb1) is 92% full, inodes 12%, and is to come down to 80%, inodes 85% (high thresholds 85%, inodes 90%): nothing more to remove; " +
+		Warnings: []string{"image filesystem /var/lib/containerd (/dev/sdb1) is 92% full, inodes 12%; target 80%, inodes 85% (high thresholds 85%, inodes 90%): nothing more to remove; " +
 			"images kept: 3 in-use, 3.0 GiB (container shop/web-6f7d/web (Running), container shop/db-0/postgres (Exited)), 1 protected, 1.0 MiB (sandbox image); " +
-			"largest folders on it: /var/lib/containerd/leftover (40.0 GiB, 12 inodes); see what else fills it: du -xh --max-depth=2 /var/lib/containerd | sort -h"},
+			"largest folders on it: /var/lib/containerd/leftover (40.0 GiB, 12 inodes); run `du -xh --max-depth=2 /var/lib/containerd | sort -h` to see what else fills it"},
 		Holders: []runs.Holder{
 			{Filesystem: "/var/lib/containerd", Reason: gc.InUse, Images: 3, SizeBytes: 3 << 30, By: []string{"container shop/web-6f7d/web (Running)", "container shop/db-0/postgres (Exited)"}},
 			{Filesystem: "/var/lib/containerd", Reason: gc.Protected, Images: 1, SizeBytes: 1 << 20, By: []string{"sandbox image"}},
@@ -169,7 +169,7 @@ func queued() []api.Image {
 }
 
 func phases() api.ShutdownPlan {
-	return api.ShutdownPlan{State: shutdown.Armed, Reason: "holds the shutdown lock", Plan: plan.Plan{
+	return api.ShutdownPlan{State: shutdown.Armed, Reason: "shutdown lock held", Plan: plan.Plan{
 		Phases: []plan.PlannedPhase{
 			{Name: "regular", Grace: seconds(20), Pods: []plan.PlannedPod{
 				{Runtime: "containerd", Namespace: "shop", Name: "web-6f7d", Grace: seconds(20), Containers: []plan.PlannedContainer{{Name: "web", Grace: seconds(20)}, {Name: "log", Grace: seconds(5), After: []string{"web"}}}},
@@ -191,7 +191,7 @@ func TestTables(t *testing.T) {
 	off := house()
 	off.phases = api.ShutdownPlan{Plan: plan.Plan{Phases: []plan.PlannedPhase{}}}
 	unguarded := house()
-	unguarded.phases.State, unguarded.phases.Reason = shutdown.Disarmed, "the login manager went away"
+	unguarded.phases.State, unguarded.phases.Reason = shutdown.Disarmed, "logind stopped"
 	delegated := house()
 	delegated.phases.State, delegated.phases.Reason = shutdown.Delegated, besideKubelet().Shutdown.Reason
 	incomplete := house()
@@ -210,7 +210,7 @@ func TestTables(t *testing.T) {
 	orchestrated := house()
 	orchestrated.phases.StopFirst = []string{"k3s.service"}
 	stoppedFirst := orchestrated.status.Shutdown.Last.Clone()
-	stoppedFirst.StoppedFirst = []journal.Service{{Name: "k3s.service", Took: seconds(2)}, {Name: "k3s-agent.service", Took: seconds(10), Error: "it had not ended after 10s"}}
+	stoppedFirst.StoppedFirst = []journal.Service{{Name: "k3s.service", Took: seconds(2)}, {Name: "k3s-agent.service", Took: seconds(10), Error: "still running after 10s"}}
 	orchestrated.status.Shutdown.Last = stoppedFirst
 	shortened := house()
 	brief := shortened.status.Shutdown.Last.Clone()

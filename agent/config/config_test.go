@@ -139,7 +139,7 @@ func TestANamedFileMustBeThere(t *testing.T) {
 		}
 		_, err := config.Load(filepath.Join(dir, "hostler.yaml"), filepath.Join(dir, "conf.d"))
 		faults, _ := errors.AsType[config.Faults](err)
-		if len(faults) == 0 || !strings.Contains(err.Error(), filepath.Join(dir, open)+" may be written by others than root") || !strings.Contains(err.Error(), "once you know who wrote what is there") {
+		if len(faults) == 0 || !strings.Contains(err.Error(), filepath.Join(dir, open)+" is writable by users other than root") || !strings.Contains(err.Error(), "check its content") {
 			t.Errorf("Load() where others can change %s = %v, want that as a fault, and what to do", open, err)
 		}
 		if draft, err := config.Draft(filepath.Join(dir, "hostler.yaml"), filepath.Join(dir, "conf.d")); err != nil || draft.Node.Enabled != config.On {

@@ -125,12 +125,12 @@ func TestWhatSystemdHasNotToldIsNotKnown(t *testing.T) {
 		unknown string // the check; none if empty
 		says    string // part of a message that is ok, or not known
 	}{
-		{"its unit", func(s *doctor.Systemd) { s.Service = systemd.Unit{Name: doctor.Service, Untold: late} }, "unit", "cannot tell how hostler.service is set up"},
+		{"its unit", func(s *doctor.Systemd) { s.Service = systemd.Unit{Name: doctor.Service, Err: late} }, "unit", "cannot tell how hostler.service is set up"},
 		{"how it is run", func(s *doctor.Systemd) { s.Run, s.RunUntold = systemd.Run{}, late }, "watchdog", "starts an agent again that hangs"},
 		{"some scopes", func(s *doctor.Systemd) { s.ScopesUntold = late }, "scopes", "whether all scopes"},
-		{"a target", func(s *doctor.Systemd) { s.Targets[0] = systemd.Unit{Name: "reboot.target", Untold: late} }, "job-timeouts", "when systemd forces a shutdown"},
-		{"Ctrl-Alt-Del", func(s *doctor.Systemd) { s.CtrlAltDel = systemd.Unit{Untold: late} }, "", "and, unless it is masked, Ctrl-Alt-Del"},
-		{"a service that starts pods", func(s *doctor.Systemd) { s.Orchestrators = []systemd.Unit{{Name: "k3s.service", Untold: late}} }, "stop-first", "whether a service runs that would start pods again"},
+		{"a target", func(s *doctor.Systemd) { s.Targets[0] = systemd.Unit{Name: "reboot.target", Err: late} }, "job-timeouts", "when systemd forces a shutdown"},
+		{"Ctrl-Alt-Del", func(s *doctor.Systemd) { s.CtrlAltDel = systemd.Unit{Err: late} }, "", "and, unless it is masked, Ctrl-Alt-Del"},
+		{"a service that starts pods", func(s *doctor.Systemd) { s.Orchestrators = []systemd.Unit{{Name: "k3s.service", Err: late}} }, "stop-first", "whether a service runs that would start pods again"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := healthy()
@@ -157,9 +157,9 @@ func TestAFaultThatIsKnownOutweighsWhatIsNot(t *testing.T) {
 	late := context.DeadlineExceeded
 	f := healthy()
 	f.Systemd.Scopes["cri-containerd-0.scope"], f.Systemd.ScopesUntold = false, late
-	f.Systemd.Targets = append(f.Systemd.Targets, systemd.Unit{Name: "halt.target", Untold: late})
+	f.Systemd.Targets = append(f.Systemd.Targets, systemd.Unit{Name: "halt.target", Err: late})
 	f.Systemd.Targets[0].JobTimeout = time.Second
-	f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s.service", LoadState: "loaded", ActiveState: "active"}, {Name: "k0sworker.service", Untold: late}}
+	f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s.service", LoadState: "loaded", ActiveState: "active"}, {Name: "k0sworker.service", Err: late}}
 	r := doctor.Examine(f)
 	for _, name := range []string{"scopes", "job-timeouts", "stop-first"} {
 		if c := found(r, name); c.Status != doctor.Warn {

@@ -33,7 +33,7 @@ func healthy() doctor.Facts {
 		Name:       &doctor.Name{Node: "web", HostName: "web"},
 		Protection: doctor.Protection{Protected: true, Reason: status.ReasonArmed, Message: "a shutdown waits for the pods to stop"},
 		Phases:     plan.Defaults(),
-		Guard:      &shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
+		Guard:      &shutdown.Status{State: shutdown.Armed, Reason: "shutdown lock held"},
 		Logind: doctor.Logind{
 			Granted: 36 * time.Second, Locks: []systemd.InhibitorLock{own}, Own: []systemd.InhibitorLock{own}, Held: true,
 			Files: logindconf.Delay{Effective: ours, Others: logindconf.Setting{Max: 5 * time.Second}, DropIn: true},
@@ -253,7 +253,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			"fail protection|access denied", "fail lock|not armed: access denied",
 		}},
 		{"a full disk", func(f *doctor.Facts) {
-			f.Machine.Pressures = []doctor.Mend{{Message: "DiskPressure is True: /run has 0 of 4Gi free", Command: "`du -xh /run` shows what fills it"}}
+			f.Machine.Pressures = []doctor.Mend{{Message: "DiskPressure is True: /run has 0 of 4Gi free", Command: "run `du -xh /run` to see what fills it"}}
 		}, []string{"warn pressure|/run has 0 of 4Gi free|du -xh /run"}},
 		{"a Node by node.name", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "db", Configured: true, HostName: "web"} }, nil},
 		{"a host that gets its name late", func(f *doctor.Facts) {

@@ -26,8 +26,8 @@ func stopFirst(f Facts) Check {
 	}
 	for _, u := range f.Systemd.Orchestrators {
 		switch named := slices.Contains(f.StopFirst, u.Name); {
-		case u.Untold != nil:
-			fine = unsaid("whether a service runs that would start pods again", u.Untold)
+		case u.Err != nil:
+			fine = unsaid("whether a service runs that would start pods again", u.Err)
 		case named && u.LoadState != "loaded":
 			found.add(warn("correct shutdown.stopFirst; systemctl list-units --type=service has the names",
 				"%s, which is to be stopped before the pods, is not there (%s)", u.Name, u.LoadState))

@@ -100,9 +100,9 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 	if err == nil {
 		r.Service, r.Login, r.CtrlAltDel = units[0], units[1], units[2]
 		r.Targets, r.Orchestrators = units[3:targets], units[targets:]
-		told := func(u systemd.Unit) bool { return u.Untold == nil }
+		told := func(u systemd.Unit) bool { return u.Err == nil }
 		if !slices.ContainsFunc(units, told) && r.RunUntold != nil {
-			err = r.Service.Untold
+			err = r.Service.Err
 		}
 	}
 	r.Missing = errors.Is(err, systemd.ErrNotSystemd)

@@ -101,8 +101,8 @@ func unit(f Facts) Check {
 		return warn("have `hostler agent` started at each boot, and again when it ends, by this host's own service manager", "there is no systemd here: nobody starts the agent again, and nobody keeps its lock meanwhile")
 	case f.Systemd.Problem != "":
 		return warn("see `systemctl is-system-running`; systemd lets in root alone at /run/systemd/private", "systemd did not answer: %s", f.Systemd.Problem)
-	case u.Untold != nil:
-		return unsaid("how "+Service+" is set up, and whether it is enabled", u.Untold)
+	case u.Err != nil:
+		return unsaid("how "+Service+" is set up, and whether it is enabled", u.Err)
 	case u.LoadState == masked && !f.Agent.Answers:
 		return Check{} // check agent says so
 	case u.LoadState == masked:
@@ -233,8 +233,8 @@ func jobTimeouts(f Facts) Check {
 	fine := ok("systemd forces no shutdown before the phases are over")
 	enough := math.Ceil(max(longestJob, f.needed()+afterwards).Minutes())
 	for _, u := range f.Systemd.Targets {
-		if u.Untold != nil {
-			fine = unsaid("when systemd forces a shutdown", u.Untold)
+		if u.Err != nil {
+			fine = unsaid("when systemd forces a shutdown", u.Err)
 		}
 		if u.JobTimeout > 0 && u.JobTimeout < f.needed() {
 			found.add(warn(set(u, "[Unit]", fmt.Sprintf("JobTimeoutSec=%.0fmin", enough)),

@@ -85,7 +85,7 @@ func bypasses(f Facts) Check {
 	}
 	past := "`systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 as container managers send them"
 	switch u := f.Systemd.CtrlAltDel; {
-	case u.Untold != nil:
+	case u.Err != nil:
 		past += " and, unless it is masked, Ctrl-Alt-Del"
 	case u.LoadState != masked:
 		past += " and Ctrl-Alt-Del"

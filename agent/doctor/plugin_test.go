@@ -67,20 +67,20 @@ func TestEachFaultOfAPluginIsFoundWithItsMend(t *testing.T) {
 	}{
 		{"others may write the socket", func(f *doctor.Facts) {
 			dumb(f)
-			f.Plugin.Unreached = doctor.Mend{Message: "may be written by others (Srwxrwx---)", Command: "chmod go-w /run/fleet/plugin.sock"}
+			f.Plugin.Unreached = doctor.Mend{Message: "is writable by users other than root (Srwxrwx---)", Command: "chmod go-w /run/fleet/plugin.sock"}
 			f.Plugin.Overdue = "lease not renewed for 50s"
-		}, []string{"fail plugin|/run/fleet/plugin.sock: may be written by others|chmod go-w", "fail plugin-node|for dead: lease not renewed for 50s|checks of the plugin"}},
+		}, []string{"fail plugin|/run/fleet/plugin.sock: is writable by users other than root|chmod go-w", "fail plugin-node|for dead: lease not renewed for 50s|checks of the plugin"}},
 		{"there is no socket", func(f *doctor.Facts) {
 			dumb(f)
 			f.Plugin.Unreached = doctor.Mend{Message: "there is no socket"}
 		}, []string{"fail plugin|there is no socket|start the plugin's own service"}},
 		{"it does not say who it is", func(f *doctor.Facts) {
 			dumb(f)
-			f.Plugin.Silent = errors.New("ask who it is: no answer from plugin at /run/x: it may hang: see its log")
+			f.Plugin.Silent = errors.New("get info: no answer from plugin at /run/x: it may hang: see its log")
 		}, []string{"fail plugin|no answer from plugin|answers Info at once"}},
 		{"it speaks another protocol", func(f *doctor.Facts) {
 			dumb(f)
-			f.Plugin.Silent = errors.New(`plugin "fleet" speaks protocol [2], and hostler speaks 1: install versions of both that have one in common`)
+			f.Plugin.Silent = errors.New(`plugin "fleet" speaks protocol [2], and hostler speaks 1: install versions of both with a common protocol`)
 		}, []string{"fail plugin|speaks protocol [2]"}},
 		{"what is behind it is away", func(f *doctor.Facts) {
 			f.Plugin.Found, f.Plugin.Reading = false, fmt.Errorf("get nodes/n: connection refused: %w", controlplane.ErrUnavailable)
@@ -103,7 +103,7 @@ func TestEachFaultOfAPluginIsFoundWithItsMend(t *testing.T) {
 		{"the node is cordoned", func(f *doctor.Facts) {
 			f.Plugin.Drift = []doctor.Mend{{Message: "it is cordoned", Command: "hostler uncordon"}}
 		}, []string{"warn plugin-node|it is cordoned|hostler uncordon"}},
-		{"the node is waited for", func(f *doctor.Facts) {
+		{"the Node does not exist yet", func(f *doctor.Facts) {
 			f.Plugin.Found, f.Plugin.Stands = false, "node.register is false"
 		}, []string{"warn plugin|there is no node n: node.register is false"}},
 		{"there is no node yet", func(f *doctor.Facts) { f.Plugin.Found = false }, []string{"warn plugin|there is no node n yet|hostler status"}},

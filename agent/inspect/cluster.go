@@ -80,7 +80,7 @@ func Cluster(ctx context.Context, cfg config.Config, node, version string, curre
 	}
 	c.Exposed = Exposed(secrets)
 	rights := kubernetes.Needed(node)
-	s := kubernetes.Look(ctx, o, node, slices.Concat(rights, []kubernetes.Right{kubernetes.ToLeave(node)}, kubernetes.ToCompare()))
+	s := kubernetes.Diagnose(ctx, o, node, slices.Concat(rights, []kubernetes.Right{kubernetes.ToLeave(node)}, kubernetes.ToCompare()))
 	c.Server, c.Err, c.Now, c.Skew, c.Found = s.Server, s.Err, s.Now, s.Skew, s.Node != nil
 	if s.Node != nil {
 		for name, last := range kubernetes.Writers(s.Node) {

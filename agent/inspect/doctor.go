@@ -91,20 +91,20 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 
 // lookOnce asks the runtimes of this host how they are.
 func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.Runtimes, error) {
-	ctx, cancel := context.WithTimeout(ctx, gather.LookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, gather.ProbeTimeout)
 	defer cancel()
 	r, err := open.Runtimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, open.Units{Manager: systemd.NewManager("")}, log)
 	if err != nil {
 		return doctor.Runtimes{}, err
 	}
-	_ = r.Look(ctx) // what it says is in each runtime's state as well
+	_ = r.Refresh(ctx) // what it says is in each runtime's state as well
 	states, asked := r.Current()
 	return Runtimes(states, asked, r), r.Close()
 }
 
 func Runtimes(states []runtime.Health, asked bool, r *discovery.Runtimes) doctor.Runtimes {
-	podmans := discovery.LookForPodmans("/")
-	facts := doctor.Runtimes{Asked: asked, PodmanUnheard: podmans.Unheard, PodmanUsers: podmans.Users}
+	podmans := discovery.FindPodmans("/")
+	facts := doctor.Runtimes{Asked: asked, PodmanUnheard: podmans.Unreachable, PodmanUsers: podmans.Users}
 	for _, d := range r.Dead() {
 		dead := doctor.DeadSocket{Path: d.Path}
 		if errors.Is(d.Err, runtime.ErrUnsupported) {

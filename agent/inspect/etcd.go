@@ -52,11 +52,11 @@ func Etcd(ctx context.Context, cfg config.Config, node, version string) *doctor.
 	if e.Err = err; err == nil && !ends.IsZero() {
 		e.Certificate = &doctor.Certificate{Path: o.Certificate, Begins: begins, Ends: ends}
 	}
-	s := etcd.Look(ctx, o, node)
+	s := etcd.Diagnose(ctx, o, node)
 	for _, m := range s.Members {
 		e.Members = append(e.Members, doctor.Member{Endpoint: m.Endpoint, Err: m.Err})
 	}
-	e.Found, e.Lacks, e.Unheard, e.RightsErr = s.Node, s.Lacks, s.Unheard, s.RightsErr
+	e.Found, e.Lacks, e.Unheard, e.RightsErr = s.Node, s.Lacks, s.Unreachable, s.RightsErr
 	if s.Node && s.Leaseless {
 		e.Overdue = fmt.Sprintf("there is a node %s and no lease of it", node)
 	}

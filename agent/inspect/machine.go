@@ -16,7 +16,7 @@ import (
 
 // measureAlone measures this host without an agent, and reads what a configuration wants of it.
 func measureAlone(ctx context.Context, cfg config.Config) (now status.Facts, p open.Policies, err error) {
-	ctx, cancel := context.WithTimeout(ctx, gather.LookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, gather.ProbeTimeout)
 	defer cancel()
 	reader, err := probe.New("/")
 	if err != nil {

@@ -35,10 +35,10 @@ func pluginAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.Lo
 func Plugin(ctx context.Context, store *plugin.Store, node string) *doctor.Plugin {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	s := store.Look(ctx, node)
+	s := store.Diagnose(ctx, node)
 	p := &doctor.Plugin{
 		Standing: doctor.Standing{Node: node, Found: s.Node}, Socket: store.Socket(),
-		Silent: s.Silent, Reading: s.Reading, Listing: s.Listing, Watching: s.Watching,
+		Silent: s.NoAnswer, Reading: s.Reading, Listing: s.Listing, Watching: s.Watching,
 		Name: s.Name, Version: s.Version, Endpoint: s.Endpoint,
 		Lists: s.Lists, Watches: s.Watches, Expires: s.Ends,
 	}

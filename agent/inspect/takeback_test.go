@@ -40,7 +40,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 		"killed, and not to be started again":         {unit: systemdtest.UnitState{"ActiveState": "deactivating", "Restart": "no"}, result: "signal"},
 		"it panicked, and is started again":           {unit: alone, result: "exit-code", left: true},
 		"its successor refuses the configuration":     {unit: alone, result: "exit-code", refuse: true},
-		"ended by itself":                             {unit: queued, result: "success", left: true},
+		"returned without an error":                   {unit: queued, result: "success", left: true},
 		"asked while it runs":                         {unit: systemdtest.UnitState{"ActiveState": "active"}, left: true},
 		"asked while it starts":                       {unit: systemdtest.UnitState{"ActiveState": "activating"}, left: true},
 		"asked when it has stopped":                   {unit: systemdtest.UnitState{"ActiveState": "inactive"}},

@@ -18,7 +18,7 @@ func TestACordonSaysWhatIsKeptWhere(t *testing.T) {
 		want       string
 	}{
 		"the control plane hangs":        {true, "as soon as it answers: context deadline exceeded"},
-		"the node is not registered yet": {false, "as soon as it answers: the node is not registered there yet"},
+		"the node is not registered yet": {false, "as soon as it answers: the node is not registered yet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
@@ -103,7 +103,7 @@ func TestACordonIsAnEventThatNamesThePerson(t *testing.T) {
 				told = append(told, e.Reason+": "+e.Message)
 			}
 		}
-		want := "NodeNotSchedulable: cordoned by nobody known with `hostler cordon`|NodeSchedulable: uncordoned by nobody known with `hostler uncordon`"
+		want := "NodeNotSchedulable: cordoned by unknown user with `hostler cordon`|NodeSchedulable: uncordoned by unknown user with `hostler uncordon`"
 		if got := strings.Join(told, "|"); got != want {
 			t.Errorf("Events = %q, want %q", got, want)
 		}

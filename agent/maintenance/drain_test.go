@@ -49,7 +49,7 @@ func TestADrainCordonsFirstAndTellsOfEachPod(t *testing.T) {
 		}
 		d.wantCordoned(t, "after the drain", true)
 		time.Sleep(time.Minute)
-		want := []string{"Normal DrainStarted: nobody known asked to stop all pods but critical ones", "Normal DrainFinished: 3 pods: 2 stopped, 1 not touched in 5s"}
+		want := []string{"Normal DrainStarted: unknown user asked to stop all pods but critical ones", "Normal DrainFinished: 3 pods: 2 stopped, 1 not touched in 5s"}
 		if got := d.reasons(t, "Drain"); !slices.Equal(got, want) {
 			t.Errorf("Events = %q, want %q", got, want)
 		}
@@ -129,7 +129,7 @@ func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsTold(t *testing.T) {
 			t.Errorf("%d signals, want one", n)
 		}
 		time.Sleep(time.Minute)
-		want := []string{"Normal DrainStarted: nobody known asked to stop all pods but critical ones", "Normal DrainFinished: 1 pod stopped in 18s"}
+		want := []string{"Normal DrainStarted: unknown user asked to stop all pods but critical ones", "Normal DrainFinished: 1 pod stopped in 18s"}
 		if got := d.reasons(t, "Drain"); !slices.Equal(got, want) {
 			t.Errorf("Events = %q, want %q", got, want)
 		}
@@ -180,7 +180,7 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 			if _, err := d.Guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
 				t.Fatal(err)
 			}
-		}, want: []string{"drain: the host is being shut down already", "hostler status"}},
+		}, want: []string{"drain: the host is already shutting down", "hostler status"}},
 		"in another drain": {begin: func(t *testing.T, d *desk) {
 			go func() { _, _ = d.Guard.DrainByHand(t.Context(), false, func(*journal.Record) {}) }()
 			synctest.Wait()

@@ -41,7 +41,7 @@ func TestTheLeaseRestsBeforeTheNodeLeaves(t *testing.T) {
 		d.register(t)
 		d.keeps(t)
 		got, err := maintenance.New(d.Options).Leave(t.Context())
-		if err != nil || got != (maintenance.LeaveReport{Node: nodeName, ControlPlane: "fake", By: "nobody known", Changed: true}) {
+		if err != nil || got != (maintenance.LeaveReport{Node: nodeName, ControlPlane: "fake", By: "unknown user", Changed: true}) {
 			t.Errorf("Leave() = %+v, %v, want it done", got, err)
 		}
 		time.Sleep(time.Hour)

@@ -159,7 +159,7 @@ func decide(switches map[Job]Switch, seen map[Job]Owner) map[Job]Owner {
 
 // Loop is told whether what runs in it rests.
 type Loop interface {
-	Rest()
+	Pause()
 	Wake()
 }
 
@@ -176,7 +176,7 @@ func (o *Owners) While(ctx context.Context, j Job, l Loop, run func(context.Cont
 			continue
 		}
 		o.log.Info("job is left to its owner", "job", j, "owner", owner.Name, "evidence", owner.Evidence)
-		l.Rest()
+		l.Pause()
 		select {
 		case <-changed:
 		case <-ctx.Done():

@@ -132,16 +132,16 @@ func TestFindKubelets(t *testing.T) {
 		"one that nobody has reaped":            {processes: []process{{PID: 812, Name: "kubelet", State: "Z"}}},
 		"a node in a container, such as kind's": {processes: []process{{PID: 4000, Name: "kubelet", Namespace: "kind"}}},
 		"kind's and the host's own":             {processes: []process{{PID: 400, Name: "kubelet", Namespace: "kind"}, {PID: 4000, Name: "kubelet"}}, want: "process kubelet, pid 4000"},
-		"a user's":                              {processes: []process{{PID: 812, Name: "kubelet", UID: 65534}}, refused: "runs as user 65534, and not as root"},
-		"a user's service":                      {processes: []process{{PID: 812, Name: "kubelet", UID: 1000, Cgroup: "/user.slice/user-1000.slice/user@1000.service/app.slice/kubelet.service"}}, refused: "runs as user 1000, and not as root"},
-		"a user's before the host's own":        {processes: []process{{PID: 70, Name: "kubelet", UID: 1000}, {PID: 812, Name: "kubelet"}}, want: "process kubelet, pid 812", refused: "runs as user 1000, and not as root"},
-		"in root's session":                     {processes: []process{{PID: 812, Name: "kubelet", Cgroup: "/user.slice/user-0.slice/session-3.scope"}}, refused: "is in a user's session"},
-		"in a container that shares namespaces": {processes: []process{{PID: 812, Name: "kubelet", Cgroup: "/system.slice/docker-0123.scope"}}, refused: "is in a user's session"},
+		"a user's":                              {processes: []process{{PID: 812, Name: "kubelet", UID: 65534}}, refused: "runs as user 65534, not as root"},
+		"a user's service":                      {processes: []process{{PID: 812, Name: "kubelet", UID: 1000, Cgroup: "/user.slice/user-1000.slice/user@1000.service/app.slice/kubelet.service"}}, refused: "runs as user 1000, not as root"},
+		"a user's before the host's own":        {processes: []process{{PID: 70, Name: "kubelet", UID: 1000}, {PID: 812, Name: "kubelet"}}, want: "process kubelet, pid 812", refused: "runs as user 1000, not as root"},
+		"in root's session":                     {processes: []process{{PID: 812, Name: "kubelet", Cgroup: "/user.slice/user-0.slice/session-3.scope"}}, refused: "is in a user session"},
+		"in a container that shares namespaces": {processes: []process{{PID: 812, Name: "kubelet", Cgroup: "/system.slice/docker-0123.scope"}}, refused: "is in a user session"},
 		"in a cgroup of its own":                {processes: []process{{PID: 812, Name: "kubelet", Cgroup: "/kubelet.slice"}}, want: "process kubelet, pid 812"},
 		"in a cgroup that it has made":          {processes: []process{{PID: 812, Name: "kubelet", Cgroup: "/systemd/system.slice"}}, want: "process kubelet, pid 812"},
 		"with mounts of its own":                {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own"}}, want: "process kubelet, pid 812"},
-		"in a container of a service":           {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own", Cgroup: "/system.slice/web.service/libpod-payload-0123"}}, refused: "is in another mount namespace"},
-		"in a container with the host's PIDs":   {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own", Cgroup: "/docker/0123"}}, refused: "is in another mount namespace"},
+		"in a container of a service":           {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own", Cgroup: "/system.slice/web.service/libpod-payload-0123"}}, refused: "is not in the host's mount namespace"},
+		"in a container with the host's PIDs":   {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own", Cgroup: "/docker/0123"}}, refused: "is not in the host's mount namespace"},
 		"a program that anybody can write":      {processes: []process{{PID: 812, Name: "kubelet", Program: open}}, refused: "runs a program that users other than root can change"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
 			running = true
 			defer func() { running = false }()
 			for ctx.Err() == nil {
-				l.Beat(nil)
+				l.Heartbeat(nil)
 				select {
 				case <-time.After(10 * time.Second):
 				case <-ctx.Done():

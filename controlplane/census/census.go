@@ -1,5 +1,5 @@
-// Package census looks through a fleet for other hosts that have this one's machine
-// ID. It refuses to know any control plane, and to do anything about whom it finds.
+// Package census searches a fleet for other hosts with this host's machine ID. It knows no control
+// plane by name and only reports what it finds.
 package census
 
 import (
@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	// interval is from one look through the fleet to the next, which costs it
+	// interval is from one check through the fleet to the next, which costs it
 	// as many reads as it is large.
 	interval = 6 * time.Hour
 	// again is the same while a clone is known, so that its end is.
 	again = 10 * time.Minute
-	// limit bounds how many Leases are looked at: a machine ID that is that
+	// limit bounds how many Leases are read: a machine ID that is that
 	// common is told by any of them.
 	limit = 10
-	// timeout bounds a look through the fleet.
+	// timeout bounds a check through the fleet.
 	timeout = 2 * time.Minute
 	// watched is how long a Lease is watched for a renewal: as long as it is good for
 	// by default.
 	watched = 40 * time.Second
 )
 
-// Census looks for machines that have this one's machine ID under another Node's
+// Census searches for machines that have this one's machine ID under another Node's
 // name, where the control plane lets it.
 type Census struct {
 	finder controlplane.MachineFinder
@@ -51,12 +51,12 @@ type Census struct {
 }
 
 // New returns a census that has found nobody yet, of the machine that the Node
-// self tells of by its name and NodeInfo.
+// self reports by its name and NodeInfo.
 func New(client controlplane.Client, finder controlplane.MachineFinder, self *corev1.Node, log *slog.Logger) *Census {
 	return &Census{finder: finder, leases: client, self: self, log: log.With("component", "census")}
 }
 
-// Clones are those that were alive at the last look.
+// Clones are those that were alive at the last check.
 func (c *Census) Clones() []controlplane.Clone {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *Census) Clones() []controlplane.Clone {
 // and changed after each change. That the control plane does not let it is no failure.
 func (c *Census) Run(ctx context.Context, beat func(error), changed func()) error {
 	if c.self.Status.NodeInfo.MachineID == "" {
-		<-ctx.Done() // nothing to look for
+		<-ctx.Done() // nothing to search for
 		return context.Cause(ctx)
 	}
 	next := rand.N(time.Minute) // hosts that started together need not come together
@@ -75,7 +75,7 @@ func (c *Census) Run(ctx context.Context, beat func(error), changed func()) erro
 		if err := bounded.Sleep(ctx, next); err != nil {
 			return err
 		}
-		clones, err := c.look(ctx)
+		clones, err := c.scan(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -94,7 +94,7 @@ func (c *Census) Run(ctx context.Context, beat func(error), changed func()) erro
 	}
 }
 
-// take keeps what was found, and tells whether it is news.
+// take keeps what was found, and reports whether it is news.
 func (c *Census) take(clones []controlplane.Clone) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,23 +103,23 @@ func (c *Census) take(clones []controlplane.Clone) bool {
 	}
 	c.clones = clones
 	if len(clones) == 0 {
-		c.log.Info("no other node has this host's machine ID any more")
+		c.log.Info("no other node shares this host's machine ID any more")
 	}
 	for _, clone := range clones {
-		c.log.Error("this host was cloned", "problem", clone.Message(c.self.Name), "mend", clone.Mend())
+		c.log.Error("another node shares this host's machine ID", "problem", clone.Message(c.self.Name), "mend", clone.Mend())
 	}
 	return true
 }
 
-// look finds the clones whose Leases are renewed while it watches. A Node of this
+// scan finds the clones whose Leases are renewed while it watches. A Node of this
 // very boot is this host's own under another name, such as its kubelet's.
-func (c *Census) look(ctx context.Context) ([]controlplane.Clone, error) {
+func (c *Census) scan(ctx context.Context) ([]controlplane.Clone, error) {
 	finding, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	info := c.self.Status.NodeInfo
 	found, err := c.finder.NodesOf(finding, info.MachineID)
 	if err != nil {
-		return nil, fmt.Errorf("look for clones: %w", err)
+		return nil, fmt.Errorf("find clones: %w", err)
 	}
 	found = slices.DeleteFunc(found, func(n corev1.Node) bool {
 		own := n.Status.NodeInfo.BootID != "" && n.Status.NodeInfo.BootID == info.BootID
@@ -142,7 +142,7 @@ func (c *Census) look(ctx context.Context) ([]controlplane.Clone, error) {
 			lease, err := c.leases.Lease(reading, n.Name)
 			cancel()
 			if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
-				return nil, fmt.Errorf("look for clones: %w", err)
+				return nil, fmt.Errorf("find clones: %w", err)
 			}
 			if watch.See(lease).Renewed {
 				clones = append(clones, controlplane.Clone{Node: n.Name})

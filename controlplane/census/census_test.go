@@ -88,7 +88,7 @@ func TestACensusFindsTheLivingWithThisMachinesID(t *testing.T) {
 		}
 		neighbour(t, fake, "copy", here, "boot-4", true)
 		after(12 * time.Hour)
-		if got := c.Clones(); len(got) != 1 || got[0].Node != "copy" || !strings.Contains(got[0].Message("n"), "node copy, which is alive") {
+		if got := c.Clones(); len(got) != 1 || got[0].Node != "copy" || !strings.Contains(got[0].Message("n"), "running node copy") {
 			t.Errorf("Clones() = %v, want the copy", got)
 		}
 		if err := fake.Edit(t.Context(), "copy", func(n *corev1.Node) { n.Status.NodeInfo.MachineID = "mended" }); err != nil {

@@ -1,13 +1,10 @@
-// Package conformance is what a control plane promises, as checks: one for each
-// promise of the controlplane.Client interface, of its roles and of their errors,
-// that every client passes, and that `hostler controlplane verify` tries on the one
-// that is configured.
+// Package conformance checks what a control plane promises: one check for each promise of the
+// controlplane.Client interface, its roles and its errors. Every client passes them in tests, and
+// `hostler controlplane verify` tries them on the configured one.
 //
-// It owns the checks, what becomes of one that is tried, and the names that they use:
-// nothing is touched that has another. It refuses to know any client, and to promise
-// what only one control plane does. What a Client is used for, a Lease that is kept
-// and a status that is told through all faults, is tested where that is done: in
-// packages controlplane and report.
+// It owns the checks, their results, and the names of the objects that they create: it touches no
+// others. It knows no client by name, and checks nothing that only one control plane promises. How
+// a Client is used is tested in packages controlplane and report.
 package conformance
 
 import (
@@ -42,7 +39,7 @@ type Backend struct {
 	// Delete deletes Node and Lease as someone else would; Client.Leave if nil.
 	Delete func(ctx context.Context, name string) error
 
-	// Keeps tells that Register may not delete Nodes, and takes over those of
+	// Keeps reports that Register may not delete Nodes, and takes over those of
 	// machines that are dead.
 	Keeps bool
 
@@ -53,7 +50,7 @@ type Backend struct {
 	// MaxEvents is how many Events are kept, where the control plane counts them.
 	MaxEvents int
 
-	// Expires tells that the control plane itself ends a Lease that is not renewed for
+	// Expires reports that the control plane itself ends a Lease that is not renewed for
 	// as long as it is good for.
 	Expires bool
 
@@ -72,9 +69,9 @@ type Fault string
 // The faults.
 const (
 	Slow   Fault = "slow"   // they come, a quarter of a second late
-	Silent Fault = "silent" // nothing comes, and the connection stays; what was asked for may have been done
-	Lost   Fault = "lost"   // what was asked for is done, and the connection breaks before its answer comes
-	Lying  Fault = "lying"  // they are of another object than the one that was asked for
+	Silent Fault = "silent" // nothing comes, and the connection stays; what was requested may have been done
+	Lost   Fault = "lost"   // what was requested is done, and the connection breaks before its answer comes
+	Lying  Fault = "lying"  // they are of another object than the one that was requested
 )
 
 // Editor is a Client that can change a Node as others do, for checks of how their
@@ -99,17 +96,17 @@ type Check struct {
 	Feature Feature // that it is a part of
 	// Run tries it on an own set of Nodes, and returns what it found amiss, or an
 	// *AbsentError or *UntriedError. It wraps the errors of calls that made it fail: so
-	// ErrForbidden tells that a call which it needs is not allowed, and no other one.
+	// ErrForbidden means that a call which it needs is not allowed, and no other one.
 	Run func(ctx context.Context, b *Backend) error
 }
 
-// AbsentError tells that a control plane does not promise what is checked.
+// AbsentError reports that a control plane does not promise what is checked.
 type AbsentError struct{ Why string }
 
 // Error says why.
 func (e *AbsentError) Error() string { return "not promised: " + e.Why }
 
-// UntriedError tells why a check cannot be tried here.
+// UntriedError reports why a check cannot be tried here.
 type UntriedError struct{ Why string }
 
 // Error says why.
@@ -128,11 +125,11 @@ func as[Role any](b *Backend) (role Role, able bool) {
 	return role, able
 }
 
-// restart goes on with the client of the agent's next run.
+// restart continues with the client of the agent's next run.
 func (b *Backend) restart(ctx context.Context) error {
 	next, err := b.Restart(ctx)
 	switch n, noted := b.Client.(*noting); {
-	case next == nil: // it goes on with the one that there is
+	case next == nil: // it continues with the one that there is
 	case noted:
 		n.Client = next
 	default:
@@ -147,7 +144,7 @@ func (b *Backend) edit(ctx context.Context, name string, change func(*corev1.Nod
 	if edit == nil {
 		editor, able := as[Editor](b)
 		if !able {
-			return &UntriedError{"nobody here can change a node as others do"}
+			return &UntriedError{"no client here can change a node as another client"}
 		}
 		edit = editor.Edit
 	}
@@ -167,7 +164,7 @@ func (b *Backend) delete(ctx context.Context, name string) error {
 // hinder makes a fault befall answers.
 func (b *Backend) hinder(f Fault) (restore func(), err error) {
 	if b.Hinder == nil {
-		return nil, &UntriedError{"it takes a test bed that comes between client and server"}
+		return nil, &UntriedError{"requires a test bed between client and server"}
 	}
 	return b.Hinder(f)
 }

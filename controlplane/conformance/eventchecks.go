@@ -61,7 +61,7 @@ func published(ctx context.Context, b *Backend, name string, count, listed int) 
 }
 
 // unlisted is why Events that are published are not seen.
-const unlisted = "other tools list them, such as kubectl"
+const unlisted = "use other tools to list them, such as kubectl"
 
 // checkPublished has Events published, one of them twice, and one of the longest name.
 func checkPublished(ctx context.Context, b *Backend) error {
@@ -95,7 +95,7 @@ func checkEvents(ctx context.Context, b *Backend) error {
 
 func checkEventsBounded(ctx context.Context, b *Backend) error {
 	if b.MaxEvents == 0 {
-		return &AbsentError{"they go by age"}
+		return &AbsentError{"they are removed by age"}
 	}
 	return published(ctx, b, b.Name("busy"), b.MaxEvents+50, b.MaxEvents)
 }

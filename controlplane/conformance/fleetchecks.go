@@ -13,12 +13,12 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// checkFleet looks for one host where there is room for one only, else for more than
+// checkFleet searches for one host where there is space for one only, else for more than
 // fit on a small page. Hosts of others may be among them.
 func checkFleet(ctx context.Context, b *Backend) error {
 	lister, able := as[controlplane.FleetLister](b)
 	if !able {
-		return &AbsentError{"it tells a host of no other"}
+		return &AbsentError{"hosts cannot read other hosts"}
 	}
 	names, without := []string{b.Name("fleet-a")}, b.Name("fleet-c") // which has no Lease
 	_, many := as[controlplane.MachineFinder](b)
@@ -56,24 +56,24 @@ func checkFleet(ctx context.Context, b *Backend) error {
 		return fmt.Errorf("Fleet() = %w, want no error", err)
 	}
 	if !slices.IsSorted(told) {
-		return fmt.Errorf("Fleet() told %q, want them by name", told)
+		return fmt.Errorf("Fleet() returned %q, want them by name", told)
 	}
 	if ours := slices.DeleteFunc(slices.Clone(told), func(n string) bool { return !strings.HasPrefix(n, b.Name("fleet-")) }); !slices.Equal(ours, names) {
-		return fmt.Errorf("Fleet() told %q, want each of %q once", ours, names)
+		return fmt.Errorf("Fleet() returned %q, want each of %q once", ours, names)
 	}
 	if read, err := b.Client.Node(ctx, names[0]); err != nil || read.Status.Conditions[0].Reason == "Changed" {
 		return fmt.Errorf("Node() = %v, %w after the caller of Fleet() had changed its copy, want it as it was", read, orNone(err))
 	}
 	enough := errors.New("enough")
 	if err := lister.Fleet(ctx, func(*corev1.Node, *coordinationv1.Lease) error { return enough }); !errors.Is(err, enough) {
-		return fmt.Errorf("Fleet() = %w for one who has heard enough, want what he said", err)
+		return fmt.Errorf("Fleet() = %w after its callback returned an error, want that error", err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	err = lister.Fleet(ended, func(*corev1.Node, *coordinationv1.Lease) error { return nil })
 	err = wantError("Fleet() after its context's end", err, context.Canceled)
 	if err == nil && !many {
-		return &AbsentError{"there is no fleet to look through"}
+		return &AbsentError{"hosts cannot list the fleet"}
 	}
 	return err
 }
@@ -82,9 +82,9 @@ func checkPace(ctx context.Context, b *Backend) error {
 	pacer, able := as[controlplane.Pacer](b)
 	switch {
 	case !able:
-		return &AbsentError{"hosts are asked one by one, by an annotation of their Nodes"}
+		return &AbsentError{"hosts are configured one by one, by an annotation of their Nodes"}
 	case b.AskPace == nil:
-		return &UntriedError{"it concerns every host of the fleet"}
+		return &UntriedError{"it affects every host of the fleet"}
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -93,16 +93,16 @@ func checkPace(ctx context.Context, b *Backend) error {
 	for i, asked := range []string{"", "2m", "3m", "", "not a duration"} {
 		if i > 0 {
 			if err := b.AskPace(ctx, asked); err != nil {
-				return fmt.Errorf("ask for a pace: %w", err)
+				return fmt.Errorf("set lease duration: %w", err)
 			}
 		}
 		for told := "before"; told != asked; {
 			select {
 			case told = <-seen:
 			case err := <-ended:
-				return fmt.Errorf("WatchPace() = %w before it told of %q", err, asked)
+				return fmt.Errorf("WatchPace() = %w before it reported %q", err, asked)
 			case <-ctx.Done():
-				return fmt.Errorf("WatchPace() told %q, want %q", told, asked)
+				return fmt.Errorf("WatchPace() reported %q, want %q", told, asked)
 			}
 		}
 	}

@@ -49,13 +49,13 @@ func dead(ctx context.Context, b *Backend, name string) (*corev1.Node, *watch, e
 }
 
 // wantOurs returns an error unless the Node is this machine's, and free of what may
-// be taken away of the machine before.
+// be removed of the machine before.
 func wantOurs(node, before *corev1.Node, replaced []*corev1.Node) error {
 	if got := controlplane.IdentityOf(node); got != here {
 		return fmt.Errorf("node of a dead machine belongs to %v, want %v", got, here)
 	}
 	if len(replaced) != 1 || replaced[0].UID != before.UID || controlplane.IdentityOf(replaced[0]) != there {
-		return fmt.Errorf("Register() told of replaced nodes %v, want the one before", replaced)
+		return fmt.Errorf("Register() reported replaced nodes %v, want the previous one", replaced)
 	}
 	s := node.Status
 	if reasons := reasons(node); reasons[theirs] != "" || reasons[corev1.NodeReady] != "AgentReady" {
@@ -72,7 +72,7 @@ func wantOurs(node, before *corev1.Node, replaced []*corev1.Node) error {
 		return errors.New("unschedulable = false, want a cordon to outlive the machine")
 	}
 	if left := controlplane.RemainsOn(node); left == nil || !left.Unschedulable || left.Machine != there {
-		return fmt.Errorf("remains of the machine before = %+v, want the cordon among them", left)
+		return fmt.Errorf("remains of the previous machine = %+v, want the cordon among them", left)
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func checkDeadReplaced(ctx context.Context, b *Backend) error {
 			return fmt.Errorf("Register() without the right to delete = uid %s, remains %q, want %s and %q", node.UID, fixed, before.UID, want)
 		}
 	} else if node.UID == before.UID || fixed != "" || node.Labels["theirs.example.com/label"] != "" {
-		return fmt.Errorf("Register() = uid %s as before or remains %q, labels %v, want a node anew", node.UID, fixed, node.Labels)
+		return fmt.Errorf("Register() = uid %s as before or remains %q, labels %v, want a new node", node.UID, fixed, node.Labels)
 	}
 	if _, err := b.Client.UpdateStatus(ctx, node); err != nil {
 		return fmt.Errorf("UpdateStatus() by the new machine = %w, want no error", err)
@@ -153,7 +153,7 @@ func checkWatched(ctx context.Context, b *Backend) error {
 		_, _, err := registerWatching(ctx, b, newNode(b.Name("watched-one"), here), w, controlplane.RegisterOptions{})
 		if !step.refused {
 			if err != nil {
-				return fmt.Errorf("Register() after %v = %w, want the other taken for dead", w.now.Sub(begun), err)
+				return fmt.Errorf("Register() after %v = %w, want the other's lease expired", w.now.Sub(begun), err)
 			}
 			continue
 		}
@@ -208,7 +208,7 @@ func checkNotesSpoiled(ctx context.Context, b *Backend) error {
 	}
 	node, _, err := registerWatching(ctx, b, newNode(b.Name("spoiled"), here), newWatch(), controlplane.RegisterOptions{})
 	if err != nil || node.UID != before.UID || controlplane.IdentityOf(node) != here {
-		return fmt.Errorf("Register() of a node with another machine's note and this one's status = %v, %w, want it kept, and noted anew", node, orNone(err))
+		return fmt.Errorf("Register() of a node with another machine's note and this one's status = %v, %w, want it kept, and noted again", node, orNone(err))
 	}
 	return nil
 }
@@ -259,7 +259,7 @@ func checkConditionsByReporter(ctx context.Context, b *Backend) error {
 func checkNodesOf(ctx context.Context, b *Backend) error {
 	finder, able := as[controlplane.MachineFinder](b)
 	if !able {
-		return &AbsentError{"there is no fleet to look through"}
+		return &AbsentError{"hosts cannot list the fleet"}
 	}
 	odd := controlplane.Identity{MachineID: "33333333333333333333333333333333"}
 	for name, id := range map[string]controlplane.Identity{"odd-one": odd, "even-one": there, "odd-two": odd} {

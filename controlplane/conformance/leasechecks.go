@@ -204,7 +204,7 @@ func checkCopies(ctx context.Context, b *Backend) error {
 
 func checkRestart(ctx context.Context, b *Backend) error {
 	if b.Restart == nil {
-		return &AbsentError{"nothing outlives the agent"}
+		return &AbsentError{"objects are not persisted"}
 	}
 	node, err := register(ctx, b, b.Name("restarted"), here)
 	if err != nil {

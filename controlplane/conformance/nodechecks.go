@@ -270,7 +270,7 @@ func checkDeleted(ctx context.Context, b *Backend) error {
 		return err
 	}
 	if second.UID == first.UID {
-		return fmt.Errorf("uid of a node registered anew = %s as before, want another", second.UID)
+		return fmt.Errorf("uid of a node registered again = %s as before, want another", second.UID)
 	}
 	_, err = b.Client.UpdateStatus(ctx, first)
 	if err := wantError("UpdateStatus() under the old uid", err, controlplane.ErrNotFound); err != nil {

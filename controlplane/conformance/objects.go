@@ -76,7 +76,7 @@ func newWatch() *watch {
 }
 
 // registerWatching registers a Node of that name for that machine, with that watch,
-// and tells which Nodes were replaced.
+// and reports which Nodes were replaced.
 func registerWatching(ctx context.Context, b *Backend, node *corev1.Node, w *watch, o controlplane.RegisterOptions) (stored *corev1.Node, replaced []*corev1.Node, err error) {
 	o.Watch = w.LeaseWatch
 	o.Replaces = func(before *corev1.Node) { replaced = append(replaced, before) }

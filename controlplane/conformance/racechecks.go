@@ -57,7 +57,7 @@ func checkRegisterRace(ctx context.Context, b *Backend) error {
 		return fmt.Errorf("Node() = %w, want no error", err)
 	}
 	if stored.UID != nodes[winner].UID || controlplane.IdentityOf(stored) != all[winner] {
-		return fmt.Errorf("Node() after a race = %v, want that of %v, who was told so", stored, all[winner])
+		return fmt.Errorf("Node() after a race = %v, want that of %v, whose call succeeded", stored, all[winner])
 	}
 	for i, id := range all {
 		if i == winner {
@@ -118,7 +118,7 @@ func checkHolderRace(ctx context.Context, b *Backend) error {
 	return wantOwner("Register() by the machine that does not hold the lease", err, both[winner], both[loser])
 }
 
-// checkStatusRace has somebody else label the Node while its status is written.
+// checkStatusRace has another client label the Node while its status is written.
 func checkStatusRace(ctx context.Context, b *Backend) error {
 	name := b.Name("busy-node")
 	node, err := register(ctx, b, name, here)
@@ -168,7 +168,7 @@ func checkStatusRace(ctx context.Context, b *Backend) error {
 	}
 	for i := range labels {
 		if read.Labels[fmt.Sprintf("theirs.example.com/l%d", i)] != "kept" {
-			return fmt.Errorf("Node() gave labels %v, want all %d that somebody else has set meanwhile", read.Labels, labels)
+			return fmt.Errorf("Node() gave labels %v, want all %d that another client has set meanwhile", read.Labels, labels)
 		}
 	}
 	return nil
@@ -178,7 +178,7 @@ func checkStatusRace(ctx context.Context, b *Backend) error {
 // does itself, and proves nothing by what came too late.
 func checkExpiry(ctx context.Context, b *Backend) error {
 	if !b.Expires {
-		return &AbsentError{"the Lease stays; the next machine of that name watches whether it is renewed"}
+		return &AbsentError{"the Lease is kept; the next machine of that name watches whether it is renewed"}
 	}
 	name, good := b.Name("expiring"), 2*time.Second
 	if _, err := register(ctx, b, name, there); err != nil {
@@ -198,7 +198,7 @@ func checkExpiry(ctx context.Context, b *Backend) error {
 		}
 		if lease.UID != "" && stored.UID != lease.UID {
 			if gap := time.Since(before); gap < good {
-				return fmt.Errorf("a lease of %v went although it was renewed after %v", good, gap)
+				return fmt.Errorf("a lease of %v was removed although it was renewed after %v", good, gap)
 			}
 			begun = time.Now() // it went rightly: this process was too slow
 		}
@@ -212,12 +212,12 @@ func checkExpiry(ctx context.Context, b *Backend) error {
 		lived := time.Since(renewed)
 		if errors.Is(err, controlplane.ErrNotFound) {
 			if lived < good {
-				return fmt.Errorf("a lease of %v went %v after its renewal", good, lived)
+				return fmt.Errorf("a lease of %v was removed %v after its renewal", good, lived)
 			}
 			break
 		}
 		if lived > soon {
-			return fmt.Errorf("a lease of %v is still there %v after its renewal, want it gone", good, lived)
+			return fmt.Errorf("a lease of %v still exists %v after its renewal, want it removed", good, lived)
 		}
 		if err != nil {
 			return fmt.Errorf("Lease() = %w, want it there or not found", err)

@@ -38,10 +38,10 @@ func addresses(ip string) []corev1.NodeAddress {
 	return []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip}, {Type: corev1.NodeHostName, Address: "host"}}
 }
 
-// theirs is a condition that somebody else keeps.
+// theirs is a condition that another client keeps.
 const theirs corev1.NodeConditionType = "theirs.example.com/Fine"
 
-// addTheirs has somebody else write a condition of his own.
+// addTheirs has another client write a condition of his own.
 func addTheirs(ctx context.Context, b *Backend, name string) error {
 	err := b.edit(ctx, name, func(node *corev1.Node) {
 		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: theirs, Status: corev1.ConditionTrue, Reason: "Theirs"})
@@ -102,10 +102,10 @@ func checkConditionsKept(ctx context.Context, b *Backend) error {
 }
 
 // noOthers is why there is nothing of theirs to keep, nor to hear of.
-const noOthers = "nobody but the agent writes here"
+const noOthers = "only the agent writes here"
 
 // noKubelet is why a control plane need not share a Node.
-const noKubelet = "no kubelet has its Node here"
+const noKubelet = "kubelets do not register here"
 
 func checkConditionsAdded(ctx context.Context, b *Backend) error {
 	writer, able := as[controlplane.ConditionWriter](b)
@@ -184,9 +184,9 @@ func checkWatch(ctx context.Context, b *Backend) error {
 				}
 			case err := <-ended:
 				ended <- err
-				return fmt.Errorf("WatchNode() = %w before it told of %s", err, what)
+				return fmt.Errorf("WatchNode() = %w before it reported %s", err, what)
 			case <-ctx.Done():
-				return fmt.Errorf("WatchNode() did not tell of %s: %v is the last it told", what, last)
+				return fmt.Errorf("WatchNode() did not report %s: %v is the last it reported", what, last)
 			}
 		}
 	}

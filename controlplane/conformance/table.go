@@ -49,7 +49,7 @@ func has(feature Feature, results []Result) (verdict string, whys []string, err 
 		}
 		i := slices.IndexFunc(results, func(r Result) bool { return r.Check == check.Name })
 		if i < 0 {
-			return "", nil, fmt.Errorf("no result of the check %q", check.Name)
+			return "", nil, fmt.Errorf("no result of check %q", check.Name)
 		}
 		checks++
 		r := results[i]

@@ -12,7 +12,7 @@ import (
 
 func checkTaintsReconciled(ctx context.Context, b *Backend) error {
 	if _, able := as[controlplane.TaintReconciler](b); !able {
-		return &AbsentError{"taints are given when the Node is created; the agent sets none afterwards, and tells of those that lack"}
+		return &AbsentError{"taints are set when the Node is created; later the agent sets none, and reports missing ones"}
 	}
 	taint := func(key, value string) corev1.Taint {
 		return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffectNoSchedule}
@@ -31,14 +31,14 @@ func checkTaintsReconciled(ctx context.Context, b *Backend) error {
 			[]corev1.Taint{taint("a", "2"), taint("b", "1"), others},
 		},
 		{
-			"after somebody has changed them", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{taint("b", "theirs"), others} },
+			"after another client has changed them", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{taint("b", "theirs"), others} },
 			[]corev1.Taint{taint("a", "2"), taint("b", "1")},
 			[]corev1.Taint{taint("a", "2"), taint("b", "1"), others},
 		},
 		{"with one fewer", nil, []corev1.Taint{taint("b", "1")}, []corev1.Taint{taint("b", "1"), others}},
 		{"with none", nil, nil, []corev1.Taint{others}},
 		{
-			"with the cluster's own, which come and go by themselves", nil,
+			"with the cluster's own, which the cluster adds and removes", nil,
 			[]corev1.Taint{taint(corev1.TaintNodeNotReady, "")},
 			[]corev1.Taint{others},
 		},

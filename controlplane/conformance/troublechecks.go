@@ -24,7 +24,7 @@ const (
 	ownDeadline = 45 * time.Second
 )
 
-// endedEarly tells whether a call may end so whose context ends while it is under way:
+// endedEarly reports whether a call may end so whose context ends while it is in progress:
 // it may just have been done, or another one before it was that nobody heard of.
 func endedEarly(err error) bool {
 	return err == nil || errors.Is(err, context.Canceled) || errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrConflict)
@@ -59,7 +59,7 @@ func checkCancelledAnytime(ctx context.Context, b *Backend) error {
 }
 
 // worksAgain registers a Node and renews its Lease, as after any trouble. What was
-// asked for in it may be done late, so that this is tried until it goes well.
+// requested in it may be done late, so that this is tried until it goes well.
 func worksAgain(ctx context.Context, b *Backend, name string) error {
 	deadline := time.Now().Add(soon)
 	for {
@@ -113,7 +113,7 @@ func checkSlow(ctx context.Context, b *Backend) error {
 	}
 	defer restore()
 	if err := worksAgain(ctx, b, name); err != nil {
-		return fmt.Errorf("answers that come late: %w", err)
+		return fmt.Errorf("late answers: %w", err)
 	}
 	for call, run := range calls(b.Client, name) {
 		err := within(call+" that is given 20ms", func() error {
@@ -141,9 +141,9 @@ func checkSilent(ctx context.Context, b *Backend) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer time.AfterFunc(100*time.Millisecond, cancel).Stop()
-			return within(call+" cancelled, of a server that is silent,", func() error { return run(ctx) })
+			return within(call+" of a server that does not answer, cancelled,", func() error { return run(ctx) })
 		})
-		if err := wantError(call+" of a server that is silent", err, context.Canceled); err != nil {
+		if err := wantError(call+" of a server that does not answer", err, context.Canceled); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func checkDeadline(ctx context.Context, b *Backend) error {
 		go func() {
 			err := run(unbounded)
 			if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, controlplane.ErrUnavailable) {
-				err = fmt.Errorf("%s of a server that is silent = %w, want that it was too late or the control plane unavailable", call, orNone(err))
+				err = fmt.Errorf("%s of a server that does not answer = %w, want a deadline error or the control plane unavailable", call, orNone(err))
 			} else {
 				err = nil
 			}
@@ -186,7 +186,7 @@ func checkDeadline(ctx context.Context, b *Backend) error {
 				return err
 			}
 		case <-late:
-			return fmt.Errorf("a call without a deadline, of a server that is silent, has not ended after %v", ownDeadline)
+			return fmt.Errorf("a call without a deadline to a server that does not answer has not ended after %v", ownDeadline)
 		}
 	}
 	restore()

@@ -37,8 +37,8 @@ type Result struct {
 	Left []string `json:"left,omitempty"`
 }
 
-// Try runs one check, takes away what it has made, also after a failure or once ctx
-// has ended, and tells what became of both. The clean-up has another Timeout. The
+// Try runs one check, removes what it has made, also after a failure or once ctx
+// has ended, and reports what became of both. The clean-up has another Timeout. The
 // Backend may have another Client afterwards, which the caller closes.
 func Try(ctx context.Context, c Check, b *Backend) Result {
 	n := &noting{Client: b.Client}
@@ -60,7 +60,7 @@ func Try(ctx context.Context, c Check, b *Backend) Result {
 	case ctx.Err() != nil:
 		r.Status, r.Message = Untried, "interrupted"
 	case errors.Is(err, controlplane.ErrForbidden):
-		r.Status, r.Forbidden, r.Message = Untried, true, fmt.Sprintf("the credentials do not allow it: %v", n.refusal(err))
+		r.Status, r.Forbidden, r.Message = Untried, true, fmt.Sprintf("not allowed by the credentials: %v", n.refusal(err))
 	}
 	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
@@ -69,7 +69,7 @@ func Try(ctx context.Context, c Check, b *Backend) Result {
 		r.Left = left
 		if r.Status != Failed {
 			r.Status = Failed
-			r.Message = fmt.Sprintf("what it has made cannot be taken away: %v", err)
+			r.Message = fmt.Sprintf("cannot remove the objects of this check: %v", err)
 		}
 	}
 	return r
@@ -116,7 +116,7 @@ func (n *noting) note(names *[]string, name string, err error) {
 }
 
 // refusal is what a check was forbidden that ended with that error: the call that it
-// tells of, or the whole where that was one in a role, or an edit.
+// reports, or the whole where that was one in a role, or an edit.
 func (n *noting) refusal(err error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,7 +126,7 @@ func (n *noting) refusal(err error) error {
 	return err
 }
 
-// clean takes away what was made, and names what it could not. It asks three times:
+// clean removes what was made, and names what it could not. It asks three times:
 // others may write meanwhile, or a server be busy.
 func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err error) {
 	n.mu.Lock()

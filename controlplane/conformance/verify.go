@@ -35,7 +35,7 @@ func Verify(ctx context.Context, b *Backend, checks []Check, tell func(Result)) 
 		r := Result{Check: check.Name, Status: Untried, Message: "interrupted"}
 		switch {
 		case gone != nil:
-			r.Message = fmt.Sprintf("the control plane does not answer any more: %v", gone)
+			r.Message = fmt.Sprintf("control plane stopped answering: %v", gone)
 		case ctx.Err() == nil:
 			r = Try(ctx, check, b)
 			if r.Status == Failed && ctx.Err() == nil {
@@ -61,11 +61,11 @@ func probe(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-// Remove takes away what a check may have left by that name: Node, Lease and, where the
+// Remove removes what a check may have left by that name: Node, Lease and, where the
 // client can, Events. It refuses a name that no NewPrefix begins.
 func Remove(ctx context.Context, client controlplane.Client, name string) error {
 	if !strings.HasPrefix(name, family) {
-		return fmt.Errorf("remove %q: it does not begin with %s, and so was not made here", name, family)
+		return fmt.Errorf("remove %q: not created here, its name does not begin with %s", name, family)
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -141,7 +141,7 @@ func TestWhatCannotBeTakenAwayIsNamed(t *testing.T) {
 		fake, _ := newFleet(t)
 		b := conformance.Backend{Client: &keeping{fake}, Prefix: conformance.NewPrefix()}
 		r := conformance.Try(t.Context(), conformance.Checks()[0], &b)
-		if r.Status != conformance.Failed || len(r.Left) != 1 || r.Left[0] != b.Name("new") || !strings.Contains(r.Message, "cannot be taken away") {
+		if r.Status != conformance.Failed || len(r.Left) != 1 || r.Left[0] != b.Name("new") || !strings.Contains(r.Message, "cannot remove the objects") {
 			t.Errorf("Try() of a client that may not delete = %+v, want it failed, and the node named", r)
 		}
 		if err := conformance.Remove(t.Context(), fake, r.Left[0]); err != nil {
@@ -168,7 +168,7 @@ func TestWhatIsForbiddenIsNotTried(t *testing.T) {
 		fake, version := newFleet(t)
 		b := conformance.Backend{Client: &poor{fake}, Prefix: conformance.NewPrefix()}
 		r := conformance.Try(t.Context(), conformance.Checks()[0], &b)
-		if r.Status != conformance.Untried || !r.Forbidden || !strings.Contains(r.Message, "credentials do not allow it") {
+		if r.Status != conformance.Untried || !r.Forbidden || !strings.Contains(r.Message, "not allowed by the credentials") {
 			t.Errorf("Try() of a client that may not register = %+v, want it not tried", r)
 		}
 		wantOnlyTheStranger(t, fake, version)
@@ -202,7 +202,7 @@ func TestWhatFailsBesideSomethingForbiddenHasFailed(t *testing.T) {
 			if r.Status != c.want || r.Forbidden != (c.want == conformance.Untried) {
 				t.Errorf("Try() of a check that ends %s = %+v, want it %s", name, r, c.want)
 			}
-			if want := `the credentials do not allow it: publish event "` + b.Name("told.1") + `": forbidden`; r.Forbidden && !strings.HasPrefix(r.Message, want) {
+			if want := `not allowed by the credentials: publish event "` + b.Name("told.1") + `": forbidden`; r.Forbidden && !strings.HasPrefix(r.Message, want) {
 				t.Errorf("Try() of a check that ends %s says %q, want %q", name, r.Message, want)
 			}
 		})

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// forgiving gives a name to whoever asks for it.
+// forgiving gives a name to whoever requests it.
 type forgiving struct{ *Fake }
 
 func (c *forgiving) Register(ctx context.Context, node *corev1.Node, o controlplane.RegisterOptions) (*corev1.Node, error) {
@@ -21,7 +21,7 @@ func (c *forgiving) Register(ctx context.Context, node *corev1.Node, o controlpl
 	return c.Fake.Register(ctx, node, o)
 }
 
-// unheld gives a Lease to whoever asks for it.
+// unheld gives a Lease to whoever requests it.
 type unheld struct{ *Fake }
 
 func (c *unheld) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {

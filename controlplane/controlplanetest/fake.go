@@ -1,6 +1,5 @@
-// Package controlplanetest is what control planes, and whatever talks to one, are
-// tested with: Run has a client pass the suite of package conformance as tests, and
-// Fake is a fleet's control plane in memory that fails on demand.
+// Package controlplanetest tests control planes and their users: Run runs the suite of package
+// conformance as tests, and Fake is a fleet's control plane in memory that fails on demand.
 package controlplanetest
 
 import (
@@ -107,8 +106,8 @@ func NewFake(now func() time.Time) *Fake {
 	return f
 }
 
-// Forget has it take the conditions that it was told so far for somebody else's, but for
-// those in hostler's domain, as a client does that starts anew.
+// Forget has it take the conditions that it was told so far for another client's, except
+// those in hostler's domain, as a client does that starts again.
 func (f *Fake) Forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,11 +126,11 @@ func (f *Fake) KeepNodes() {
 // good for, by the Fake's own monotonic clock.
 func (f *Fake) ExpireLeases() { f.store.End(true) }
 
-// EndsLeases tells whether ExpireLeases was called.
+// EndsLeases reports whether ExpireLeases was called.
 func (f *Fake) EndsLeases() bool { return f.store.Ends() }
 
 // AskPace has it ask all hosts for Leases that are good for that long, as a person
-// writes it; nothing asks for none.
+// writes it; nothing requests none.
 func (f *Fake) AskPace(duration string) {
 	if err := objectstest.AskPace(context.Background(), f.store, duration); err != nil {
 		panic(err) // no fault befalls this store by itself

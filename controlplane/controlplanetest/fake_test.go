@@ -49,19 +49,19 @@ func TestAFakeThatEndsLeasesConforms(t *testing.T) {
 
 // broken are clients that each break one promise, by the check that has to find it.
 var broken = map[string]func(*Fake) controlplane.Client{
-	"of many machines that register one name at once one gets it":       func(f *Fake) controlplane.Client { return &forgiving{Fake: f} },
-	"of two machines the one that holds the lease gets the node":        func(f *Fake) controlplane.Client { return &unheld{Fake: f} },
-	"a status and what others change at the same time are both stored":  func(f *Fake) controlplane.Client { return &overwriting{Fake: f} },
-	"a lease that is not renewed goes, and its machine is dead by that": func(f *Fake) controlplane.Client { f.store.End(false); return f },
+	"of many machines that register one name at once, one gets it":                       func(f *Fake) controlplane.Client { return &forgiving{Fake: f} },
+	"of two machines, the one that holds the lease gets the node":                        func(f *Fake) controlplane.Client { return &unheld{Fake: f} },
+	"a status and concurrent changes of others are both stored":                          func(f *Fake) controlplane.Client { return &overwriting{Fake: f} },
+	"a lease that is not renewed is removed, and counts as expired":                      func(f *Fake) controlplane.Client { f.store.End(false); return f },
 	"events keep their order":                                                            func(f *Fake) controlplane.Client { return &backwards{Fake: f} },
-	"events are published, with any name that an object may have":                        func(f *Fake) controlplane.Client { return &narrow{Fake: f} },
-	"a call that is cancelled at any moment ends, and leaves nothing behind":             func(f *Fake) controlplane.Client { return &leaking{Fake: f} },
-	"a slow answer is waited for, and no longer than its caller wants":                   func(f *Fake) controlplane.Client { return &stubborn{Fake: f} },
+	"events are published with any valid object name":                                    func(f *Fake) controlplane.Client { return &narrow{Fake: f} },
+	"a call ends whenever it is cancelled, and leaves nothing behind":                    func(f *Fake) controlplane.Client { return &leaking{Fake: f} },
+	"a slow answer is awaited until the caller's deadline":                               func(f *Fake) controlplane.Client { return &stubborn{Fake: f} },
 	"a call that is never answered ends when it is cancelled, and leaves nothing behind": func(f *Fake) controlplane.Client { return &stubborn{Fake: f} },
-	"a call that is never answered ends by a deadline of its own":                        func(f *Fake) controlplane.Client { return &unbounded{Fake: f} },
-	"what was done and not answered can be done again":                                   func(f *Fake) controlplane.Client { return &twice{Fake: f} },
-	"an answer of another object is not believed":                                        func(f *Fake) controlplane.Client { return f },
-	"names at the limit are served, others refused":                                      func(f *Fake) controlplane.Client { return &narrow{Fake: f} },
+	"a call that is never answered ends by its own deadline":                             func(f *Fake) controlplane.Client { return &unbounded{Fake: f} },
+	"a call whose answer was lost can be repeated":                                       func(f *Fake) controlplane.Client { return &twice{Fake: f} },
+	"an answer with another object is rejected":                                          func(f *Fake) controlplane.Client { return f },
+	"names at the length limit are accepted, longer ones refused":                        func(f *Fake) controlplane.Client { return &narrow{Fake: f} },
 }
 
 func TestEachNewCheckFindsABrokenClient(t *testing.T) {

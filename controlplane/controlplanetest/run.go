@@ -56,7 +56,7 @@ const resultsFolder = "../conformance/testdata"
 
 // Record runs the suite, and compares what became of its checks with what is kept for
 // the control plane of that type, which docs/reference/control-planes.md is made from; update
-// writes that anew. It does neither where `go test -run` leaves some out.
+// writes that again. It does neither where `go test -run` leaves some out.
 func Record(t *testing.T, kind string, update bool, newBackend func(t *testing.T) Backend) {
 	t.Helper()
 	record(t, kind, update, Run(t, newBackend))

@@ -18,8 +18,8 @@ const slowness = 250 * time.Millisecond
 // server sends. It knows no protocol: it has a server lie by leading to another one. Use
 // NewWire.
 type Wire struct {
-	// Liar is the address of who answers in the server's place, in its words but for
-	// objects, which are others than were asked for; empty where nobody can. It is set
+	// Liar is the address of who answers in the server's place, in its words except
+	// objects, which are others than were requested; empty where nobody can. It is set
 	// before the wire is used.
 	Liar string
 
@@ -36,7 +36,7 @@ type Wire struct {
 func NewWire(server string) (*Wire, error) {
 	listener, err := net.Listen("tcp", "localhost:0")
 	if err != nil {
-		return nil, fmt.Errorf("lay a wire to %s: %w", server, err)
+		return nil, fmt.Errorf("start proxy to %s: %w", server, err)
 	}
 	w := &Wire{listener: listener, server: server, ends: map[net.Conn]bool{}}
 	w.serving.Go(w.serve)
@@ -53,7 +53,7 @@ func (w *Wire) Hinder(f conformance.Fault) (restore func(), err error) {
 		return func() { w.set("") }, nil
 	}
 	if w.Liar == "" {
-		return nil, &conformance.UntriedError{Why: "the server proves who it is, and no bed can speak in its place"}
+		return nil, &conformance.UntriedError{Why: "the server proves its identity, so no test bed can answer in its place"}
 	}
 	w.set(f)
 	w.cut()
@@ -137,7 +137,7 @@ func (w *Wire) down(client io.Writer, server io.Reader) error {
 		w.mu.Unlock()
 		switch {
 		case fault == conformance.Lost:
-			return errors.New("the connection breaks")
+			return errors.New("connection broken")
 		case fault == conformance.Silent || silent:
 			silent = true
 			continue

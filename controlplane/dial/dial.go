@@ -1,7 +1,7 @@
 // Package dial keeps one connection to a control plane that requests share, and replaces it.
 //
-// It owns when a connection is dialed and when one that was replaced is closed. It refuses to
-// know what a connection is, which server it leads to, and which errors replace it.
+// It owns when a connection is dialed and when a replaced one is closed. Its callers decide where
+// it leads and which errors replace it.
 package dial
 
 import (
@@ -156,7 +156,7 @@ func (s *Shared[C]) Release(conn C) {
 }
 
 // Drop has the next request dial, if the connection is the current one. Other requests that
-// use the connection go on.
+// use the connection continue.
 func (s *Shared[C]) Drop(conn C) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +165,7 @@ func (s *Shared[C]) Drop(conn C) {
 	}
 }
 
-// Reconnect has the next request dial. Requests that use the connection go on.
+// Reconnect has the next request dial. Requests that use the connection continue.
 func (s *Shared[C]) Reconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *Shared[C]) Reconnect() {
 	s.replace()
 }
 
-// Close replaces the connection by none. Requests that use the connection go on.
+// Close replaces the connection by none. Requests that use the connection continue.
 func (s *Shared[C]) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,9 +211,9 @@ func FileHint(err error) string {
 	case ok:
 		return untrusted.Hint
 	case errors.Is(err, fs.ErrNotExist):
-		return "put the file there, or correct its name; hostler takes it up by itself"
+		return "create the file, or correct its name; hostler reloads it"
 	case errors.Is(err, fs.ErrPermission):
-		return "let root read it"
+		return "make it readable for root"
 	}
-	return "correct the file; hostler takes it up by itself"
+	return "correct the file; hostler reloads it"
 }

@@ -85,7 +85,7 @@ func New(o Options) *Client {
 	return &Client{c, c, c, c, c, c, store, o.Log.With("component", "controlplane")}
 }
 
-// ended tells whether that is a Lease of another machine's.
+// ended reports whether that is a Lease of another machine's.
 func ended(o memory.Object, machine controlplane.Identity) bool {
 	var lease coordinationv1.Lease
 	return o.Key.Kind == objects.Lease && (json.Unmarshal(o.Value, &lease) != nil || controlplane.HolderOf(&lease).Differs(machine))
@@ -103,7 +103,7 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 			continue
 		}
 		if other.Key.Kind == objects.Node {
-			c.log.Info("node has a new name, deleted the old one", "old", other.Key.Node, "new", node.Name)
+			c.log.Info("node name changed, deleted the old node", "old", other.Key.Node, "new", node.Name)
 		}
 		if err := c.store.Delete(ctx, other.Key, objects.None); err != nil {
 			return nil, err

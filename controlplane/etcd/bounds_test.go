@@ -22,7 +22,7 @@ import (
 	"hostler.io/hostler/test/flood"
 )
 
-// mostTaken is what a client may take of an answer that is too large: what HTTP/2 has under way, and a
+// mostTaken is what a client may take of an answer that is too large: what HTTP/2 has in progress, and a
 // bound of 4 MiB.
 const mostTaken = 16 << 20
 

@@ -51,7 +51,7 @@ const (
 
 // errLost is why a conn does not dial a second time: with the first connection goes what is
 // known to be no older than the server.
-var errLost = errors.New("the connection is lost")
+var errLost = errors.New("connection lost")
 
 // conn is one connection to one member, with the credentials of when it was made. It
 // never connects again.
@@ -69,18 +69,18 @@ type conn struct {
 	broken  atomic.Pointer[error] // why the connection could not be made
 
 	mu    sync.Mutex
-	known map[told]bool // by this connection
+	known map[reported]bool // by this connection
 }
 
-// told is a version of an object.
-type told struct {
+// reported is a version of an object.
+type reported struct {
 	key     objects.Key
 	version objects.Version
 }
 
 // connect connects to an endpoint, and returns once that serves requests.
 func (o Options) connect(to string) (*conn, error) {
-	c := &conn{endpoint: to, patience: o.patience(), known: map[told]bool{}}
+	c := &conn{endpoint: to, patience: o.patience(), known: map[reported]bool{}}
 	if err := c.open(o); err != nil {
 		c.Close()
 		return nil, connectFault(o, to, err)
@@ -123,7 +123,7 @@ func (c *conn) open(o Options) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), c.patience, controlplane.ErrSilent)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.patience, controlplane.ErrNoAnswer)
 	defer cancel()
 	if err := c.ready(ctx); err != nil {
 		if broken := c.broken.Load(); broken != nil {
@@ -149,7 +149,7 @@ func (c *conn) ready(ctx context.Context) error {
 	case err != nil:
 		return err
 	case health.Status == grpc_health_v1.HealthCheckResponse_NOT_SERVING:
-		return errors.New("this member does not serve now, as it may while it is defragmented")
+		return errors.New("this member does not serve at the moment, such as during defragmentation")
 	}
 	return nil
 }
@@ -210,12 +210,12 @@ func (c *conn) confirm(key objects.Key, v objects.Version) {
 	if len(c.known) >= mostKnown {
 		clear(c.known)
 	}
-	c.known[told{key, v}] = true
+	c.known[reported{key, v}] = true
 }
 
-// knows tells whether this connection has told a version.
+// knows reports whether this connection has told a version.
 func (c *conn) knows(key objects.Key, v objects.Version) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.known[told{key, v}]
+	return c.known[reported{key, v}]
 }

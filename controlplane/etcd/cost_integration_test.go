@@ -14,7 +14,7 @@ import (
 	bed "hostler.io/hostler/test/etcd"
 )
 
-// requests are how many of each method a member has begun to serve.
+// requests are how many of each method a member has started to serve.
 func requests(t *testing.T, m *bed.Member) map[string]int {
 	t.Helper()
 	answer, err := http.Get(m.Endpoint + "/metrics")

@@ -22,7 +22,7 @@ import (
 // check refuses what could never be used.
 func (o Options) check() error {
 	if len(o.Endpoints) == 0 {
-		return errors.New("no endpoint is given: name some in controlPlane.etcd.endpoints")
+		return errors.New("no endpoint given: set controlPlane.etcd.endpoints")
 	}
 	for _, e := range o.Endpoints {
 		if err := endpoint.Check(e, o.Insecure); err != nil {
@@ -33,10 +33,10 @@ func (o Options) check() error {
 		return fmt.Errorf("controlPlane.etcd.prefix: %w", err)
 	}
 	if (o.Certificate == "") != (o.Key == "") {
-		return errors.New("controlPlane.etcd.tls: a certificate needs its key, and a key its certificate")
+		return errors.New("controlPlane.etcd.tls: set both certificate and key")
 	}
 	if (o.Username == "") != (o.PasswordFile == "") {
-		return errors.New("controlPlane.etcd: a username needs its passwordFile, and a passwordFile its username")
+		return errors.New("controlPlane.etcd: set both username and passwordFile")
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: %w: %s", err, dial.FileHint(err))
 		}
 		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: no certificate is in %s: it has to hold the servers' authorities as PEM", o.CA)
+			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: %s contains no certificate: store the servers' certificate authorities there as PEM", o.CA)
 		}
 	}
 	if o.Certificate == "" {
@@ -94,7 +94,7 @@ func (o Options) password() (string, error) {
 	return string(text), nil
 }
 
-// handshakes are TLS, and tell why one has failed, which gRPC makes a text of.
+// handshakes are TLS, and report why one has failed, which gRPC makes a text of.
 type handshakes struct {
 	credentials.TransportCredentials
 	failed func(error)
@@ -123,8 +123,8 @@ type refusable struct {
 	refused func(error)
 }
 
-// lastWord bounds how long a server's last word is waited for, which it has said before.
-const lastWord = time.Second
+// lastResponse bounds how long a server's final status is waited for, which it has said before.
+const lastResponse = time.Second
 
 // Read implements net.Conn.
 func (r *refusable) Read(b []byte) (int, error) {
@@ -138,7 +138,7 @@ func (r *refusable) Read(b []byte) (int, error) {
 // Write implements net.Conn.
 func (r *refusable) Write(b []byte) (int, error) {
 	n, err := r.Conn.Write(b)
-	if err != nil && r.SetReadDeadline(time.Now().Add(lastWord)) == nil {
+	if err != nil && r.SetReadDeadline(time.Now().Add(lastResponse)) == nil {
 		_, _ = r.Read(make([]byte, 1)) // for what it says, to whom it is to be told
 	}
 	return n, err

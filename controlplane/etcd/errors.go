@@ -25,7 +25,7 @@ type call struct {
 	path      string // on that key, or on all that begin with it if it ends with a slash
 }
 
-// connectError tells that no member could be connected to.
+// connectError reports that no member could be connected to.
 type connectError struct{ cause error }
 
 // Error is one line.
@@ -34,7 +34,7 @@ func (e *connectError) Error() string { return strings.ReplaceAll(e.cause.Error(
 // Unwrap returns the cause.
 func (e *connectError) Unwrap() error { return e.cause }
 
-// tokenRefused tells whether an answer says that nothing was done for want of a token
+// tokenRefused reports whether an answer says that nothing was done for lack of a token
 // that is known.
 func tokenRefused(err error) bool {
 	return slices.ContainsFunc([]error{rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrUserEmpty}, func(refusal error) bool {
@@ -42,7 +42,7 @@ func tokenRefused(err error) bool {
 	})
 }
 
-// untouched tells whether a failed request has surely changed nothing, and may fare
+// untouched reports whether a failed request has surely changed nothing, and may fare
 // better on another connection.
 func untouched(err error) bool {
 	return errors.Is(err, rpctypes.ErrNoLeader) || tokenRefused(err)
@@ -103,20 +103,20 @@ func (s *Store) refusal(c call, endpoint string, answer rpctypes.EtcdError) erro
 		if right == "write" { // what a host writes it has read
 			right = "readwrite"
 		}
-		return fmt.Errorf("%w: %v to %s %s%s: give a role of %s the right to: `etcdctl role grant-permission ROLE%s %s %s`",
+		return fmt.Errorf("%w: %v to %s %s%s: grant it to a role of %s: `etcdctl role grant-permission ROLE%s %s %s`",
 			controlplane.ErrForbidden, answer, c.right, c.path, all, s.o.who(), prefix, right, c.path)
 	case tokenRefused(answer):
-		hint := "see that the cluster's members share how tokens are made (--auth-token)"
+		hint := "check that all members of the cluster have the same --auth-token"
 		if s.o.Username == "" {
-			hint = "its auth is on: set controlPlane.etcd.username and passwordFile, or give this host a client certificate whose CN is a user"
+			hint = "set controlPlane.etcd.username and passwordFile, or use a client certificate whose CN is a user; auth is enabled"
 		}
 		return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, s.o.who(), answer, hint)
 	case errors.Is(answer, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%w: %s takes no writes: %v: once there is room (`etcdctl compact`, `etcdctl defrag`), `etcdctl alarm disarm`", controlplane.ErrUnavailable, endpoint, answer)
+		return fmt.Errorf("%w: %s rejects writes: %v: free space (`etcdctl compact`, `etcdctl defrag`), then run `etcdctl alarm disarm`", controlplane.ErrUnavailable, endpoint, answer)
 	case errors.Is(answer, rpctypes.ErrRequestTooLarge), errors.Is(answer, rpctypes.ErrLeaseTTLTooLarge):
-		return fmt.Errorf("%w: %v: %s takes 1.5 MiB unless its --max-request-bytes says otherwise", controlplane.ErrInvalid, answer, endpoint)
+		return fmt.Errorf("%w: %v: %s accepts 1.5 MiB; raise its --max-request-bytes", controlplane.ErrInvalid, answer, endpoint)
 	case errors.Is(answer, rpctypes.ErrNoLeader):
-		return fmt.Errorf("%w: %s: %v: most members have to run and reach each other", controlplane.ErrUnavailable, endpoint, answer)
+		return fmt.Errorf("%w: %s: %v: check that a majority of the members runs and is connected", controlplane.ErrUnavailable, endpoint, answer)
 	}
 	return fmt.Errorf("%w: %s: %v", controlplane.ErrUnavailable, endpoint, answer)
 }
@@ -127,7 +127,7 @@ func (o Options) who() string {
 	case o.Username != "":
 		return fmt.Sprintf("user %q", o.Username)
 	case o.Certificate != "":
-		return "the user that is the CN of " + o.Certificate
+		return "the user in the CN of " + o.Certificate
 	}
 	return "this host"
 }
@@ -147,9 +147,9 @@ func connectFault(o Options, endpoint string, err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
 	case errors.Is(err, rpctypes.ErrAuthFailed):
-		return fmt.Errorf("%w: %s: %w %s: %v: see that %s holds its password", controlplane.ErrUnavailable, endpoint, controlplane.ErrUnauthorized, o.who(), err, o.PasswordFile)
+		return fmt.Errorf("%w: %s: %w %s: %v: check the password in %s", controlplane.ErrUnavailable, endpoint, controlplane.ErrUnauthorized, o.who(), err, o.PasswordFile)
 	case strings.Contains(text, "remote error: tls:"): // in TLS 1.3 it comes after the handshake, as a text
-		hint := "check whether it has ended, and that the cluster's --trusted-ca-file is its authority"
+		hint := "check that it has not expired, and that the cluster's --trusted-ca-file contains its authority"
 		if o.Certificate == "" {
 			hint = "set controlPlane.etcd.tls.certificate and key"
 		}

@@ -40,7 +40,7 @@ func TestEachAnswerIsAClassWithItsMend(t *testing.T) {
 		"a right that is missing": {
 			asUser, rpctypes.ErrPermissionDenied, false,
 			[]error{controlplane.ErrForbidden},
-			`user "n" the right to: ` + "`etcdctl role grant-permission ROLE readwrite /hostler/nodes/n`",
+			`grant it to a role of user "n": ` + "`etcdctl role grant-permission ROLE readwrite /hostler/nodes/n`",
 		},
 		"a token that has ended": {asUser, rpctypes.ErrInvalidAuthToken, true, []error{controlplane.ErrUnavailable, controlplane.ErrUnauthorized}, `user "n"`},
 		"auth that was turned on": {
@@ -51,7 +51,7 @@ func TestEachAnswerIsAClassWithItsMend(t *testing.T) {
 		"a database that is full":      {nil, rpctypes.ErrNoSpace, false, []error{controlplane.ErrUnavailable}, "`etcdctl alarm disarm`"},
 		"what is too large":            {nil, rpctypes.ErrRequestTooLarge, false, []error{controlplane.ErrInvalid}, "--max-request-bytes"},
 		"what is too large to be sent": {nil, status.Error(codes.ResourceExhausted, "trying to send message larger than max"), false, []error{controlplane.ErrInvalid}, "larger than max"},
-		"no leader":                    {nil, rpctypes.ErrNoLeader, true, []error{controlplane.ErrUnavailable}, "most members have to run"},
+		"no leader":                    {nil, rpctypes.ErrNoLeader, true, []error{controlplane.ErrUnavailable}, "check that a majority"},
 		"a server that is slow":        {nil, rpctypes.ErrTimeout, true, []error{controlplane.ErrUnavailable}, "request timed out"},
 		"a connection that is lost":    {nil, status.Error(codes.Unavailable, "error reading from server: EOF"), true, []error{controlplane.ErrUnavailable}, "http://127.0.0.1:1"},
 		"an object that is not there":  {nil, controlplane.ErrNotFound, false, []error{controlplane.ErrNotFound}, "put nodes/n"},
@@ -114,13 +114,13 @@ func TestFilesThatAreMissingAreNamed(t *testing.T) {
 		says   string
 	}{
 		"no authority":                         {func(o *etcd.Options) { o.CA = folder + "/ca.crt" }, "controlPlane.etcd.tls.ca: open " + folder + "/ca.crt"},
-		"an authority of nothing":              {func(o *etcd.Options) { o.CA = empty }, "no certificate is in " + empty},
+		"an authority of nothing":              {func(o *etcd.Options) { o.CA = empty }, empty + " contains no certificate"},
 		"no certificate":                       {func(o *etcd.Options) { o.Certificate, o.Key = folder+"/c.crt", folder+"/c.key" }, folder + "/c.crt"},
 		"no password":                          {func(o *etcd.Options) { o.Username, o.PasswordFile = "n", folder+"/password" }, "passwordFile: open " + folder + "/password"},
-		"an authority that others can change":  {func(o *etcd.Options) { o.CA = openFile }, openFile + " may be written by others than root"},
-		"a certificate that others can change": {func(o *etcd.Options) { o.Certificate, o.Key = openFile, empty }, openFile + " may be written by others than root"},
-		"a key that others can change":         {func(o *etcd.Options) { o.Certificate, o.Key = empty, openFile }, openFile + " may be written by others than root"},
-		"a password that others can change":    {func(o *etcd.Options) { o.Username, o.PasswordFile = "n", openFile }, openFile + " may be written by others than root"},
+		"an authority that others can change":  {func(o *etcd.Options) { o.CA = openFile }, openFile + " is writable by users other than root"},
+		"a certificate that others can change": {func(o *etcd.Options) { o.Certificate, o.Key = openFile, empty }, openFile + " is writable by users other than root"},
+		"a key that others can change":         {func(o *etcd.Options) { o.Certificate, o.Key = empty, openFile }, openFile + " is writable by users other than root"},
+		"a password that others can change":    {func(o *etcd.Options) { o.Username, o.PasswordFile = "n", openFile }, openFile + " is writable by users other than root"},
 		"an empty password":                    {func(o *etcd.Options) { o.Username, o.PasswordFile = "n", empty }, empty + " is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {

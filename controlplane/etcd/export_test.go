@@ -15,7 +15,7 @@ func VersionOf(cluster uint64, create, mod int64, value string) objects.Version 
 	return objects.Version(versionOf(cluster, kv).String())
 }
 
-// Reads tells whether a text is a version.
+// Reads reports whether a text is a version.
 func Reads(text objects.Version) bool {
 	_, ok := parseVersion(text)
 	return ok

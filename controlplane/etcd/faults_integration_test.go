@@ -37,7 +37,7 @@ func TestARestoredBackup(t *testing.T) {
 	if err := c.Restore(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}
-	// The same key gets the same revisions as before, by somebody else.
+	// The same key gets the same revisions as before, by another client.
 	ctl(t, c, "put", "/hostler/nodes/n", "other 2")
 	ctl(t, c, "put", "/hostler/nodes/n", "other 3")
 	eventually(t, "the cluster is reached again", func(ctx context.Context) bool {
@@ -254,15 +254,15 @@ func TestAuthThatIsTurnedOnWhileRunning(t *testing.T) {
 
 	look := func(user, node string) etcd.Sight {
 		o := etcd.Options{Endpoints: c.Endpoints(), Prefix: "/hostler", Insecure: true, Username: user, PasswordFile: password}
-		return etcd.Look(t.Context(), o, node)
+		return etcd.Diagnose(t.Context(), o, node)
 	}
-	if sight := look("n", "n"); sight.Members[0].Err != nil || sight.Leaseless || sight.Node || len(sight.Lacks) != 0 || sight.Unheard != "/hostler/settings/lease-duration" || sight.RightsErr != nil {
+	if sight := look("n", "n"); sight.Members[0].Err != nil || sight.Leaseless || sight.Node || len(sight.Lacks) != 0 || sight.Unreachable != "/hostler/settings/lease-duration" || sight.RightsErr != nil {
 		t.Errorf("Look() = %+v, want its own lease, and all rights but to read the setting", sight)
 	}
 	ctl(t, c, "role", "grant-permission", "n", "read", "/hostler/settings/lease-duration")
 	ctl(t, c, "put", "/hostler/nodes/n", "{}")
 	ctl(t, c, "del", "/hostler/leases/n")
-	if sight := look("n", "n"); !sight.Node || !sight.Leaseless || sight.Unheard != "" {
+	if sight := look("n", "n"); !sight.Node || !sight.Leaseless || sight.Unreachable != "" {
 		t.Errorf("Look() at a node whose lease has ended = %+v, want that told, and all rights", sight)
 	}
 	if err := c.Grant(t.Context(), "half", "pass", "readwrite", "/hostler/nodes/n"); err != nil {

@@ -11,7 +11,7 @@ import (
 func (s *Store) path(key objects.Key) string { return s.o.Prefix + "/" + key.String() }
 
 // folder is what the paths of a kind's objects begin with: of those about one node, where
-// that is not empty, which only Events can be asked for.
+// that is not empty, which only Events can be requested.
 func (s *Store) folder(kind objects.Kind, node string) string {
 	folder := s.o.Prefix + "/" + string(kind) + "/"
 	if node != "" {

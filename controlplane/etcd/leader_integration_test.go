@@ -26,7 +26,7 @@ type countdown struct {
 	Remaining int64  `json:"ttl"` // seconds; below zero once it has ended
 }
 
-// counts asks for it.
+// counts requests it.
 func counts(t *testing.T, c *bed.Cluster, id string) countdown {
 	t.Helper()
 	var now countdown

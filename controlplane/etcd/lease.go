@@ -24,7 +24,7 @@ const (
 // leases are the etcd leases that this process has been granted. It never ends one by
 // word: that would take along whatever is bound to it by then.
 type leases struct {
-	granting chan struct{} // held by who asks for a shared one: the next wants the same
+	granting chan struct{} // held by who requests a shared one: the next wants the same
 
 	mu     sync.Mutex               // guards what follows
 	own    map[objects.Key]grant    // of Leases: each lives and dies by itself
@@ -34,7 +34,7 @@ type leases struct {
 // grant is an etcd lease.
 type grant struct {
 	id  clientv3.LeaseID
-	ttl time.Duration // that was asked for
+	ttl time.Duration // that was requested
 }
 
 // share is an etcd lease of several objects.
@@ -131,7 +131,7 @@ func (l *leases) forget(id clientv3.LeaseID) {
 	}
 }
 
-// newGrant asks for an etcd lease. A server may grant a longer one, of two seconds or so
+// newGrant requests an etcd lease. A server may grant a longer one, of two seconds or so
 // at least.
 func newGrant(ctx context.Context, c *conn, ttl time.Duration) (clientv3.LeaseID, error) {
 	answer, err := c.leases.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{TTL: int64((ttl + time.Second - 1) / time.Second)})
@@ -155,5 +155,5 @@ func keepAlive(ctx context.Context, c *conn, id clientv3.LeaseID) (bool, error) 
 			return answer.TTL > 0, nil
 		}
 	}
-	return false, fmt.Errorf("keep an etcd lease alive: %w", rpctypes.Error(err))
+	return false, fmt.Errorf("renew etcd lease: %w", rpctypes.Error(err))
 }

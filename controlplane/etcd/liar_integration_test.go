@@ -29,7 +29,7 @@ import (
 )
 
 // liar speaks in the place of a member, with that one's certificate: it hands on what is
-// asked and answered, and while it is to, answers with another object than the one asked for.
+// asked and answered, and while it is to, answers with another object than the one requested.
 type liar struct {
 	lies    atomic.Bool
 	member  *grpc.ClientConn

@@ -24,7 +24,7 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	begin := folder
 	if page != "" {
 		if begin = page + "\x00"; !strings.HasPrefix(page, folder) {
-			return nil, "", fmt.Errorf("list %s: %w: there is no page %q", operation.object, controlplane.ErrInvalid, page)
+			return nil, "", fmt.Errorf("list %s: %w: no page %q", operation.object, controlplane.ErrInvalid, page)
 		}
 	}
 	var found []objects.Object

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// Sight is what one look at a cluster tells a person. Nothing is changed by it.
+// Sight is what one check of a cluster tells a person. Nothing is changed by it.
 type Sight struct {
 	Members []MemberSight // as in Options.Endpoints
 	// Node is whether that is known to be there, Leaseless whether its Lease is known
@@ -26,9 +26,9 @@ type Sight struct {
 	// such as "write /hostler/leases/n"; RightsErr is why it did not tell.
 	Lacks     []string
 	RightsErr error
-	// Unheard is the key that this host may not read and would do well to: what is asked
+	// Unreachable is the key that this host may not read and would do well to: what is asked
 	// of all hosts. Empty where it may.
-	Unheard string
+	Unreachable string
 }
 
 // MemberSight is how one member answers.
@@ -37,8 +37,8 @@ type MemberSight struct {
 	Err      error // nil if it serves reads, with a majority behind it, be they refused
 }
 
-// Look asks each member of those Options once, over connections of its own.
-func Look(ctx context.Context, o Options, node string) Sight {
+// Diagnose asks each member of those Options once, over connections of its own.
+func Diagnose(ctx context.Context, o Options, node string) Sight {
 	s := Sight{Members: make([]MemberSight, len(o.Endpoints))}
 	var looking sync.WaitGroup
 	var first sync.Once // that answers: one that hangs is to leave the others time
@@ -63,7 +63,7 @@ func Look(ctx context.Context, o Options, node string) Sight {
 	return s
 }
 
-// finds tells whether a node is known to be there. It is an error if a read from the
+// finds reports whether a node is known to be there. It is an error if a read from the
 // majority is not answered, be it by a refusal.
 func (s *Store) finds(ctx context.Context, node string) (bool, error) {
 	_, err := s.Get(ctx, objects.Key{Kind: objects.Node, Node: node})
@@ -78,7 +78,7 @@ func (s *Sight) ask(ctx context.Context, store *Store, node string, found bool) 
 	_, err := store.Get(ctx, objects.Key{Kind: objects.Lease, Node: node})
 	s.Node, s.Leaseless = found, errors.Is(err, controlplane.ErrNotFound)
 	if s.Lacks, s.RightsErr = store.lacks(ctx, node); s.RightsErr == nil {
-		s.Unheard, s.RightsErr = store.unheard(ctx)
+		s.Unreachable, s.RightsErr = store.unreachable(ctx)
 	}
 }
 
@@ -107,9 +107,9 @@ func (s *Store) lacks(ctx context.Context, node string) ([]string, error) {
 	return lacks, nil
 }
 
-// unheard is the key by which all hosts are asked for another Lease, if this one may not
+// unreachable is the key by which all hosts are requested another Lease, if this one may not
 // read it.
-func (s *Store) unheard(ctx context.Context) (string, error) {
+func (s *Store) unreachable(ctx context.Context) (string, error) {
 	path := s.path(objects.Key{Kind: objects.Setting, Node: objects.LeaseDuration})
 	refused, err := s.refuses(ctx, "read", path, clientv3.OpGet(path, clientv3.WithKeysOnly()))
 	if !refused {
@@ -118,7 +118,7 @@ func (s *Store) unheard(ctx context.Context) (string, error) {
 	return path, err
 }
 
-// refuses tells whether this host lacks a right. It is tried in a transaction whose
+// refuses reports whether this host lacks a right. It is tried in a transaction whose
 // condition never holds: etcd checks the rights to all that one could do before it looks
 // at the condition.
 func (s *Store) refuses(ctx context.Context, right, path string, op clientv3.Op) (bool, error) {
@@ -130,7 +130,7 @@ func (s *Store) refuses(ctx context.Context, right, path string, op clientv3.Op)
 	if err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return err != nil, nil
 	}
-	return false, s.fault(ctx, call{"ask for the right to " + right, path, right, path}, s.Endpoint(), err)
+	return false, s.fault(ctx, call{"check permission to " + right, path, right, path}, s.Endpoint(), err)
 }
 
 // shown is the path as a role is given rights to it: of Events a folder.

@@ -36,10 +36,10 @@ type Options struct {
 	Prefix string
 	// CA is the file with the authorities of the servers' certificates; empty for
 	// those of the host. Certificate and Key are the client's, both or none. All are
-	// read anew for each connection.
+	// read again for each connection.
 	CA, Certificate, Key string
 	// Username and PasswordFile, both or none, are for a cluster with auth. The file
-	// is read anew for each connection; white space around the password is not its.
+	// is read again for each connection; white space around the password is not its.
 	Username, PasswordFile string
 	// Insecure allows plain http to others than this host.
 	Insecure bool
@@ -79,7 +79,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Reconnect has the next calls make new connections. Calls under way end on theirs.
+// Reconnect has the next calls make new connections. Calls in progress end on theirs.
 func (s *Store) Reconnect() { s.dialer.Reconnect() }
 
 // bound gives a call a deadline if its caller did not.
@@ -115,7 +115,7 @@ func (s *Store) read(ctx context.Context, c *conn, key objects.Key) (objects.Obj
 	return c.learn(key, answer.Header, answer.Kvs), answer.Header.Revision, nil
 }
 
-// Put stores an object in one transaction with the look at what is there.
+// Put stores an object in one transaction with the check of what is there.
 func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (objects.Version, error) {
 	ctx, cancel := bound(ctx, key.Kind)
 	defer cancel()
@@ -209,7 +209,7 @@ func (s *Store) swap(ctx context.Context, c *conn, key objects.Key, before *vers
 // confirm is the state that a version is of, as the transaction compares it: by its
 // revisions. Since a backup may have been restored these tell no more than they say,
 // but a server's end takes its connections along: what was learned over the present
-// one is not older than the server. What was not is read anew, and compared as a whole.
+// one is not older than the server. What was not is read again, and compared as a whole.
 func (s *Store) confirm(ctx context.Context, c *conn, key objects.Key, v objects.Version) (version, error) {
 	if v == objects.None {
 		return version{}, nil
@@ -225,16 +225,16 @@ func (s *Store) confirm(ctx context.Context, c *conn, key objects.Key, v objects
 	}
 	before, ok := parseVersion(v)
 	if !ok {
-		return version{}, fmt.Errorf("%w: version %q is not of this store", controlplane.ErrInvalid, v)
+		return version{}, fmt.Errorf("%w: version %q does not belong to this store", controlplane.ErrInvalid, v)
 	}
 	return before, nil
 }
 
 // conflict refuses a change of what has changed.
 func conflict(stored objects.Object) error {
-	what := "somebody else has changed it"
+	what := "another client has changed it"
 	if stored.Version == objects.None {
-		what = "it is not there any more"
+		what = "it no longer exists"
 	}
 	return &objects.ConflictError{Stored: stored, Err: fmt.Errorf("%w: %s", controlplane.ErrConflict, what)}
 }

@@ -237,7 +237,7 @@ func follow(t *testing.T, s *etcd.Store, key objects.Key) (seen <-chan objects.O
 	return objects, end
 }
 
-// sees waits until a watch tells that value; "" is for nothing.
+// sees waits until a watch reports that value; "" is for nothing.
 func sees(t *testing.T, seen <-chan objects.Object, ended <-chan error, want string) {
 	t.Helper()
 	timeout := time.After(patience)

@@ -11,7 +11,7 @@ import (
 )
 
 // version is what tells one state of an object from another. Revisions alone do not:
-// in a restored backup they go back and are given to other states anew, and the
+// in a restored backup they go back and are given to other states again, and the
 // restored cluster may have the ID of the one before. So it has a digest of the value,
 // too.
 type version struct {

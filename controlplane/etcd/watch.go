@@ -15,12 +15,12 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// shortWatch is how long a watch lasts at least that is begun anew. One that ends sooner
-// is begun again once: else that would go on and on.
+// shortWatch is how long a watch lasts at least that is started again. One that ends sooner
+// is started again once: else that would continue and on.
 const shortWatch = time.Second
 
-// errAnew has a watch begin with the object as it is then.
-var errAnew = errors.New("the watch has to begin anew")
+// errRestartWatch has a watch begin with the object as it is then.
+var errRestartWatch = errors.New("the watch has to restart")
 
 // Watch follows an object. Each time that it begins it reads it first, over the same
 // connection, and follows from there: so that no watch waits for a revision that a
@@ -33,11 +33,11 @@ func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.
 		if ctx.Err() != nil {
 			return fmt.Errorf("watch %s: %w", key, context.Cause(ctx))
 		}
-		if !errors.Is(err, errAnew) {
+		if !errors.Is(err, errRestartWatch) {
 			return err
 		}
 		if short = time.Since(began) < shortWatch; short && again {
-			return fmt.Errorf("watch %s: %w: %s ends it at once", key, controlplane.ErrUnavailable, s.Endpoint())
+			return fmt.Errorf("watch %s: %w: %s ends the watch at once", key, controlplane.ErrUnavailable, s.Endpoint())
 		}
 	}
 }
@@ -53,10 +53,10 @@ func (s *Store) watchOnce(ctx context.Context, operation call, key objects.Key, 
 	defer s.dialer.Release(c)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	late := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrSilent) })
+	late := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrNoAnswer) })
 	defer late.Stop()
 	err = s.follow(clientv3.WithRequireLeader(ctx), c, key, seen, late)
-	if errors.Is(err, errAnew) {
+	if errors.Is(err, errRestartWatch) {
 		return err
 	}
 	if mustRedial(err) {
@@ -107,7 +107,7 @@ func (s *Store) follow(ctx context.Context, c *conn, key objects.Key, seen chan<
 			}
 			switch {
 			case answer.Header.ClusterId != cluster, answer.Header.Revision < revision, answer.CompactRevision > 0:
-				return errAnew
+				return errRestartWatch
 			case answer.Canceled:
 				return refused(answer.CancelReason)
 			}
@@ -118,7 +118,7 @@ func (s *Store) follow(ctx context.Context, c *conn, key objects.Key, seen chan<
 		case err := <-failed:
 			return err
 		case <-c.Replaced():
-			return errAnew
+			return errRestartWatch
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -1,5 +1,5 @@
-// Package faulttest is what goes wrong with the calls of a fake, at a test's wish. It
-// owns which fault befalls which call, how often, and how calls are counted.
+// Package faulttest injects faults into the calls of fakes. It owns which fault affects which call,
+// how often, and how calls are counted.
 package faulttest
 
 import (
@@ -17,11 +17,11 @@ const timeout = 30 * time.Second
 // Fault is what goes wrong with a call. Its parts add up; a fake says which it has.
 type Fault struct {
 	Delay      time.Duration // passes before the call is served
-	Hang       bool          // nothing comes back until the context ends
-	Err        error         // comes back instead of being served
-	LoseAnswer bool          // it is served, and ErrUnavailable comes back
-	Stale      bool          // what comes back is the object before its last change
-	Conflict   bool          // somebody else writes the object right before the call
+	Hang       bool          // nothing returns until the context ends
+	Err        error         // returns instead of being served
+	LoseAnswer bool          // it is served, and ErrUnavailable returns
+	Stale      bool          // what returns is the object before its last change
+	Conflict   bool          // another client writes the object right before the call
 	LeaseStays bool          // a Node is deleted without its Lease
 	Times      int           // how many calls it befalls; 0 means all until Heal
 }
@@ -41,7 +41,7 @@ func NewBook[Call ~string]() *Book[Call] {
 }
 
 // Inject makes a fault befall calls of that name from now on, in place of an earlier one;
-// the empty name means those without one of their own. A watch under way ends with Err, or
+// the empty name means those without one of their own. A watch in progress ends with Err, or
 // falls silent for good with Hang.
 func (b *Book[Call]) Inject(call Call, fault Fault) {
 	b.mu.Lock()
@@ -51,7 +51,7 @@ func (b *Book[Call]) Inject(call Call, fault Fault) {
 	b.changed = make(chan struct{})
 }
 
-// Heal ends all faults. Calls that hang go on hanging, as on a dead connection.
+// Heal ends all faults. Calls that hang continue hanging, as on a dead connection.
 func (b *Book[Call]) Heal() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,7 +159,7 @@ func (b *Book[Call]) Watch(ctx context.Context, watch func(context.Context) erro
 	}
 }
 
-// under is the first fault that there is of those names, for a call that is under way, and
+// under is the first fault that there is of those names, for a call that is in progress, and
 // what is closed with the next one.
 func (b *Book[Call]) under(calls []Call) (Fault, <-chan struct{}) {
 	b.mu.Lock()

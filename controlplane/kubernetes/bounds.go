@@ -68,7 +68,7 @@ type sizeError struct{ server, most string }
 
 // Error says what to do about it.
 func (e *sizeError) Error() string {
-	return fmt.Sprintf("%s answers with more than %s: %s", e.server, e.most, sizeHint)
+	return fmt.Sprintf("%s returned more than %s: %s", e.server, e.most, sizeHint)
 }
 
 // boundedCodecs bounds what is decoded, and each event of a watch.
@@ -130,4 +130,4 @@ func (b *eventBody) Read(p []byte) (int, error) {
 }
 
 // sizeHint is what a person does about an answer that is too large.
-const sizeHint = "see whether an API server or something else is at the server's address, and how large its objects are"
+const sizeHint = "check whether the server's address is that of an API server, and how large its objects are"

@@ -73,7 +73,7 @@ func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
 				if !errors.Is(err, controlplane.ErrUnavailable) {
 					t.Errorf("the call = %v, want it unavailable", err)
 				}
-				if !refusal && !strings.Contains(err.Error(), "MiB: see whether an API server") {
+				if !refusal && !strings.Contains(err.Error(), "MiB: check whether the server's address") {
 					t.Errorf("the call = %v, want what to do about it", err)
 				}
 			})
@@ -108,7 +108,7 @@ func TestAnEventThatIsTooLargeIsNotTaken(t *testing.T) {
 				seen := make(chan *corev1.Node, 1)
 				return c.(controlplane.NodeWatcher).WatchNode(ctx, "n", seen)
 			})
-			if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "MiB: see whether an API server") {
+			if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "MiB: check whether the server's address") {
 				t.Errorf("WatchNode() = %v, want it unavailable, with what to do", err)
 			}
 		})
@@ -143,7 +143,7 @@ func TestAWatchOfManyEventsGoesOn(t *testing.T) {
 				return
 			}
 		case err := <-ended:
-			t.Fatalf("WatchNode() = %v, want it to go on through %d events of 1 MiB", err, events)
+			t.Fatalf("WatchNode() = %v, want it to continue through %d events of 1 MiB", err, events)
 		}
 	}
 }
@@ -269,7 +269,7 @@ func TestAnswersOfManySmallValuesAreNotDecoded(t *testing.T) {
 				w.Header().Set("Content-Type", tt.kind)
 				_, _ = w.Write([]byte(tt.text)) // the client may have gone
 			}, tt.call)
-			if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "see whether an API server") {
+			if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "check whether the server's address") {
 				t.Errorf("the call = %v, want it unavailable, with what to do", err)
 			}
 		})

@@ -30,7 +30,7 @@ const (
 	// leaseTimeout does so for those on the Lease: a fifth of the 40 s that it is
 	// good for by default.
 	leaseTimeout = 8 * time.Second
-	// attempts are how often an object is read and written anew while others keep
+	// attempts are how often an object is read and written again while others keep
 	// changing it, as many as kubelet makes.
 	attempts = 5
 )
@@ -84,7 +84,7 @@ var (
 // New returns a client that has not connected yet.
 func New(o Options) (*Client, error) {
 	if o.Kubeconfig == "" {
-		return nil, errors.New("no kubeconfig is given: name one in controlPlane.kubernetes.kubeconfig")
+		return nil, errors.New("no kubeconfig given: set controlPlane.kubernetes.kubeconfig")
 	}
 	o.Log = o.Log.With("component", "controlplane")
 	return &Client{
@@ -111,7 +111,7 @@ func (c *Client) Close() error {
 }
 
 // Reconnect has the next calls make new connections, so that they present the
-// certificate that there is then. Calls under way end on theirs.
+// certificate that there is then. Calls in progress end on theirs.
 func (c *Client) Reconnect() {
 	c.core.Reconnect()
 	c.leases.Reconnect()
@@ -137,14 +137,14 @@ type asked struct {
 	uid  types.UID
 }
 
-// answered returns an error if an answer is of another object than the one asked for: who
-// comes between may send what it has kept for somebody else, and client-go takes an object
+// answered returns an error if an answer is of another object than the one requested: who
+// comes between may send what it has kept for another client, and client-go takes an object
 // of another kind for an empty one.
 func (c *Client) answered(operation string, a asked, o metav1.Object) error {
 	if o.GetName() == a.name && (a.uid == "" || o.GetUID() == a.uid) {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: %s answers with another object, named %.253q, of UID %.253q: is there a proxy between?", operation, controlplane.ErrUnavailable, c.Endpoint(), o.GetName(), o.GetUID())
+	return fmt.Errorf("%s: %w: %s returned another object, name %.253q, UID %.253q: check for a proxy in between", operation, controlplane.ErrUnavailable, c.Endpoint(), o.GetName(), o.GetUID())
 }
 
 // userAgent is by what name the server's logs know this client.
@@ -158,6 +158,6 @@ type warnings struct{ log *slog.Logger }
 // HandleWarningHeader implements rest.WarningHandler.
 func (w warnings) HandleWarningHeader(code int, _, text string) {
 	if text != "" {
-		w.log.Debug("the API server warns", "code", code, "text", text)
+		w.log.Debug("warning of the API server", "code", code, "text", text)
 	}
 }

@@ -16,7 +16,7 @@
 // the kubeconfig and its files again.
 //
 // Nothing here waits beside the calls: no queue, no limit of requests per second,
-// no retry but those that resolve a conflict. A server that asks to come back
+// no retry but those that resolve a conflict. A server that asks to return
 // later is told of by controlplane.BusyError; whoever calls backs off.
 //
 // What the server keeps of hostler's is written by patches that say no more than

@@ -58,9 +58,9 @@ func (c *Client) unauthorized(said string) error {
 	if c.o.Refused != nil {
 		c.o.Refused()
 	}
-	whose, check := "the credentials of "+c.o.Kubeconfig, "check whether they have expired, and which cluster they are of"
+	whose, check := "the credentials of "+c.o.Kubeconfig, "check whether they have expired or belong to another cluster"
 	if c.o.Certificate != nil {
-		whose, check = "this node's certificate", "see `hostler doctor`"
+		whose, check = "this node's certificate", "run `hostler doctor`"
 	}
 	return fmt.Errorf("%w: %w %s: %s: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, whose, said, check)
 }
@@ -102,7 +102,7 @@ func (c *Client) refusal(status metav1.Status, said string) error {
 	return err
 }
 
-// foreign tells whether the answer is not an API server's: that something on the
+// foreign reports whether the answer is not an API server's: that something on the
 // way, or an API server that has just started, finds nothing there does not mean
 // that a Node is gone.
 func foreign(status metav1.Status) bool {

@@ -40,7 +40,7 @@ func TestWhatAnswersMean(t *testing.T) {
 		"an object that breaks the rules":               {proper(422, "Invalid"), controlplane.ErrInvalid, "told so"},
 		"a request that makes no sense":                 {proper(400, "BadRequest"), controlplane.ErrInvalid, "told so"},
 		"an object too large":                           {proper(413, "RequestEntityTooLarge"), controlplane.ErrInvalid, "told so"},
-		"credentials that are not accepted":             {proper(401, "Unauthorized"), controlplane.ErrUnavailable, "does not accept the credentials of"},
+		"credentials that are not accepted":             {proper(401, "Unauthorized"), controlplane.ErrUnavailable, "rejected the credentials of"},
 		"credentials that a proxy does not accept":      {plain(401, "<html>log in</html>"), controlplane.ErrUnavailable, ""},
 		"etcd is away":                                  {proper(500, "InternalError"), controlplane.ErrUnavailable, "told so"},
 		"the server is going down":                      {proper(503, "ServiceUnavailable"), controlplane.ErrUnavailable, "told so"},

@@ -18,7 +18,7 @@ import (
 // pageOfNodes is how many Nodes, or Leases, are held at a time.
 const pageOfNodes = 100
 
-// ToCompare are the rights that a node lacks unless somebody gives them: to look for
+// ToCompare are the rights that a node lacks unless somebody gives them: to search for
 // clones of its machine in the fleet.
 func ToCompare() []Right {
 	return []Right{
@@ -74,7 +74,7 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 }
 
 // NodesOf looks through all Nodes, page by page, where somebody gave the node the
-// right to. It asks for that first: that a node has it not is usual.
+// right to. It requests that first: that a node has it not is usual.
 func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error) {
 	for _, right := range ToCompare() {
 		asking, cancel := context.WithTimeout(ctx, callTimeout)
@@ -151,7 +151,7 @@ func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from 
 	}
 }
 
-// partialMetadata asks for the metadata of objects only.
+// partialMetadata requests the metadata of objects only.
 const partialMetadata = protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 // pageOf reads a page of so many objects.
@@ -166,7 +166,7 @@ func (c *Client) pageOf(ctx context.Context, operation string, to *apiGroup, fro
 		return request
 	}, into)
 	if err == nil && into.GetResourceVersion() == "" { // client-go takes what is no such list for an empty one
-		err = fmt.Errorf("%s: %w: %s answers with something else: is there a proxy between?", operation, controlplane.ErrUnavailable, c.Endpoint())
+		err = fmt.Errorf("%s: %w: %s returned something else: check for a proxy in between", operation, controlplane.ErrUnavailable, c.Endpoint())
 	}
 	return err
 }

@@ -122,7 +122,7 @@ func (g *apiGroup) read() (*rest.Config, error) {
 	case g.config == nil:
 		return nil, err
 	default: // it is being replaced, or was for the beginning only
-		g.o.Log.Debug("kubeconfig is invalid now, keeping the previous one", "error", err)
+		g.o.Log.Debug("invalid kubeconfig, using the previous one", "error", err)
 	}
 	return g.config, nil
 }

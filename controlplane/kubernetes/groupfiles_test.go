@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever asks has to come back: the one that renews the Lease, and those who only ask
+// Whoever asks has to return: the one that renews the Lease, and those who only ask
 // where the server is, such as for the host's addresses.
 func TestAFileThatAKubeconfigNamesHoldsUpNobodyEither(t *testing.T) {
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) })

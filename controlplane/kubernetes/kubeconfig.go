@@ -87,7 +87,7 @@ func resolve(path string, text []byte) (*clientcmdapi.Config, error) {
 	}
 	file, err := clientcmd.Load(text)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s cannot be read: %s: see it with `kubectl config view --kubeconfig %s`", path, repeated.ReplaceAllString(err.Error(), "…"), path)
+		return nil, fmt.Errorf("kubeconfig %s cannot be read: %s: check it with `kubectl config view --kubeconfig %s`", path, repeated.ReplaceAllString(err.Error(), "…"), path)
 	}
 	for name, cluster := range file.Clusters {
 		cluster.LocationOfOrigin = path
@@ -161,7 +161,7 @@ func found(command string) string {
 	return ""
 }
 
-// fileError tells that a kubeconfig, or a file that it names, could not be read as
+// fileError reports that a kubeconfig, or a file that it names, could not be read as
 // long as a request could wait for it.
 type fileError struct {
 	path  string
@@ -170,7 +170,7 @@ type fileError struct {
 
 // Error names the file.
 func (e *fileError) Error() string {
-	return fmt.Sprintf("kubeconfig %s cannot be read: %v: its filesystem does not answer; if it is a network mount, see whether its server can be reached", e.path, e.cause)
+	return fmt.Sprintf("kubeconfig %s cannot be read: %v: its filesystem does not answer; if it is a network mount, check whether its server is reachable", e.path, e.cause)
 }
 
 // Unwrap returns why the request ended.
@@ -183,9 +183,9 @@ func verified(config *rest.Config) error {
 	server, err := url.Parse(config.Host)
 	switch {
 	case err != nil || server.Scheme != "https" || server.Host == "":
-		return errors.New(sanitize.Userinfo(fmt.Sprintf("server %q is not reached by TLS: write it as https://HOST:PORT", config.Host)))
+		return errors.New(sanitize.Userinfo(fmt.Sprintf("server %q does not use TLS: write it as https://HOST:PORT", config.Host)))
 	case config.Insecure:
-		return errors.New("insecure-skip-tls-verify is refused: give the cluster's certificate-authority instead (of kubeadm: /etc/kubernetes/pki/ca.crt)")
+		return errors.New("insecure-skip-tls-verify is not allowed: set certificate-authority instead (kubeadm: /etc/kubernetes/pki/ca.crt)")
 	}
 	return nil
 }

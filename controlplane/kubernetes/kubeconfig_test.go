@@ -30,7 +30,7 @@ func TestKubeconfigsThatAreRefused(t *testing.T) {
 		"a server without TLS":                      {config("http://192.0.2.1:8080", "", "token: t"), []string{"http://192.0.2.1:8080", "https://"}},
 		"a server without TLS on this host":         {config("http://127.0.0.1:8001", "", "token: t"), []string{"https://"}},
 		"a server without a scheme":                 {config("192.0.2.1:6443", "", "token: t"), []string{"https://HOST:PORT"}},
-		"an authority's file that is not there":     {config(here, "certificate-authority: ca.crt", "token: t"), []string{"ca.crt", "no such file", "put the file there"}},
+		"an authority's file that is not there":     {config(here, "certificate-authority: ca.crt", "token: t"), []string{"ca.crt", "no such file", "create the file"}},
 		"a certificate's file that is not there":    {config(here, "", "client-certificate: c.crt, client-key: c.key"), []string{"c.crt", "no such file"}},
 		"a token's file that is not there":          {config(here, "", "tokenFile: token"), []string{"token", "no such file"}},
 		"a certificate without a key":               {config(here, "", "client-certificate-data: aGk="), []string{"client-key"}},
@@ -55,7 +55,7 @@ func TestKubeconfigsThatAreRefused(t *testing.T) {
 		})
 	}
 	_, err := kubernetes.Load(filepath.Join(t.TempDir(), "kubeconfig"))
-	if err == nil || !strings.Contains(err.Error(), "put the file there") {
+	if err == nil || !strings.Contains(err.Error(), "create the file") {
 		t.Errorf("Load() of a file that is not there = %v, want a hint", err)
 	}
 }
@@ -159,7 +159,7 @@ func TestAKubeconfigIsRefusedIfOthersCanChangeAFileOfIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := kubernetes.Load(path)
-			if untrusted, ok := errors.AsType[*trust.Error](err); !ok || untrusted.Subject != filepath.Join(dir, c.file) || !strings.Contains(err.Error(), "once you know who wrote what is there") {
+			if untrusted, ok := errors.AsType[*trust.Error](err); !ok || untrusted.Subject != filepath.Join(dir, c.file) || !strings.Contains(err.Error(), "check its content") {
 				t.Errorf("Load() = %v, want that others can change %s, and what to do", err, c.file)
 			}
 		})

@@ -28,7 +28,7 @@ func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Id
 		}
 	}
 	if errors.Is(err, controlplane.ErrForbidden) {
-		return fmt.Errorf("%w: run `kubectl delete node %s` as somebody who may", err, name)
+		return fmt.Errorf("%w: run `kubectl delete node %s` as a user with the permission", err, name)
 	}
 	if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
 		return err
@@ -74,7 +74,7 @@ func (c *Client) remove(ctx context.Context, operation string, only *corev1.Node
 }
 
 // replace puts this machine's Node in the place of another's: a new one where it may
-// delete that, else that one, free of what a node may take away.
+// delete that, else that one, free of what a node may remove.
 func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	if !opts.AdoptOnly && !controlplane.Reports(stored, node) {
 		c.owe(stored)

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// closed tells whether the Node that is posted takes no pods.
+// closed reports whether the Node that is posted takes no pods.
 func closed(t *testing.T, body []byte) bool {
 	t.Helper()
 	var envelope runtime.Unknown

@@ -47,7 +47,7 @@ func altered(change func(object, metadata map[string]any)) kube.Lie {
 	}
 }
 
-// ofAnother tells of another object than the one that was asked for.
+// ofAnother reports another object than the one that was requested.
 func ofAnother(header http.Header, body []byte) []byte {
 	return altered(func(_, metadata map[string]any) {
 		if metadata["name"] != nil {

@@ -23,9 +23,9 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// Sight is what one look at the server tells a person. Nothing is changed by it.
+// Sight is what one check of the server tells a person. Nothing is changed by it.
 type Sight struct {
-	Server string                // its URL; empty where the kubeconfig does not tell
+	Server string                // its URL; empty where the kubeconfig does not report it
 	Node   *corev1.Node          // nil where there is none, or it could not be read
 	Lease  *coordinationv1.Lease // likewise
 	Err    error                 // why the Node could not be read; nil where there is none
@@ -33,8 +33,8 @@ type Sight struct {
 	// Skew how far this host's was ahead then; zero without an answer.
 	Now  time.Time
 	Skew time.Duration
-	// Rights is whether the server allows what it was asked for, in that order; nil
-	// with why it does not tell.
+	// Rights is whether the server allows what was requested, in that order; nil
+	// with why it does not report it.
 	Rights    []bool
 	RightsErr error
 }
@@ -80,9 +80,9 @@ func Needed(node string) []Right {
 // Node.
 func ToLeave(node string) Right { return Right{Verb: "delete", Resource: "nodes", Name: node} }
 
-// Look asks the server of those Options once for all that a Sight tells, over
+// Diagnose asks the server of those Options once for all that a Sight tells, over
 // connections of its own.
-func Look(ctx context.Context, o Options, node string, rights []Right) (s Sight) {
+func Diagnose(ctx context.Context, o Options, node string, rights []Right) (s Sight) {
 	o.Refused = nil   // the caller is told
 	var mu sync.Mutex // guards now and skew: a request that was given up may yet be answered
 	var now time.Time
@@ -151,7 +151,7 @@ func (c *Client) may(ctx context.Context, r Right) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	operation := fmt.Sprintf("ask whether this node may %s", r)
+	operation := fmt.Sprintf("check permission to %s", r)
 	result, err := c.core.do(ctx, func(i rest.Interface) *rest.Request {
 		return i.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").
 			SetHeader("Content-Type", "application/json").SetHeader("Accept", "application/json").Body(body)
@@ -183,7 +183,7 @@ func Writers(node *corev1.Node) map[string]time.Time {
 	return last
 }
 
-// listening tells of the time in each answer.
+// listening reports the time in each answer.
 type listening struct {
 	carrier http.RoundTripper
 	heard   func(time.Time)

@@ -45,7 +45,7 @@ func TestALookTellsTheClockAndTheRights(t *testing.T) {
 		}
 	})
 	o := kubernetes.Options{Kubeconfig: write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")), Version: "1.2.3", Log: quiet()}
-	s := kubernetes.Look(t.Context(), o, "n", rights)
+	s := kubernetes.Diagnose(t.Context(), o, "n", rights)
 	if s.Err != nil || s.Node == nil || s.Lease == nil || s.Server != server.URL {
 		t.Errorf("Look() = %+v, want Node and Lease", s)
 	}
@@ -67,7 +67,7 @@ func TestALookAtAServerThatKnowsNobodyAsksNoFurther(t *testing.T) {
 		Kubeconfig: write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")), Version: "1.2.3", Log: quiet(),
 		Refused: func() { t.Error("the agent is told of a person's look") },
 	}
-	if s := kubernetes.Look(t.Context(), o, "n", kubernetes.Needed("n")); s.Err == nil || s.Node != nil || asked != 1 || s.Now.IsZero() {
+	if s := kubernetes.Diagnose(t.Context(), o, "n", kubernetes.Needed("n")); s.Err == nil || s.Node != nil || asked != 1 || s.Now.IsZero() {
 		t.Errorf("Look() = %+v after %d requests, want one that is refused, and the server's time", s, asked)
 	}
 }

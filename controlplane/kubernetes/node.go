@@ -63,7 +63,7 @@ func (c *Client) register(ctx context.Context, node *corev1.Node, opts controlpl
 	if !opts.AdoptOnly {
 		created, err := c.create(ctx, node, opts)
 		// A node whose name is taken may be forbidden to create it, depending on
-		// what the server looks at first.
+		// what the server reads first.
 		if !errors.Is(err, controlplane.ErrConflict) && !errors.Is(err, controlplane.ErrForbidden) {
 			return created, err
 		}

@@ -66,7 +66,7 @@ func TestStatusPatch(t *testing.T) {
 			wanted: status{Conditions: []corev1.NodeCondition{{Type: "Ready", Status: corev1.ConditionFalse, Reason: "Draining"}}},
 			want:   status{Conditions: []corev1.NodeCondition{{Type: "Ready", Status: corev1.ConditionFalse, Reason: "Draining"}}},
 		},
-		"conditions of others stay": {
+		"conditions of others are kept": {
 			stored: status{Conditions: conditions("KernelDeadlock", "Ready", "ReadonlyFilesystem")},
 			wanted: status{Conditions: conditions("Ready")},
 			want:   status{Conditions: conditions("Ready", "KernelDeadlock", "ReadonlyFilesystem")},
@@ -177,7 +177,7 @@ func FuzzStatusPatch(f *testing.F) {
 	})
 }
 
-// mergeable tells whether an API server takes the status at all: one condition of
+// mergeable reports whether an API server takes the status at all: one condition of
 // a type.
 func mergeable(status corev1.NodeStatus) bool {
 	var types []corev1.NodeConditionType

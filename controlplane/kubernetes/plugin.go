@@ -12,16 +12,16 @@ import (
 	"hostler.io/hostler/internal/oom"
 )
 
-// pluginError tells that an exec plugin gave no credentials as long as a request
+// pluginError reports that an exec plugin gave no credentials as long as a request
 // could wait for them.
 type pluginError struct {
 	command string
 	cause   error // of the request's end
 }
 
-// Error names the plugin, which client-go goes on waiting for.
+// Error names the plugin, which client-go continues waiting for.
 func (e *pluginError) Error() string {
-	return fmt.Sprintf("the exec plugin %s gives no credentials: %v: see what it waits for, or end it: it is run again", e.command, e.cause)
+	return fmt.Sprintf("the exec plugin %s returns no credentials: %v: check what it waits for, or kill it; hostler runs it again", e.command, e.cause)
 }
 
 // Unwrap returns why the request ended.
@@ -106,7 +106,7 @@ func (p *punctual) RoundTrip(request *http.Request) (*http.Response, error) {
 // WrappedRoundTripper lets client-go find the connections below.
 func (p *punctual) WrappedRoundTripper() http.RoundTripper { return p.carrier }
 
-// underWay is the key of what a request's context tells whether it is on its way to
+// underWay is the key of what a request's context reports whether it is on its way to
 // the server, rather than waiting for a plugin.
 type underWay struct{}
 
@@ -121,7 +121,7 @@ func (d departure) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	under.Store(true)
 	response, err := d.carrier.RoundTrip(request)
-	if err == nil && response.StatusCode == http.StatusUnauthorized { // the plugin is asked anew before that is told
+	if err == nil && response.StatusCode == http.StatusUnauthorized { // the plugin is asked again before that is told
 		under.Store(false)
 	}
 	return response, err

@@ -57,7 +57,7 @@ func (r *Requests) Submit(ctx context.Context, request *certificatesv1.Certifica
 // Reconnect has the next request present the certificate that there is then.
 func (r *Requests) Reconnect() { r.group.Reconnect() }
 
-// Try tells whether the server of those Options knows who presents that
+// Try reports whether the server of those Options knows who presents that
 // certificate, by reading the node's own Node. That there is none is as good an
 // answer as any, and so is that the node may not.
 func Try(ctx context.Context, o Options, node string, certificate *tls.Certificate) error {

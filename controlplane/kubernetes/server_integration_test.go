@@ -316,7 +316,7 @@ func TestAControlPlaneThatComesAndGoes(t *testing.T) {
 	}
 }
 
-// What such a server does not know is not asked for again and again.
+// What such a server does not know is not requested again and again.
 func TestANodeThatIsOlderThanTheServerIsReadOnce(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{Apart: true})

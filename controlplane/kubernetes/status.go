@@ -67,7 +67,7 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 // to, if that is so.
 func owned(stored, node *corev1.Node, uid types.UID) error {
 	if uid != "" && stored.UID != uid {
-		return fmt.Errorf("%w: another one, of UID %s, has its name", controlplane.ErrNotFound, stored.UID)
+		return fmt.Errorf("%w: a node of UID %s has this name now", controlplane.ErrNotFound, stored.UID)
 	}
 	return controlplane.CheckOwner(stored, node)
 }
@@ -75,7 +75,7 @@ func owned(stored, node *corev1.Node, uid types.UID) error {
 // writeStatus patches the Node that base is about, if it has not changed since.
 func (c *Client) writeStatus(ctx context.Context, base *known, node *corev1.Node) (*corev1.Node, error) {
 	status := base.stored.Merge(base.node.Status, node.Status)
-	if len(status.Addresses) == 0 { // somebody else knows them
+	if len(status.Addresses) == 0 { // another client knows them
 		status.Addresses = base.node.Status.Addresses
 	}
 	patch, err := statusPatch(base.node, status)
@@ -96,7 +96,7 @@ func (c *Client) writeStatus(ctx context.Context, base *known, node *corev1.Node
 	return stored, nil
 }
 
-// read reads the Node anew, without taking it for the one that is registered.
+// read reads the Node again, without taking it for the one that is registered.
 func (c *Client) read(ctx context.Context, name string) (*known, error) {
 	node, err := c.Node(ctx, name)
 	if err != nil {
@@ -143,7 +143,7 @@ func (c *Client) update(node *corev1.Node) {
 	}
 }
 
-// later tells whether a state of a Node is later than another of the same one.
+// later reports whether a state of a Node is later than another of the same one.
 // Where that cannot be told it is not: a patch of an outdated state is refused.
 func later(node, than *corev1.Node) bool {
 	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, than.ResourceVersion)

@@ -35,7 +35,7 @@ func TestVersionsThatWentBackAreLearnedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
-		version int // that it is set to; 0 goes on
+		version int // that it is set to; 0 continues
 		want    []string
 	}{{0, []string{"PATCH"}}, {5, []string{"PATCH", "GET", "PATCH"}}, {0, []string{"PATCH"}}} {
 		if step.version != 0 {

@@ -13,7 +13,7 @@ import (
 
 const (
 	// mostItems bounds the objects in a list: each takes 1 kB in memory, however small it is in an
-	// answer. A server may give more than it was asked for.
+	// answer. A server may give more than was requested.
 	mostItems = 10 * pageOfNodes
 	// mostNested is how deep messages are looked into: those of lists of Nodes nest no deeper.
 	mostNested = 10

@@ -18,7 +18,7 @@ import (
 )
 
 // shortWatch is how long a watch lasts at least that a server ends for its age. One
-// that ends sooner is begun again once: else that would go on and on.
+// that ends sooner is started again once: else that would continue and on.
 const shortWatch = time.Second
 
 // WatchNode follows the Node. It reads it once, and then again only where the
@@ -34,7 +34,7 @@ func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1
 			return err
 		}
 		if short = time.Since(began) < shortWatch; short && again {
-			return fmt.Errorf("watch node %q: %w: the server ends it at once", name, controlplane.ErrUnavailable)
+			return fmt.Errorf("watch node %q: %w: the server ends the watch at once", name, controlplane.ErrUnavailable)
 		}
 	}
 }
@@ -49,14 +49,14 @@ func tell(ctx context.Context, name string, seen chan<- *corev1.Node, node *core
 	}
 }
 
-// anyVersion begins a watch wherever the server stands. It may not be begun at the
+// anyVersion begins a watch wherever the server stands. It may not be started at the
 // version of a Node that was read: a server that was started since takes that for too
 // old, for as long as nobody changes the Node.
 const anyVersion = "0"
 
 // follow delivers changes since a version, or where that is empty the Node as it is
 // and changes from then on, until the server ends the watch for its age. It returns the
-// version that was seen last; empty if the Node has to be read anew.
+// version that was seen last; empty if the Node has to be read again.
 func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *corev1.Node) (string, error) {
 	operation := fmt.Sprintf("watch node %q", name)
 	changes, err := c.core.watch(ctx, func(r rest.Interface) *rest.Request {
@@ -73,7 +73,7 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 	}
 	defer changes.Stop()
 	var read *corev1.Node
-	if version == "" { // not before the watch, which tells what becomes of it meanwhile
+	if version == "" { // not before the watch, which reports what becomes of it meanwhile
 		if read, err = c.Node(ctx, name); err != nil && !errors.Is(err, controlplane.ErrNotFound) {
 			return "", err
 		}
@@ -122,7 +122,7 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 	return version, nil
 }
 
-// outdated tells whether the server no longer has what came after a version.
+// outdated reports whether the server no longer has what came after a version.
 func outdated(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
 // watch begins a watch on the current connection, and ends with that. Until the server has
@@ -135,11 +135,11 @@ func (g *apiGroup) watch(ctx context.Context, request func(rest.Interface) *rest
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	late := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrSilent) })
+	late := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrNoAnswer) })
 	changes, err := request(c).MaxRetries(0).Watch(ctx)
 	if err == nil && !late.Stop() {
 		changes.Stop()
-		err = controlplane.ErrSilent
+		err = controlplane.ErrNoAnswer
 	}
 	if err != nil {
 		late.Stop()

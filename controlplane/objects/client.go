@@ -18,7 +18,7 @@ const (
 	leaseTimeout = 8 * time.Second
 	// listTimeout does so for all pages of a list.
 	listTimeout = time.Minute
-	// attempts are how often an object is written anew while others keep changing it,
+	// attempts are how often an object is written again while others keep changing it,
 	// as many as kubelet makes.
 	attempts = 5
 )
@@ -40,7 +40,7 @@ type Options struct {
 // and all of its roles.
 //
 // What it remembers of the Node is where its next write begins, and no more: a write
-// names the version that it was made from, and one that is refused is made anew from
+// names the version that it was made from, and one that is refused is made again from
 // what is stored. So it does not matter what the store has become meanwhile, a backup
 // that was restored included.
 type Client struct {
@@ -145,7 +145,7 @@ func (c *Client) forget() {
 	c.known = nil
 }
 
-// same tells whether both are states of one Node.
+// same reports whether both are states of one Node.
 func same(a, b *corev1.Node) bool { return a.Name == b.Name && a.UID == b.UID }
 
 // instead is what is stored where a write was refused, if err says that it was.

@@ -29,7 +29,7 @@ type object[T any] interface {
 }
 
 // errUnreadable is of a value that is no object of its kind. To try again is in vain
-// until somebody has mended it.
+// until somebody has fixed it.
 var errUnreadable = errors.New("the stored value cannot be read")
 
 // gvk is the API type of the kind's values.
@@ -74,7 +74,7 @@ func decodeWithin[T any, P object[T]](key Key, value []byte, version Version, le
 	case values > controlplane.MostValues:
 		err = fmt.Errorf("it has more than %d values", controlplane.MostValues)
 	case values > *left:
-		err = fmt.Errorf("it and those before have more than %d values", controlplane.MostValues)
+		err = fmt.Errorf("it and the objects before it have more than %d values", controlplane.MostValues)
 	default:
 		*left -= values
 		err = json.Unmarshal(value, p)
@@ -94,7 +94,7 @@ func decodeWithin[T any, P object[T]](key Key, value []byte, version Version, le
 // suits returns why the object is not what its key says, if that is so.
 func suits(key Key, o apiObject) error {
 	if found := o.GetObjectKind().GroupVersionKind(); found != key.Kind.gvk() && !found.Empty() {
-		return fmt.Errorf("it is of kind %s in %s", found.Kind, found.GroupVersion())
+		return fmt.Errorf("its kind is %s of %s", found.Kind, found.GroupVersion())
 	}
 	name := key.Node
 	if key.Kind == Event {

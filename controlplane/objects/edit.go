@@ -11,7 +11,7 @@ import (
 )
 
 // Edit changes a Node as a person would. The agent does not. It implements
-// conformance.Editor. While others write it is made anew, until ctx ends: no count of
+// conformance.Editor. While others write it is made again, until ctx ends: no count of
 // attempts is enough beside who writes without a pause.
 func (c *Client) Edit(ctx context.Context, name string, change func(*corev1.Node)) error {
 	if err := controlplane.CheckCall(ctx, "edit node", name); err != nil {

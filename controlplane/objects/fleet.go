@@ -30,7 +30,7 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	return err
 }
 
-// pagesOf reads the objects of a kind once, but for those that cannot be read. Pages that
+// pagesOf reads the objects of a kind once, except those that cannot be read. Pages that
 // are out of order are an error: Nodes would seem to have no Leases.
 func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) controlplane.Pages[T] {
 	var last string
@@ -38,15 +38,15 @@ func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) cont
 		if ctx.Err() != nil {
 			return nil, "", fmt.Errorf("list %s: %w", kind, context.Cause(ctx))
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrSilent)
+		ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrNoAnswer)
 		defer cancel()
 		stored, next, err := c.store.List(ctx, kind, "", page)
 		if err == nil && next != "" && next == page {
-			err = fmt.Errorf("list %s: %w: %s at %s has page %q follow itself", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
+			err = fmt.Errorf("list %s: %w: %s at %s returned page %q as its own next page", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
 		}
 		if err == nil && len(stored) > 0 {
 			if first := stored[0].Key.String(); first <= last {
-				err = fmt.Errorf("list %s: %w: %s at %s has a page with %s follow one with %s", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), first, last)
+				err = fmt.Errorf("list %s: %w: %s at %s returned a page with %s after one with %s", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), first, last)
 			}
 			last = stored[len(stored)-1].Key.String()
 		}
@@ -69,7 +69,7 @@ func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) cont
 	}
 }
 
-// mostUnreadable is how many objects that cannot be read are named: a person mends them
+// mostUnreadable is how many objects that cannot be read are named: a person fixes them
 // one by one.
 const mostUnreadable = 10
 

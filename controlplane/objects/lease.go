@@ -40,7 +40,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 		return nil, err
 	}
 	if d := lease.Spec.LeaseDurationSeconds; d == nil || *d <= 0 {
-		return nil, fmt.Errorf("renew lease %q: %w: it does not say how long it is good for", lease.Name, controlplane.ErrInvalid)
+		return nil, fmt.Errorf("renew lease %q: %w: it has no duration", lease.Name, controlplane.ErrInvalid)
 	}
 	ctx, cancel := controlplane.Bound(ctx, leaseTimeout)
 	defer cancel()
@@ -59,7 +59,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	return stored, nil
 }
 
-// vacant tells whether what is stored instead of the Lease stands in nobody's way:
+// vacant reports whether what is stored instead of the Lease stands in nobody's way:
 // nothing, or what cannot be read under the name of this client's own Node. Whoever
 // wrote that has not said how long it is to stay.
 func (c *Client) vacant(lease *coordinationv1.Lease, there Object) bool {

@@ -62,7 +62,7 @@ func refused(name string, err error) (*corev1.Node, error) {
 	case !conflict:
 		return nil, err
 	case stored.Version == None:
-		return nil, fmt.Errorf("%w any more", controlplane.ErrNotFound)
+		return nil, fmt.Errorf("%w: it no longer exists", controlplane.ErrNotFound)
 	}
 	return decode[corev1.Node](Key{Kind: Node, Node: name}, stored.Value, stored.Version)
 }
@@ -159,7 +159,7 @@ func (c *Client) each(ctx context.Context, kind Kind, take func(Object)) error {
 			return nil
 		}
 		if next == page {
-			return fmt.Errorf("list %s: %w: %s at %s has page %q follow itself", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
+			return fmt.Errorf("list %s: %w: %s at %s returned page %q as its own next page", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
 		}
 		page = next
 	}

@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// liar is a store that tells of another object, while it is to.
+// liar is a store that reports another object, while it is to.
 type liar struct {
 	*objectstest.Store
 	lies atomic.Bool
@@ -299,7 +299,7 @@ func TestAFleetThatIsToldOutOfOrderIsNotBelieved(t *testing.T) {
 		}
 	}
 	err := client.Fleet(t.Context(), func(*corev1.Node, *coordinationv1.Lease) error { return nil })
-	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "nodes/a follow one with nodes/b") {
+	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "nodes/a after one with nodes/b") {
 		t.Errorf("Fleet() = %v, want which page is out of order", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Register creates the Node, or adopts or replaces the one that is there. Another
-// machine's gives way in one step: the new one takes its key.
+// machine's yields in one step: the new one takes its key.
 func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	if err := controlplane.CheckCall(ctx, "register node", node.Name); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 }
 
 // become is what is to be stored in the place of the stored Node, nil if there is
-// none, and whether that is another machine's that gives way.
+// none, and whether that is another machine's that yields.
 func (c *Client) become(ctx context.Context, stored, desired *corev1.Node, opts controlplane.RegisterOptions) (next *corev1.Node, others bool, err error) {
 	from := stored
 	switch {
@@ -95,7 +95,7 @@ func (c *Client) become(ctx context.Context, stored, desired *corev1.Node, opts 
 	return next, others, nil
 }
 
-// claim tells whether the stored Node is another machine's that gives way. The Lease
+// claim reports whether the stored Node is another machine's that yields. The Lease
 // of a dead one is gone by the store's own clock; one that is there is watched.
 func (c *Client) claim(ctx context.Context, stored, desired *corev1.Node, opts controlplane.RegisterOptions) (bool, error) {
 	if !controlplane.Disputed(stored, desired) {
@@ -174,7 +174,7 @@ func (c *Client) holds(lease *coordinationv1.Lease) {
 	c.holder = holder{lease.Name, controlplane.HolderOf(lease)}
 }
 
-// held tells whether the Node's machine was seen to have a Lease on it.
+// held reports whether the Node's machine was seen to have a Lease on it.
 func (c *Client) held(node *corev1.Node) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

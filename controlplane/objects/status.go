@@ -30,7 +30,7 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 			if !c.o.SoleWriter {
 				status = written.Merge(stored.Status, status)
 			}
-			if len(status.Addresses) == 0 { // somebody else knows them
+			if len(status.Addresses) == 0 { // another client knows them
 				status.Addresses = stored.Status.Addresses
 			}
 			return status
@@ -45,7 +45,7 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 // that is so.
 func owned(stored, node *corev1.Node, uid types.UID) error {
 	if uid != "" && stored.UID != uid {
-		return fmt.Errorf("%w: another one, of UID %s, has its name", controlplane.ErrNotFound, stored.UID)
+		return fmt.Errorf("%w: a node of UID %s has this name now", controlplane.ErrNotFound, stored.UID)
 	}
 	return controlplane.CheckOwner(stored, node)
 }

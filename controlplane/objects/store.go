@@ -1,6 +1,6 @@
 // Package objects is the Client of every control plane that is no more than a store
 // of objects: keys, versions and compare-and-swap. What a Node, a Lease and an Event
-// are there, whose they are and how one gives way to another is decided here, once;
+// are there, whose they are and how one yields to another is decided here, once;
 // a store only keeps them.
 //
 // It refuses to know any store. Those are memory, and its siblings etcd and plugin.
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Kind is what an object is. The value of each is the JSON of the type named, but for
+// Kind is what an object is. The value of each is the JSON of the type named, except
 // those of settings.
 type Kind string
 
@@ -74,7 +74,7 @@ type Put struct {
 // their context ends and bound themselves by a deadline where it has none. Errors
 // name operation and key, and wrap controlplane.ErrNotFound, ErrConflict,
 // ErrForbidden, ErrInvalid or ErrUnavailable, as a Client's do; ErrUnavailable is
-// what tells that an answer may have been lost.
+// what reports that an answer may have been lost.
 type Store interface {
 	// Type is the store's name in the configuration, such as "etcd".
 	Type() string
@@ -95,7 +95,7 @@ type Store interface {
 	Delete(ctx context.Context, key Key, version Version) error
 
 	// List reads a page of the objects of a kind, in the order of their keys as paths, and
-	// what to ask for the next one by: empty after the last. Events may be those of
+	// what to request the next one by: empty after the last. Events may be those of
 	// one Node only, else node is empty. ErrForbidden where this host may read only
 	// what is its own.
 	List(ctx context.Context, kind Kind, node, page string) (objects []Object, next string, err error)
@@ -112,11 +112,11 @@ type Store interface {
 
 // Ender is a Store that may be one which ends no objects, whatever their TTL.
 type Ender interface {
-	// Ends tells whether it does; not before the first call that was answered.
+	// Ends reports whether it does; not before the first call that was answered.
 	Ends() bool
 }
 
-// ConflictError is a controlplane.ErrConflict of a store that tells what is there
+// ConflictError is a controlplane.ErrConflict of a store that reports what is there
 // instead, in the same answer, so that it need not be read.
 type ConflictError struct {
 	Stored Object // with version None where nothing is

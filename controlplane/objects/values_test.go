@@ -96,7 +96,7 @@ func TestANodeThatAPersonWroteGetsAUID(t *testing.T) {
 	}
 }
 
-// FuzzValues has anything at all be stored, by somebody else: it is read, or it is
+// FuzzValues has anything at all be stored, by another client: it is read, or it is
 // named.
 func FuzzValues(f *testing.F) {
 	f.Add([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","annotations":{"hostler.io/owned":"{}"}},"spec":{"taints":[{}]},"status":{"conditions":[{}]}}`))

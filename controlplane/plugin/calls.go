@@ -21,13 +21,13 @@ func wire(k objects.Key) *v1.Key {
 }
 
 // object is what a plugin says that is stored under the key, if it has that key. What
-// its value is worth those tell who read it.
+// its value is worth those report who read it.
 func (s *Store) object(operation string, key objects.Key, answer *v1.Object) (objects.Object, error) {
 	if answer == nil {
-		return objects.Object{}, s.lie(operation, "answers with no object")
+		return objects.Object{}, s.invalidAnswer(operation, "returned no object")
 	}
 	if k := answer.GetKey(); k.GetKind() != string(key.Kind) || k.GetNode() != key.Node || k.GetName() != key.Name {
-		return objects.Object{}, s.lie(operation, "answers with another key: kind %q, node %q, name %q", k.GetKind(), k.GetNode(), k.GetName())
+		return objects.Object{}, s.invalidAnswer(operation, "returned another key: kind %q, node %q, name %q", k.GetKind(), k.GetNode(), k.GetName())
 	}
 	if answer.GetVersion() == "" {
 		return objects.Object{Key: key}, nil
@@ -65,7 +65,7 @@ func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error
 	}
 	o, err := s.object(operation, key, answer.GetObject())
 	if err == nil && o.Version == objects.None {
-		err = s.lie(operation, "answers without a version")
+		err = s.invalidAnswer(operation, "returned no version")
 	}
 	if err != nil {
 		return objects.Object{}, err
@@ -74,10 +74,10 @@ func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error
 }
 
 // reading is the error of a call that changes nothing, and so has nothing to lose to
-// somebody else's change, nor sends anything large.
+// another client's change, nor sends anything large.
 func reading(err error) error {
 	if errors.Is(err, errLarge) {
-		return fmt.Errorf("%w: %v: its answer is larger than protocol %d allows: see how large the objects are that it stores", controlplane.ErrUnavailable, err, protocol)
+		return fmt.Errorf("%w: %v: its answer is larger than protocol %d allows: check how large its stored objects are", controlplane.ErrUnavailable, err, protocol)
 	}
 	if errors.Is(err, controlplane.ErrConflict) {
 		return fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
@@ -89,7 +89,7 @@ func reading(err error) error {
 func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (objects.Version, error) {
 	operation := "put " + key.String()
 	if len(put.Value) > maxValueBytes {
-		return "", fmt.Errorf("%s: %w: %d bytes, and a plugin is sent %d at most: status.maxImages bounds the images that a Node lists", operation, controlplane.ErrInvalid, len(put.Value), maxValueBytes)
+		return "", fmt.Errorf("%s: %w: %d bytes, the limit of plugins is %d: lower status.maxImages so that the Node lists fewer images", operation, controlplane.ErrInvalid, len(put.Value), maxValueBytes)
 	}
 	var answer *v1.PutResponse
 	err := s.do(ctx, operation, func(ctx context.Context, _ about) (err error) {
@@ -103,7 +103,7 @@ func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (obje
 		return "", s.conflict(operation, key, put.Instead, stored)
 	}
 	if answer.GetVersion() == "" {
-		return "", s.lie(operation, "answers without a version")
+		return "", s.invalidAnswer(operation, "returned no version")
 	}
 	return objects.Version(answer.GetVersion()), nil
 }
@@ -124,7 +124,7 @@ func (s *Store) Delete(ctx context.Context, key objects.Key, version objects.Ver
 	case answer.GetConflict() == nil:
 		return nil
 	case version == objects.None:
-		return s.lie(operation, "refuses to delete what is there, whatever it is, since something is there")
+		return s.invalidAnswer(operation, "refuses an unconditional delete because the object exists")
 	}
 	return s.conflict(operation, key, version, answer.GetConflict())
 }
@@ -136,7 +136,7 @@ func (s *Store) conflict(operation string, key objects.Key, wanted objects.Versi
 		return err
 	}
 	if stored.Version == wanted {
-		return s.lie(operation, "refuses it for want of version %q, which it says is there", wanted)
+		return s.invalidAnswer(operation, "refuses version %q, which it reports as the current one", wanted)
 	}
 	return &objects.ConflictError{Stored: stored, Err: fmt.Errorf("%s: %s: %w", operation, s.name(), controlplane.ErrConflict)}
 }
@@ -166,13 +166,13 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	var answer *v1.ListResponse
 	err = s.do(ctx, operation, func(ctx context.Context, a about) (err error) {
 		if !a.list {
-			return status.Error(codes.Unimplemented, "it says so itself")
+			return status.Error(codes.Unimplemented, "reported by the plugin")
 		}
 		answer, err = s.rpc.List(ctx, &v1.ListRequest{Kind: string(kind), Node: node, Page: page}, grpc.MaxCallRecvMsgSize(maxPageBytes))
 		return err
 	})
 	if errors.Is(err, errLacks) {
-		return nil, "", fmt.Errorf("%s: %s: %w: it answers no List (%w): other hosts can be looked at only with what its control plane has for it", operation, s.name(), controlplane.ErrForbidden, errLacks)
+		return nil, "", fmt.Errorf("%s: %s: %w: it does not implement List (%w): use the tools of its control plane to see other hosts", operation, s.name(), controlplane.ErrForbidden, errLacks)
 	}
 	if err != nil {
 		return nil, "", reading(err)
@@ -181,11 +181,11 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	for _, o := range answer.GetObjects() {
 		key := objects.Key{Kind: objects.Kind(o.GetKey().GetKind()), Node: o.GetKey().GetNode(), Name: o.GetKey().GetName()}
 		if key.Kind != kind || node != "" && key.Node != node || key.String() <= last.String() && last.Node != "" {
-			return nil, "", s.lie(operation, "answers with %s after %s: not what was asked for, or not in order", key, last)
+			return nil, "", s.invalidAnswer(operation, "returned %s after %s: not requested, or not in order", key, last)
 		}
 		read, err := s.object(operation, key, o)
 		if err == nil && read.Version == objects.None {
-			err = s.lie(operation, "answers with %s, and without a version", key)
+			err = s.invalidAnswer(operation, "returned %s without a version", key)
 		}
 		if err != nil {
 			return nil, "", err
@@ -193,7 +193,7 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 		list, last = append(list, read), key
 	}
 	if next = answer.GetNext(); next != "" && next == page {
-		return nil, "", s.lie(operation, "answers page %q with itself as the next one", page)
+		return nil, "", s.invalidAnswer(operation, "returned page %q as its own next page", page)
 	}
 	return list, next, nil
 }

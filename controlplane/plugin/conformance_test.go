@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "write what became of the conformance checks anew")
 
-// It need not tell what is there instead of what a write wanted to be.
+// It need not report what is there instead of what a write wanted to be.
 func TestAPluginKeepsWhatAStorePromises(t *testing.T) {
 	for name, tacit := range map[string]bool{"telling what is there instead": false, "telling no more than that a swap is lost": true} {
 		t.Run(name, func(t *testing.T) {

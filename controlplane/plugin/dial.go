@@ -14,18 +14,18 @@ import (
 // maxPath is the longest path that a socket can have (unix(7)).
 const maxPath = 107
 
-// strangerError tells that others than root, or hostler's own user, may be at the other
+// untrustedError reports that others than root, or hostler's own user, may be at the other
 // end of the socket.
-type strangerError struct {
+type untrustedError struct {
 	path string
 	why  string
 	mend string
 }
 
-func (e *strangerError) Error() string { return e.path + " " + e.why + ": " + e.mend }
+func (e *untrustedError) Error() string { return e.path + " " + e.why + ": " + e.mend }
 
 // Unwrap returns its class: nobody is asked, and nothing was.
-func (e *strangerError) Unwrap() []error {
+func (e *untrustedError) Unwrap() []error {
 	return []error{controlplane.ErrUnavailable, controlplane.ErrUntrusted}
 }
 
@@ -36,11 +36,11 @@ func trusted(path string) error {
 	untrusted, refused := errors.AsType[*trust.Error](err)
 	switch {
 	case refused:
-		return &strangerError{untrusted.Subject, untrusted.Why + ", and whoever serves it speaks for this host", untrusted.Hint}
+		return &untrustedError{untrusted.Subject, untrusted.Why + ", but its server acts for this host", untrusted.Hint}
 	case err != nil:
 		return nil // who connects tells
 	case info.Mode().Type() != fs.ModeSocket:
-		return &strangerError{path, "is no socket", "a plugin listens on a unix socket; take away what is in its place"}
+		return &untrustedError{path, "is not a socket", "remove the file; a plugin listens on a unix socket"}
 	}
 	return nil
 }
@@ -64,9 +64,9 @@ func connect(ctx context.Context, path string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, errors.New("there is no socket: is the plugin running?")
+		return nil, errors.New("socket does not exist: is the plugin running?")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, errors.New("nobody serves it: is the plugin running?")
+		return nil, errors.New("nothing listens on it: is the plugin running?")
 	case err != nil:
 		return nil, err
 	}
@@ -77,12 +77,12 @@ func connect(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// served refuses whoever is at the other end, if it is somebody else than the owner of a
-// trusted socket: the file may have been exchanged since it was looked at.
+// served refuses whoever is at the other end, if it is another client than the owner of a
+// trusted socket: the file may have been exchanged since it was read.
 func served(conn net.Conn, path string) error {
 	err := trust.ServedByRoot(conn, path)
 	if untrusted, refused := errors.AsType[*trust.Error](err); refused {
-		return &strangerError{untrusted.Subject, untrusted.Why, "run the plugin as root, or as the user whom hostler runs as"}
+		return &untrustedError{untrusted.Subject, untrusted.Why, "run the plugin as root, or as the user that hostler runs as"}
 	}
 	return err
 }

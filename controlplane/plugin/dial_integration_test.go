@@ -68,7 +68,7 @@ func TestASocketOfAnotherUserIsNotAsked(t *testing.T) {
 	}
 }
 
-// The file may be root's, and who serves it somebody else.
+// The file may be root's, and who serves it another client.
 func TestASocketThatAnotherUserServesIsNotAsked(t *testing.T) {
 	path := foreign(t)
 	check(t, errors.Join(os.Chown(path, 0, 0), os.Chown(filepath.Dir(path), 0, 0)))

@@ -22,7 +22,7 @@ const deadlineSlack = 100 * time.Millisecond
 // fault says what a failed call means: a class of controlplane's, with the operation,
 // such as "get nodes/n", and the plugin before it.
 func (s *Store) fault(ctx context.Context, operation string, err error) error {
-	if stranger, ok := errors.AsType[*strangerError](err); ok {
+	if stranger, ok := errors.AsType[*untrustedError](err); ok {
 		return fmt.Errorf("%s: plugin's socket %w", operation, stranger)
 	}
 	at, bounded := ctx.Deadline()
@@ -35,8 +35,8 @@ func (s *Store) fault(ctx context.Context, operation string, err error) error {
 	return fmt.Errorf("%s: %s: %w", operation, s.name(), refusal(status.Convert(err)))
 }
 
-// lie is the error of an answer that is not believed.
-func (s *Store) lie(operation, format string, args ...any) error {
+// invalidAnswer is the error of an answer that is not believed.
+func (s *Store) invalidAnswer(operation, format string, args ...any) error {
 	return fmt.Errorf("%s: %w: %s %s", operation, controlplane.ErrUnavailable, s.name(), fmt.Sprintf(format, args...))
 }
 
@@ -90,7 +90,7 @@ func refusal(st *status.Status) error {
 	case code == codes.Unauthenticated:
 		err = fmt.Errorf("%w: %w this host: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, message)
 	case code == codes.Unimplemented && strings.Contains(message, "unknown service"):
-		err = fmt.Errorf("%w: it does not speak protocol %d of hostler: %s: install versions of both that have one in common", controlplane.ErrUnavailable, protocol, message)
+		err = fmt.Errorf("%w: it does not support protocol %d of hostler: %s: install versions of both with a common protocol", controlplane.ErrUnavailable, protocol, message)
 	case code == codes.Unimplemented:
 		err = fmt.Errorf("%w: %w: %s", controlplane.ErrUnavailable, errLacks, message)
 	case code == codes.ResourceExhausted && strings.Contains(message, "larger than max"): // either side's limit

@@ -9,13 +9,13 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// Sight is what one look at a plugin tells a person. Nothing is changed by it.
+// Sight is what one check of a plugin tells a person. Nothing is changed by it.
 type Sight struct {
 	// Unreached is why there is nobody at the socket who is trusted, and Mend what a person
 	// does about one who is not; Silent why who is there does not say who it is.
 	Unreached error
 	Mend      string
-	Silent    error
+	NoAnswer  error
 
 	Name, Version, Endpoint string // as it says
 	Lists, Watches, Ends    bool   // as it says that it can
@@ -28,20 +28,20 @@ type Sight struct {
 	Listing, Watching error
 }
 
-// Look asks the plugin, as far as ctx allows, who it is, for the Node of that name, and
+// Diagnose asks the plugin, as far as ctx allows, who it is, for the Node of that name, and
 // whether it can do what it says.
-func (s *Store) Look(ctx context.Context, node string) Sight {
+func (s *Store) Diagnose(ctx context.Context, node string) Sight {
 	conn, err := connect(ctx, s.o.Socket)
 	if err != nil {
 		sight := Sight{Unreached: err}
-		if stranger, ok := errors.AsType[*strangerError](err); ok {
+		if stranger, ok := errors.AsType[*untrustedError](err); ok {
 			sight.Unreached, sight.Mend = errors.New(stranger.why), stranger.mend
 		}
 		return sight
 	}
 	_ = conn.Close()
 	if err := s.Probe(ctx); err != nil {
-		return Sight{Silent: err}
+		return Sight{NoAnswer: err}
 	}
 	s.mu.Lock()
 	a := s.about
@@ -63,7 +63,7 @@ func (s *Store) Look(ctx context.Context, node string) Sight {
 	return sight
 }
 
-// finds tells whether a Node is there, and none of its Lease.
+// finds reports whether a Node is there, and none of its Lease.
 func (s *Store) finds(ctx context.Context, node string) (found, leaseless bool, err error) {
 	_, err = s.Get(ctx, objects.Key{Kind: objects.Node, Node: node})
 	if errors.Is(err, controlplane.ErrNotFound) {

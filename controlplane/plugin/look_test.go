@@ -27,17 +27,17 @@ func wants(t *testing.T, what string, err error, part string) {
 
 func TestALookTellsWhatAPluginIsAndHas(t *testing.T) {
 	s := with(t, &plugintest.Server{})
-	if found := s.Look(t.Context(), "n"); found.Node || found.Leaseless || found.Reading != nil {
+	if found := s.Diagnose(t.Context(), "n"); found.Node || found.Leaseless || found.Reading != nil {
 		t.Errorf("Look() at an empty plugin = %+v, want no node, and that read", found)
 	}
 	put(t, s, node, "{}", objects.None)
-	found := s.Look(t.Context(), "n")
+	found := s.Diagnose(t.Context(), "n")
 	want := plugin.Sight{Name: "memory", Version: "1.0.0", Endpoint: "memory://", Lists: true, Watches: true, Ends: true, Node: true, Leaseless: true}
 	if found != want {
 		t.Errorf("Look() = %+v, want %+v", found, want)
 	}
 	put(t, s, lease, "{}", objects.None)
-	if found := s.Look(t.Context(), "n"); !found.Node || found.Leaseless {
+	if found := s.Diagnose(t.Context(), "n"); !found.Node || found.Leaseless {
 		t.Errorf("Look() once there is a lease = %+v, want it seen", found)
 	}
 }
@@ -59,7 +59,7 @@ func TestALookTellsWhatAPluginDoesNotDo(t *testing.T) {
 		silent, reading, listing, watching string
 	}{
 		"it hangs":                   {server: silent("Info"), silent: "it may hang"},
-		"it speaks another protocol": {server: &plugintest.Server{About: func(a *v1.InfoResponse) { a.Protocols = []uint32{2} }}, silent: "speaks protocol [2]"},
+		"it speaks another protocol": {server: &plugintest.Server{About: func(a *v1.InfoResponse) { a.Protocols = []uint32{2} }}, silent: "supports protocol [2]"},
 		"what is behind it is away":  {server: failing("Get", status.Error(codes.Unavailable, "no route")), reading: "no route"},
 		"it may not read":            {server: failing("Get", status.Error(codes.PermissionDenied, "not you")), reading: "not you"},
 		"it has no List":             {server: failing("List", status.Error(codes.Unimplemented, "no")), listing: "does not implement this call"},
@@ -86,9 +86,9 @@ func TestALookTellsWhatAPluginDoesNotDo(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			found := s.Look(ctx, "n")
+			found := s.Diagnose(ctx, "n")
 			wants(t, "why nobody is reached", found.Unreached, "")
-			wants(t, "why it does not say who it is", found.Silent, c.silent)
+			wants(t, "why it does not say who it is", found.NoAnswer, c.silent)
 			wants(t, "why nothing is read", found.Reading, c.reading)
 			wants(t, "why it does not list", found.Listing, c.listing)
 			wants(t, "why it does not watch", found.Watching, c.watching)
@@ -101,8 +101,8 @@ func TestALookTellsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
 		furnish    func(path string) error
 		want, mend string
 	}{
-		"there is nothing": {func(string) error { return nil }, "there is no socket", ""},
-		"it is no socket":  {func(path string) error { return os.WriteFile(path, nil, 0o600) }, "is no socket", "take away what is in its place"},
+		"there is nothing": {func(string) error { return nil }, "socket does not exist", ""},
+		"it is no socket":  {func(path string) error { return os.WriteFile(path, nil, 0o600) }, "is not a socket", "remove the file"},
 		"nobody serves it": {func(path string) error {
 			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 			if err != nil {
@@ -110,11 +110,11 @@ func TestALookTellsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
 			}
 			l.SetUnlinkOnClose(false)
 			return l.Close()
-		}, "nobody serves it", ""},
+		}, "nothing listens on it", ""},
 		"others may write it": {func(path string) error {
 			serve(t, path, &plugintest.Server{})
 			return os.Chmod(path, 0o722)
-		}, "may be written by others", "chmod go-w "},
+		}, "is writable by users other than root", "chmod go-w "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := socket(t)
@@ -122,7 +122,7 @@ func TestALookTellsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
 			if name == "nobody serves it" {
 				check(t, os.Chmod(path, 0o700))
 			}
-			found := open(t, path).Look(t.Context(), "n")
+			found := open(t, path).Diagnose(t.Context(), "n")
 			wants(t, "why nobody is reached", found.Unreached, c.want)
 			if (c.mend == "") != (found.Mend == "") || !strings.HasPrefix(found.Mend, c.mend) && !strings.Contains(found.Mend, c.mend) {
 				t.Errorf("Look(): the mend is %q, want %q", found.Mend, c.mend)

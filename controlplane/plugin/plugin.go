@@ -1,9 +1,9 @@
-// Package plugin is a store of objects that somebody else has written: a program that
+// Package plugin is a store of objects that another client has written: a program that
 // answers protocol 1 (package v1) on a unix socket, in whatever language.
 //
 // It owns the connection, who may be at its other end, how long an answer is waited
 // for, and what is believed of it. It refuses to know what is behind the plugin, to
-// run it, which is the service manager's job, and to judge the objects that it keeps.
+// run it, which is systemd's job, and to judge the objects that it keeps.
 package plugin
 
 import (
@@ -40,7 +40,7 @@ const (
 	// defaultTimeout is Options.Timeout, and defaultPoll Options.Poll, where nobody says.
 	defaultTimeout = 10 * time.Second
 	defaultPoll    = 10 * time.Second
-	// maxReconnectDelay bounds how long a plugin that came back goes unnoticed.
+	// maxReconnectDelay bounds how long a plugin that returned goes unnoticed.
 	maxReconnectDelay = time.Second
 	// maxAbout is how many bytes are taken of each thing that a plugin says of itself.
 	maxAbout = 1 << 10
@@ -65,7 +65,7 @@ type Options struct {
 	Version string
 	// Timeout bounds each call but a watch, whatever its caller allows: 10 s if 0.
 	Timeout time.Duration
-	// Poll is how often an object is read whose changes the plugin cannot tell, and one
+	// Poll is how often an object is read whose changes the plugin does not report, and one
 	// that can is asked whether it is still there: 10 s if 0.
 	Poll time.Duration
 	Log  *slog.Logger
@@ -106,7 +106,7 @@ func New(o Options) (*Store, error) {
 	case !filepath.IsAbs(o.Socket) || len(o.Socket) > maxPath:
 		return nil, fmt.Errorf("plugin's socket %q: not an absolute path of at most %d bytes", o.Socket, maxPath)
 	case o.Log == nil || o.Poll < 0 || o.Timeout < 0:
-		return nil, errors.New("plugin: no log, or a negative time")
+		return nil, errors.New("plugin: log missing, or a negative timeout")
 	}
 	o.Timeout, o.Poll = cmp.Or(o.Timeout, defaultTimeout), cmp.Or(o.Poll, defaultPoll)
 	s := &Store{o: o, log: o.Log.With("component", "plugin", "socket", o.Socket), turn: make(chan struct{}, 1)}
@@ -145,7 +145,7 @@ func (s *Store) Endpoint() string {
 	return "unix://" + s.o.Socket
 }
 
-// Ends tells whether the plugin has said that objects end by themselves.
+// Ends reports whether the plugin has said that objects end by themselves.
 func (s *Store) Ends() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +163,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	if err := s.takeTurn(ctx); err != nil {
-		return s.fault(ctx, "ask who it is", err)
+		return s.fault(ctx, "get info", err)
 	}
 	defer s.giveTurn()
 	_, err := s.ask(ctx)
@@ -176,7 +176,7 @@ func (s *Store) meet(ctx context.Context) (about, error) {
 		return a, nil
 	}
 	if err := s.takeTurn(ctx); err != nil {
-		return about{}, s.fault(ctx, "ask who it is", err)
+		return about{}, s.fault(ctx, "get info", err)
 	}
 	defer s.giveTurn()
 	if a, known := s.known(); known { // by who had the turn before
@@ -185,8 +185,8 @@ func (s *Store) meet(ctx context.Context) (about, error) {
 	return s.ask(ctx)
 }
 
-// known tells whether the plugin at the other end has said who it is. A call that is
-// begun while the connection is lost unnoticed may still be the first on the next one.
+// known reports whether the plugin at the other end has said who it is. A call that is
+// started while the connection is lost unnoticed may still be the first on the next one.
 func (s *Store) known() (about, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +206,7 @@ func (s *Store) giveTurn() { s.turn <- struct{}{} }
 
 // ask has the plugin say who it is.
 func (s *Store) ask(ctx context.Context) (about, error) {
-	const operation = "ask who it is"
+	const operation = "get info"
 	if err := trusted(s.o.Socket); err != nil {
 		return about{}, s.fault(ctx, operation, err)
 	}
@@ -215,24 +215,24 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 		return about{}, reading(s.fault(ctx, operation, err))
 	}
 	a := about{
-		met:  s.dials.Load(), // by now: it is the call that connects
+		met:  s.dials.Load(), // now: it is the call that connects
 		name: sanitize.Line(answer.GetName(), maxAbout), version: sanitize.Line(answer.GetVersion(), maxAbout), endpoint: sanitize.Line(answer.GetEndpoint(), maxAbout),
 		list:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_LIST),
 		watch: slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_WATCH),
 		ends:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_TTL),
 	}
 	if !slices.Contains(answer.GetProtocols(), protocol) {
-		return about{}, s.lie(operation, "speaks protocol %v, and hostler %s speaks %d: install versions of both that have one in common", answer.GetProtocols(), s.o.Version, protocol)
+		return about{}, s.invalidAnswer(operation, "supports protocol %v, hostler %s supports %d: install versions of both with a common protocol", answer.GetProtocols(), s.o.Version, protocol)
 	}
 	if a.name == "" {
-		return about{}, s.lie(operation, "does not say what it is called")
+		return about{}, s.invalidAnswer(operation, "returned no name")
 	}
 	s.mu.Lock()
 	before := s.about
 	s.about = a
 	s.mu.Unlock()
 	if before.met = a.met; before != a {
-		s.log.Info("plugin answers", "name", a.name, "version", a.version, "endpoint", a.endpoint, "lists", a.list, "watches", a.watch, "ends objects", a.ends)
+		s.log.Info("connected to plugin", "name", a.name, "version", a.version, "endpoint", a.endpoint, "lists", a.list, "watches", a.watch, "ends objects", a.ends)
 	}
 	return a, nil
 }
@@ -242,5 +242,5 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	if at, has := ctx.Deadline(); has && time.Until(at) <= s.o.Timeout {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, s.o.Timeout, controlplane.ErrSilent)
+	return context.WithTimeoutCause(ctx, s.o.Timeout, controlplane.ErrNoAnswer)
 }

@@ -176,16 +176,16 @@ func TestAPluginThatLiesIsNotBelieved(t *testing.T) {
 	}{
 		"another key":                        {"Get", stored(other, "1"), `another key: kind "nodes", node "other"`},
 		"no object":                          {"Get", func(a any) { a.(*v1.GetResponse).Object = nil }, "no object"},
-		"no version":                         {"Get", stored(asked, ""), "without a version"},
-		"stored without a version":           {"Put", putting(&v1.PutResponse{Outcome: &v1.PutResponse_Version{}}), "without a version"},
-		"neither stored nor refused":         {"Put", putting(&v1.PutResponse{}), "without a version"},
+		"no version":                         {"Get", stored(asked, ""), "no version"},
+		"stored without a version":           {"Put", putting(&v1.PutResponse{Outcome: &v1.PutResponse_Version{}}), "no version"},
+		"neither stored nor refused":         {"Put", putting(&v1.PutResponse{}), "no version"},
 		"refused for another key":            {"Put", putting(conflict(other, "1")), "another key"},
-		"refused though what it wants is so": {"Put", putting(conflict(asked, "7")), `for want of version "7", which it says is there`},
-		"a deletion of anything refused":     {"Delete", func(a any) { a.(*v1.DeleteResponse).Conflict = &v1.Object{Key: asked, Version: "7"} }, "whatever it is"},
-		"a list of another kind":             {"List", listing(&v1.Object{Key: &v1.Key{Kind: "leases", Node: "n"}, Version: "1"}), "not what was asked for"},
+		"refused though what it wants is so": {"Put", putting(conflict(asked, "7")), `refuses version "7", which it reports as the current one`},
+		"a deletion of anything refused":     {"Delete", func(a any) { a.(*v1.DeleteResponse).Conflict = &v1.Object{Key: asked, Version: "7"} }, "unconditional"},
+		"a list of another kind":             {"List", listing(&v1.Object{Key: &v1.Key{Kind: "leases", Node: "n"}, Version: "1"}), "not requested"},
 		"a list out of order":                {"List", listing(&v1.Object{Key: other, Version: "1"}, &v1.Object{Key: asked, Version: "1"}), "not in order"},
 		"a list without versions":            {"List", listing(&v1.Object{Key: other}), "without a version"},
-		"a page that follows itself":         {"List", func(a any) { a.(*v1.ListResponse).Next = "page" }, "itself as the next one"},
+		"a page that follows itself":         {"List", func(a any) { a.(*v1.ListResponse).Next = "page" }, "as its own next page"},
 		"a watch of something else":          {"Watch", func(a any) { a.(*v1.WatchResponse).Object = &v1.Object{Key: other, Version: "1"} }, "another key"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestAValueThatIsTooLargeIsNotSent(t *testing.T) {
 func TestAPluginOfAnotherProtocolIsNamed(t *testing.T) {
 	s := with(t, &plugintest.Server{About: func(r *v1.InfoResponse) { r.Protocols = []uint32{2, 3} }})
 	err := get(t.Context(), s)
-	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "speaks protocol [2 3], and hostler 1.2.3 speaks 1") {
+	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "supports protocol [2 3], hostler 1.2.3 supports 1") {
 		t.Errorf("Get() = %v, want both protocols", err)
 	}
 }
@@ -258,7 +258,7 @@ func TestACallWaitsForAPluginThatComesBack(t *testing.T) {
 	stop()
 	go func() { answered <- get(t.Context(), s) }()
 	serve(t, path, server)
-	if err := <-answered; err != nil && !errors.Is(err, controlplane.ErrUnavailable) { // of the connection that it was begun on
+	if err := <-answered; err != nil && !errors.Is(err, controlplane.ErrUnavailable) { // of the connection that it was started on
 		t.Fatalf("Get() over a restart = %v, want an answer, or that it was lost", err)
 	}
 	if o, err := s.Get(t.Context(), node); err != nil || o.Version != version {
@@ -300,7 +300,7 @@ func TestACallsDeadlineEndsItWhateverThePluginDoes(t *testing.T) {
 		server *plugintest.Server
 		want   string
 	}{
-		"none is there": {nil, "there is no socket"},
+		"none is there": {nil, "socket does not exist"},
 		"it hangs": {&plugintest.Server{Fault: func(ctx context.Context, method string) error {
 			if method == "Get" {
 				<-ctx.Done()
@@ -354,7 +354,7 @@ func TestASocketThatOthersMayWriteIsNotAsked(t *testing.T) {
 func TestWhatIsNoSocketIsNotAsked(t *testing.T) {
 	path := socket(t)
 	check(t, os.WriteFile(path, nil, 0o600))
-	if err := get(t.Context(), open(t, path)); !errors.Is(err, controlplane.ErrUntrusted) || !strings.Contains(err.Error(), "is no socket") {
+	if err := get(t.Context(), open(t, path)); !errors.Is(err, controlplane.ErrUntrusted) || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("Get() = %v, want that it is no socket", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	v1 "hostler.io/hostler/controlplane/plugin/v1"
 )
 
-// Watch implements objects.Store. Where the plugin tells of no changes the object is
+// Watch implements objects.Store. Where the plugin reports no changes the object is
 // read from time to time.
 func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
 	operation := "watch " + key.String()
@@ -43,7 +43,7 @@ func (s *Store) follow(ctx context.Context, operation string, key objects.Key, s
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// It also waits for a connection that was lost since the plugin was asked who it is.
-	silent := time.AfterFunc(s.o.Timeout, func() { cancel(controlplane.ErrSilent) })
+	silent := time.AfterFunc(s.o.Timeout, func() { cancel(controlplane.ErrNoAnswer) })
 	defer silent.Stop()
 	stream, err := s.rpc.Watch(ctx, &v1.WatchRequest{Key: wire(key)})
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Store) told(ctx context.Context, operation string, key objects.Key, str
 	answer, err := stream.Recv()
 	switch {
 	case errors.Is(err, io.EOF) && ctx.Err() == nil:
-		return objects.Object{}, s.lie(operation, "has ended the watch")
+		return objects.Object{}, s.invalidAnswer(operation, "has ended the watch")
 	case err != nil:
 		return objects.Object{}, reading(s.fault(ctx, operation, err))
 	}

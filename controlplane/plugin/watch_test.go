@@ -54,7 +54,7 @@ func watched(t *testing.T, s *plugin.Store) {
 				t.Fatalf("Watch() sends %+v, want version %q", o, want)
 			}
 		case err := <-ended:
-			t.Fatalf("Watch() = %v, want it to go on", err)
+			t.Fatalf("Watch() = %v, want it to continue", err)
 		}
 	}
 	next(objects.None)
@@ -116,7 +116,7 @@ func (f told) WithAttrs([]slog.Attr) slog.Handler { return f }
 
 func (f told) WithGroup(string) slog.Handler { return f }
 
-// The plugin goes as soon as it has said who it is, and does not come back.
+// The plugin goes as soon as it has said who it is, and does not return.
 func TestAWatchThatCannotBeginEnds(t *testing.T) {
 	t.Parallel()
 	path := socket(t)
@@ -124,7 +124,7 @@ func TestAWatchThatCannotBeginEnds(t *testing.T) {
 	var s *plugin.Store
 	var err error
 	s, err = plugin.New(plugin.Options{Socket: path, Version: "1.2.3", Timeout: time.Second, Log: slog.New(told(func(message string) {
-		if message == "plugin answers" {
+		if message == "connected to plugin" {
 			stop()
 			s.WaitLost(t.Context())
 		}

@@ -49,7 +49,7 @@ func collectGenerated(t *testing.T, r *rand.Rand) {
 	}
 	byBytes := before.AvailableBytes*100/before.CapacityBytes <= 15 // percentages used are rounded up
 	byInodes := before.InodesFree*100/before.Inodes <= 10
-	// Lacks reports whether room lacks still of what it lacked of in the beginning.
+	// Lacks reports whether space lacks still of what it lacked of in the beginning.
 	lacks := func(bytes, inodes uint64) bool {
 		return byBytes && bytes < before.CapacityBytes/5 || byInodes && inodes < (before.Inodes*15+99)/100
 	}
@@ -118,7 +118,7 @@ func (h *host) checkStuck(specs []runtimetest.ImageSpec, report runs.Report) {
 	}
 }
 
-// checkLastBatch looks at what would be free without the last batch, and without
+// checkLastBatch reads what would be free without the last batch, and without
 // the last image of it: every batch begins while something lacks, and where sizes
 // are not below the truth no image of one is too many.
 func (h *host) checkLastBatch(specs []runtimetest.ImageSpec, honest bool, after runtimetest.Usage, lacks func(bytes, inodes uint64) bool) {
@@ -301,7 +301,7 @@ func TestBytesRemovedBeyondNeed(t *testing.T) {
 				low := u.CapacityBytes / 5
 				excess := h.fake.Usage().AvailableBytes - low
 				beyond, needed, most = beyond+excess, needed+low-u.AvailableBytes, max(most, excess)
-				// Without the last image room would still lack, or it was one too many.
+				// Without the last image space would still lack, or it was one too many.
 				if last, _ := h.wouldHold(specs, []string{report.Removed[len(report.Removed)-1].ID}); excess >= last {
 					spare++
 				}

@@ -1,10 +1,8 @@
-// Package collect carries plans of package gc out: it removes images and dead
-// containers, asks again right before removals what is in use, and measures on the
-// filesystem what they brought.
+// Package collect carries out plans of package gc. It removes images and dead containers, checks
+// right before each removal what is in use, and measures the freed space on the filesystem.
 //
-// It owns the two collectors, [Images] and [Containers]. It refuses to decide what goes,
-// which is gc's, or when, to believe sizes, and to remove anything of a runtime that does
-// not answer.
+// It owns the two collectors, [Images] and [Containers]. Package gc decides what is removed. It
+// does not trust sizes, and removes nothing of a runtime that does not answer.
 package collect
 
 import (

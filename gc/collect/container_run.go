@@ -43,13 +43,13 @@ type removal struct {
 }
 
 func (r *containerRun) look(ctx context.Context, p gc.ContainerPolicy, o gc.Options, report *runs.Report) gc.Decisions {
-	facts, failed := r.survey.Look(ctx, o)
-	o.LeaveAlone = r.loop.Spared(r.report)
+	facts, failed := r.survey.Scan(ctx, o)
+	o.LeaveAlone = r.loop.ExcludedRuntimes(r.report)
 	for _, err := range failed {
 		report.FailRuntime(err.Runtime, err)
 	}
 	if facts.LogsErr != nil {
-		report.Fail("logs", fmt.Errorf("look for logs: %w", facts.LogsErr))
+		report.Fail("logs", fmt.Errorf("find logs: %w", facts.LogsErr))
 	}
 	return gc.Plan(facts, gc.Policy{Containers: p}, time.Now(), o)
 }
@@ -178,14 +178,14 @@ func (r *containerRun) settle(ctx context.Context, rt survey.Runtime, one remova
 	r.progress(step)
 }
 
-// toldEach is how many removals of a run the log names at Info. Whoever cleans up
+// loggedRemovals is how many removals of a run the log names at Info. Whoever cleans up
 // after months has the sum, and each at Debug.
-const toldEach = 100
+const loggedRemovals = 100
 
 func (r *containerRun) booked(removed runs.Removal) {
 	r.report.Removed = append(r.report.Removed, removed)
 	level := slog.LevelInfo
-	if len(r.report.Removed) > toldEach {
+	if len(r.report.Removed) > loggedRemovals {
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{slog.String(removed.Kind, removed.Names[0])}

@@ -44,8 +44,8 @@ func (c *Containers) collect(ctx context.Context, o gc.Options, report *runs.Rep
 	gauge.finish(ctx, report)
 }
 
-// first collects for a run of images that is short of room: containers hold images,
-// also dead ones. It tells whether any went. It works within the turn of that run,
+// first collects for a run of images that is short of space: containers hold images,
+// also dead ones. It reports whether any went. It works within the turn of that run,
 // into its report, and by the same rules as every run of containers.
 func (c *Containers) first(ctx context.Context, report *runs.Report, progress func(runs.Progress)) bool {
 	before := len(report.Removed)
@@ -90,12 +90,12 @@ func removeContainer(ctx context.Context, rt survey.Runtime, c runtime.Container
 func stopUnknown(ctx context.Context, rt survey.Runtime, c runtime.Container, wait *pace.Patience) error {
 	pods, err := runtime.Within(ctx, survey.Timeout, rt.Pods)
 	if err != nil {
-		return fmt.Errorf("ask whether container %q runs: %w", c.Name, err)
+		return fmt.Errorf("inspect container %q: %w", c.Name, err)
 	}
 	for _, pod := range pods {
 		for _, now := range pod.Containers {
 			if now.ID == c.ID && now.State == runtime.Running {
-				return fmt.Errorf("stop container %q: %w: it runs", c.Name, runtime.ErrInUse)
+				return fmt.Errorf("stop container %q: %w: it is running", c.Name, runtime.ErrInUse)
 			}
 		}
 	}

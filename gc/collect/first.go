@@ -7,8 +7,8 @@ import (
 )
 
 // First has automatic runs of images that are short of space collect dead containers before
-// they look for images, by the rules of containers: dead containers hold images. What a
-// person asks for goes by what that person asked for.
+// they search for images, by the rules of containers: dead containers hold images. What a
+// person requests goes by what that person requested.
 type First struct {
 	Containers *Containers // nil for none
 	Mine       func() bool // whether containers are hostler's to collect

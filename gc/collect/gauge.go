@@ -10,7 +10,7 @@ import (
 )
 
 // finally is the time for what is to be done also where a run was cut short: to
-// measure what it freed, and to look for harm. It is survey.SettleLimit there.
+// measure what it freed, and to search for harm. It is survey.SettleLimit there.
 func finally(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
 		return ctx, func() {}

@@ -26,7 +26,7 @@ type weigher struct {
 func (w *weigher) Folders(_ context.Context, fs runtime.Filesystem, byInodes bool) ([]gc.Folder, error) {
 	w.asked.Add(1)
 	folders := []gc.Folder{{Filesystem: fs.Mountpoint, Path: "/var/lib/fake/leftover", SizeBytes: 7 * mib, Inodes: 3}}
-	if fs.Path == "/var/lib/other" { // next to it, so that both are looked at
+	if fs.Path == "/var/lib/other" { // next to it, so that both are read
 		folders = append([]gc.Folder{{Filesystem: fs.Mountpoint, Path: fs.Path + "/layers", SizeBytes: 9 * mib, Inodes: 2}}, folders...)
 	}
 	return folders, nil
@@ -103,7 +103,7 @@ func TestCollectNamesFoldersFromWhereverTheyCanBeRead(t *testing.T) {
 	})
 }
 
-// What is named is what fills the filesystem now: it is looked at again once that has changed,
+// What is named is what fills the filesystem now: it is read again once that has changed,
 // and has its age while it has not.
 func TestCollectNamesWhatFillsTheFilesystemNow(t *testing.T) {
 	tests := []struct {

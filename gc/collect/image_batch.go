@@ -41,11 +41,11 @@ type attempt struct {
 	window  time.Duration
 }
 
-// stride is what a batch may learn its size from: images that make room, or those that
+// stride is what a batch may learn its size from: images that free space, or those that
 // go whatever they bring.
 type stride struct {
-	runtime string
-	forRoom bool
+	runtime  string
+	forSpace bool
 }
 
 func strideOf(d *gc.ImageDecision) stride { return stride{d.Runtime, d.Reason == gc.LRU} }
@@ -128,7 +128,7 @@ func (a *attempt) remove(ctx context.Context, rt survey.Runtime, wait *pace.Pati
 	}
 }
 
-// verify looks whether the images are gone that the runtime says it has removed.
+// verify checks whether the images are gone that the runtime says it has removed.
 func verify(ctx context.Context, rt survey.Runtime, attempts []*attempt) {
 	if !slices.ContainsFunc(attempts, (*attempt).succeeded) {
 		return
@@ -141,7 +141,7 @@ func verify(ctx context.Context, rt survey.Runtime, attempts []*attempt) {
 		if err != nil {
 			a.err = fmt.Errorf("verify that image %s is removed: %w", a.Names[0], err)
 		} else if i := slices.IndexFunc(images, func(img runtime.Image) bool { return img.ID == a.ID }); i >= 0 {
-			a.err = fmt.Errorf("remove image %s: the runtime reports success and still lists it, named %s", a.Names[0], strings.Join(images[i].Names(), ", "))
+			a.err = fmt.Errorf("remove image %s: the runtime reports success but still lists it as %s", a.Names[0], strings.Join(images[i].Names(), ", "))
 		}
 	}
 }
@@ -157,7 +157,7 @@ func askInUse(ctx context.Context, rt survey.Runtime) (survey.InUse, error) {
 }
 
 // errGone is of a runtime that is no longer there to be asked.
-var errGone = fmt.Errorf("%w: it is not on this host any more", runtime.ErrUnavailable)
+var errGone = fmt.Errorf("%w: it is no longer on this host", runtime.ErrUnavailable)
 
 // protection says what has come to keep an image since the plan, if anything has.
 func (r *imageRun) protection(a *attempt, now survey.InUse) (gc.Reason, string) {
@@ -228,7 +228,7 @@ func (r *imageRun) booked(a *attempt, removal runs.Removal) {
 	r.ofRuntimes.of(a.Runtime).stale = true
 }
 
-// assess measures what a batch brought, if room is what it was for, and sets the
+// assess measures what a batch brought, if space is what it was for, and sets the
 // pace by it: double after a gain, one by one after none.
 func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 	first := taken[0]

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// weighTimeout bounds a look at what fills a filesystem.
+	// weighTimeout bounds a check of what fills a filesystem.
 	weighTimeout = 10 * time.Second
-	// weighAgain is how often automatic runs look at folders again while nothing changes
+	// weighAgain is how often automatic runs read folders again while nothing changes
 	// there: that is work, on a disk that is busy as it is.
 	weighAgain = time.Hour
 	// changedShare is the part of a filesystem by which its free space differs where
@@ -57,7 +57,7 @@ func (w weighing) differs(u gc.Usage) bool {
 	return change(w.freeBytes, u.AvailableBytes) > u.CapacityBytes/changedShare || change(w.freeInode, u.InodesFree) > u.Inodes/changedShare
 }
 
-// weigh looks at the filesystem, from where the first of its runtimes sees it that can.
+// weigh reads the filesystem, from where the first of its runtimes sees it that can.
 func (r *imageRun) weigh(ctx context.Context, weigher survey.Weigher, filesystem string, byInodes bool) []gc.Folder {
 	var folders []gc.Folder
 	var runtimes []string
@@ -73,7 +73,7 @@ func (r *imageRun) weigh(ctx context.Context, weigher survey.Weigher, filesystem
 			return weigher.Folders(ctx, u.Filesystem, byInodes)
 		})
 		if err != nil {
-			r.log.Debug("folders cannot be weighed", "runtime", u.Runtime, "filesystem", filesystem, "error", err)
+			r.log.Debug("cannot measure folders", "runtime", u.Runtime, "filesystem", filesystem, "error", err)
 		}
 	}
 	owned := r.ownedSpace(ctx, runtimes)
@@ -105,7 +105,7 @@ func (r *imageRun) ownedSpace(ctx context.Context, names []string) []runtime.Own
 		}
 		owned, err := runtime.Within(ctx, survey.Timeout, owner.OwnedSpace)
 		if err != nil && !errors.Is(err, runtime.ErrUnsupported) {
-			r.log.Debug("runtime does not report whose space is", "runtime", name, "error", err)
+			r.log.Debug("runtime does not report space per owner", "runtime", name, "error", err)
 		}
 		all = append(all, owned...)
 	}

@@ -32,10 +32,10 @@ func (r *imageRun) finish(ctx context.Context) {
 	for _, fs := range filesystems {
 		if fs.Message != "" {
 			r.report.Warn("filesystem "+fs.Filesystem, fmt.Sprintf(
-				"image filesystem %s (%s): %s: no images are collected to make room on it until it tells usable figures",
+				"image filesystem %s (%s): %s: no images are removed to free space on it until it reports valid usage",
 				fs.Filesystem, fs.Device, fs.Message))
 		} else if fs.Short() {
-			r.report.Warn("room on "+fs.Filesystem, r.shortage(ctx, fs))
+			r.report.Warn("free space on "+fs.Filesystem, r.shortage(ctx, fs))
 			continue
 		}
 		delete(r.collector.weighed, fs.Filesystem) // what fills it next time may be something else
@@ -55,7 +55,7 @@ func (r *imageRun) warnNameless() {
 	for name := range r.runtimes {
 		hasSome := slices.ContainsFunc(r.facts.Images, func(img gc.ImageFact) bool { return img.Runtime == name })
 		if hasSome && !named[name] && !r.ofRuntimes.of(name).down {
-			r.report.Warn("filesystem of "+name, "runtime "+name+" names no image filesystem: its images are collected on request only")
+			r.report.Warn("filesystem of "+name, "runtime "+name+" reports no image filesystem: its images are removed on request only")
 		}
 	}
 }
@@ -74,7 +74,7 @@ func (r *imageRun) count() {
 	}
 }
 
-// findBroken looks for containers that came to use an image while it was being
+// findBroken searches for containers that came to use an image while it was being
 // removed: nothing prevents that in a runtime which does not refuse.
 func (r *imageRun) findBroken(ctx context.Context) {
 	byRuntime := make(map[string][]imageRef)
@@ -88,7 +88,7 @@ func (r *imageRun) findBroken(ctx context.Context) {
 		}
 		if err != nil { // later runs do not know what this one removed
 			r.report.Fail("use of images removed from "+name, fmt.Errorf(
-				"runtime %s: look whether containers came to use one of the %d images removed: %w; see `hostler gc plan`", name, len(removed), err))
+				"runtime %s: check whether new containers use one of the %d removed images: %w; run `hostler gc plan`", name, len(removed), err))
 			continue
 		}
 		for _, ref := range removed {
@@ -98,7 +98,7 @@ func (r *imageRun) findBroken(ctx context.Context) {
 				continue
 			}
 			r.report.Fail("image "+ref.id, fmt.Errorf(
-				"image %s was removed while container %s came to use it (longest window of this run: %s); pull it again",
+				"image %s was removed while container %s started to use it (longest window of this run: %s); pull it again",
 				image.name, c.Name, r.report.LongestWindow.Duration))
 		}
 	}
@@ -128,18 +128,18 @@ func (r *imageRun) usersNow(ctx context.Context, name string) (gc.Users, map[str
 	return gc.UsersOf(pods), there, nil
 }
 
-// shortage explains why there still is too little room.
+// shortage explains why there still is too little space.
 func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) string {
 	var text strings.Builder
 	low := r.policy.LowPercent
 	if r.options.TargetPercent > 0 {
 		low = r.options.TargetPercent
 	}
-	fmt.Fprintf(&text, "image filesystem %s (%s) is %d%% full, inodes %d%%, and is to come down to %d%%, inodes %d%% (high thresholds %d%%, inodes %d%%): %s",
+	fmt.Fprintf(&text, "image filesystem %s (%s) is %d%% full, inodes %d%%; target %d%%, inodes %d%% (high thresholds %d%%, inodes %d%%): %s",
 		fs.Filesystem, fs.Device, fs.UsedPercent, fs.InodesUsedPercent, low, r.policy.InodesLowPercent,
 		r.policy.HighPercent, r.policy.InodesHighPercent, r.report.Ended)
 	if speed := r.ofFilesystems.of(fs.Filesystem).writing; speed > 0 {
-		fmt.Fprintf(&text, "; something else writes to it, %s a second when last seen", gc.Size(uint64(speed)))
+		fmt.Fprintf(&text, "; other processes write to it, %s per second when last measured", gc.Size(uint64(speed)))
 	}
 	text.WriteString("; images kept: ")
 	holders := r.holders(fs)
@@ -160,7 +160,7 @@ func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) strin
 		text.WriteString("; " + describe(folders))
 		r.report.Folders = append(r.report.Folders, folders...)
 	}
-	fmt.Fprintf(&text, "; see what else fills it: du -xh --max-depth=2 %s | sort -h", fs.Filesystem)
+	fmt.Fprintf(&text, "; run `du -xh --max-depth=2 %s | sort -h` to see what else fills it", fs.Filesystem)
 	return text.String()
 }
 

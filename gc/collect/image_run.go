@@ -71,7 +71,7 @@ type runtimeState struct {
 	patience pace.Patience
 }
 
-// learned holds one record for each name, made when it is first asked for.
+// learned holds one record for each name, made when it is first requested.
 type learned[T any] map[string]*T
 
 func (l learned[T]) of(name string) *T {
@@ -98,10 +98,10 @@ type taken struct {
 	refs []string
 }
 
-// look gathers the facts anew, without what this run has given up.
+// look gathers the facts again, without what this run has given up.
 func (r *imageRun) look(ctx context.Context) {
-	facts, failed := r.survey.Look(ctx, r.options)
-	r.options.LeaveAlone = r.collector.Spared(r.report)
+	facts, failed := r.survey.Scan(ctx, r.options)
+	r.options.LeaveAlone = r.collector.ExcludedRuntimes(r.report)
 	for _, err := range failed {
 		r.lose(err.Runtime, err)
 		for _, u := range r.facts.Filesystems {
@@ -126,7 +126,7 @@ func (r *imageRun) look(ctx context.Context) {
 // plan decides by the latest facts, with the layers of images where space is short.
 func (r *imageRun) plan(ctx context.Context) gc.Decisions {
 	if err := r.survey.AddLayers(ctx, &r.facts, r.policy, r.options); err != nil {
-		r.log.Debug("layers of images are not known", "error", err)
+		r.log.Debug("cannot read layers of images", "error", err)
 	}
 	d := gc.Plan(r.facts, gc.Policy{Images: r.policy}, time.Now(), r.options)
 	for _, filesystem := range d.Outdated {
@@ -174,22 +174,22 @@ func (r *imageRun) filesystems() []gc.FilesystemDecision {
 	return gc.Filesystems(r.facts.Filesystems, r.policy, r.options)
 }
 
-// short reports whether room is lacking anywhere.
+// short reports whether space is lacking anywhere.
 func (r *imageRun) short() bool {
 	return slices.ContainsFunc(r.filesystems(), gc.FilesystemDecision.Short)
 }
 
-// asked reports whether the run began because room was lacking.
+// asked reports whether the run began because space was lacking.
 func (r *imageRun) asked() bool { return len(r.options.BegunSpace)+len(r.options.BegunInodes) > 0 }
 
-// blind reports whether a filesystem that was short tells nothing usable now.
+// blind reports whether a filesystem that was short reports nothing usable now.
 func (r *imageRun) blind() bool {
 	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
 		return fs.Message != "" && (slices.Contains(r.options.BegunSpace, fs.Filesystem) || slices.Contains(r.options.BegunInodes, fs.Filesystem))
 	})
 }
 
-// shortFor reports whether room is lacking where a runtime keeps images.
+// shortFor reports whether space is lacking where a runtime keeps images.
 func (r *imageRun) shortFor(runtimeName string) bool {
 	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
 		return fs.Short() && slices.Contains(fs.Runtimes, runtimeName)
@@ -203,7 +203,7 @@ func (r *imageRun) usage(filesystem string) gc.Usage {
 }
 
 // carryOut removes what the decisions say, in their order, and reports whether
-// the run may go on after it.
+// the run may continue after it.
 func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 	r.decisions = d
 	var queue []*gc.ImageDecision
@@ -223,7 +223,7 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 		queue = queue[n:]
 	}
 	if r.asked() {
-		r.settle(ctx) // or the next look would miss what shows late, and ask for more
+		r.settle(ctx) // or the next check would miss what shows late, and request more
 	}
 	if ctx.Err() != nil {
 		r.report.Ended = runs.WhyDone(ctx)
@@ -240,9 +240,9 @@ type ending string
 const (
 	endNothingLeft ending = "nothing more to remove"
 	endDown        ending = "a runtime does not answer"
-	endRefused     ending = "a runtime answers with an error"
+	endRefused     ending = "a runtime returned an error"
 	endReached     ending = "low threshold reached"
-	endBlind       ending = "a filesystem tells no usable figures any more"
+	endBlind       ending = "a filesystem reports no valid usage any more"
 	endIdle        ending = "two removals in a row freed nothing"
 )
 
@@ -287,7 +287,7 @@ func (r *imageRun) settle(ctx context.Context) {
 	}
 }
 
-// measure updates the figures of the runtime's filesystems and tells what was won
+// measure updates the figures of the runtime's filesystems and reports what was won
 // since they were last taken, as if nobody else had written meanwhile.
 func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inodes uint64) {
 	r.ofRuntimes.of(runtimeName).stale = false

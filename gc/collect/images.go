@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/gc/runs"
 )
 
-// Images removes images until their filesystem has room again.
+// Images removes images until their filesystem has space again.
 type Images struct {
 	*runs.Loop
 	options runs.Options

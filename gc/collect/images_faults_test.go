@@ -47,7 +47,7 @@ func TestCollectTellsThatItCannotLookForHarm(t *testing.T) {
 	}{
 		{"a runtime that lists no pods any more", func(h *host, _ func()) {
 			h.fake.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable})
-		}, []string{"fake", "1 images removed"}},
+		}, []string{"fake", "1 removed images"}},
 		{"a run that is cancelled looks all the same", func(h *host, cancel func()) {
 			h.fake.RunPod(runtimetest.PodSpec{Name: "late", Containers: []runtimetest.ContainerSpec{{Name: "unlucky", Image: "sha256:a"}}})
 			cancel()
@@ -83,7 +83,7 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 		op    runtimetest.Op
 		fault runtimetest.Fault
 		want  int // removals
-		more  int // that were under way at once with the one that failed
+		more  int // that were in progress at once with the one that failed
 	}{
 		{"it is gone from the start", runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable}, 0, 0},
 		{"it hangs from the start", runtimetest.Images, runtimetest.Fault{Hang: true}, 0, 0},
@@ -134,7 +134,7 @@ func TestCollectRemovesNothingUnasked(t *testing.T) {
 		if got, want := removed(r), []string{"a all-unused"}; err != nil || !slices.Equal(got, want) || len(r.Errors) != 1 {
 			t.Errorf("Collect() removed %v, errors %q, %v, want %v and one error", got, r.Errors, err, want)
 		}
-		if r.Ended != "a runtime answers with an error" {
+		if r.Ended != "a runtime returned an error" {
 			t.Errorf("Collect() ended %q, want the error blamed", r.Ended)
 		}
 	})
@@ -177,7 +177,7 @@ func TestCollectWithoutAFilesystem(t *testing.T) {
 		h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{nameless{h.fake}} }
 		images := h.images(func(p *gc.ImagePolicy) { p.MaximumAge = time.Minute * 3 })
 		r := h.collect(images, gc.Options{})
-		if len(r.Removed) != 0 || r.Kept[gc.UnknownUsage] != 1 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "runtime fake names no image filesystem") {
+		if len(r.Removed) != 0 || r.Kept[gc.UnknownUsage] != 1 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "runtime fake reports no image filesystem") {
 			t.Errorf("Collect() removed %v, kept %v, warnings %q, want nothing and one warning", removed(r), r.Kept, r.Warnings)
 		}
 		if r := h.collect(images, gc.Options{AllUnused: true}); len(r.Removed) != 1 {
@@ -190,7 +190,7 @@ func TestCollectWithoutAFilesystem(t *testing.T) {
 	})
 }
 
-// Two runtimes: what one does not answer does not keep the other from room.
+// Two runtimes: what one does not answer does not keep the other from space.
 func TestCollectGoesOnWithTheRuntimeThatAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, other := newHost(t, runtimetest.Options{}), newHost(t, runtimetest.Options{Name: "other"})
@@ -257,7 +257,7 @@ func TestCollectLogsOnlyWhatHappens(t *testing.T) {
 		fault.Release()
 		h.collect(images, gc.Options{})
 		got := h.log.String()
-		if strings.Count(got, "level=WARN") != 1 || strings.Count(got, "no longer hindered") != 1 {
+		if strings.Count(got, "level=WARN") != 1 || strings.Count(got, "no longer impaired") != 1 {
 			t.Errorf("log of three failures = %q, want their begin and end", got)
 		}
 		h.pull("a")
@@ -268,7 +268,7 @@ func TestCollectLogsOnlyWhatHappens(t *testing.T) {
 	})
 }
 
-// Inodes are short and collection for space is off: no byte is to be made room for.
+// Inodes are short and collection for space is off: no byte is to be made space for.
 func TestCollectFreesOnlyWhatIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

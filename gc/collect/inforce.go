@@ -8,7 +8,7 @@ type inForce[P any] struct {
 	policy P
 }
 
-// Policy returns the policy in force.
+// Policy returns the policy effective.
 func (f *inForce[P]) Policy() P {
 	f.mu.Lock()
 	defer f.mu.Unlock()

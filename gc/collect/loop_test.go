@@ -30,7 +30,7 @@ func run(t *testing.T, c interface{ Run(context.Context) error }) (stop func()) 
 	}
 }
 
-// triggers tells what started the runs so far.
+// triggers reports what started the runs so far.
 func (h *host) triggers() []string {
 	got := []string{}
 	for _, r := range h.seen() {
@@ -119,7 +119,7 @@ func TestARetryFollowsARunThatNobodyAnswered(t *testing.T) {
 	})
 }
 
-// Where runtimes are looked for, the first is found a moment after the run at the start.
+// Where runtimes are searched for, the first is found a moment after the run at the start.
 func TestARetryFollowsARuntimeThatHasCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

@@ -38,7 +38,7 @@ func crowd(t *testing.T, n int, callTime func(op runtimetest.Op, atOnce int) tim
 	return h, h.containers()
 }
 
-// atOnce is how many calls were under way at the same time, at the most, of those
+// atOnce is how many calls were in progress at the same time, at the most, of those
 // that began between two times.
 func atOnce(calls []runtimetest.Call, from, to time.Time) int {
 	type edge struct {
@@ -185,7 +185,7 @@ func TestManyRemovalsEndWithTheRun(t *testing.T) {
 	})
 }
 
-// paced is a runtime that takes its time, by what it is asked for.
+// paced is a runtime that takes its time, by what it is requested.
 type paced struct {
 	*runtimetest.Fake
 	container func(runtime.Container) (time.Duration, error)

@@ -214,7 +214,7 @@ func TestCollectPods(t *testing.T) {
 			setup: func(h *host) { h.survey.Kubelet = func() bool { return true } },
 		},
 		{
-			name: "logs that cannot be read are told of", errors: "look for logs: denied",
+			name: "logs that cannot be read are told of", errors: "find logs: denied",
 			setup: func(h *host) { h.survey.Logs.(*logs).err = errors.New("denied") },
 		},
 		{

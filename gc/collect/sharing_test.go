@@ -40,7 +40,7 @@ func (p part) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error
 }
 
 // What the images of one runtime gave up by their age, those of another need not make
-// room for.
+// space for.
 func TestRoomIsMeasuredForAllWhoShareAFilesystem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

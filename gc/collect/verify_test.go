@@ -45,7 +45,7 @@ func TestCollectCountsOnlyImagesThatAreGone(t *testing.T) {
 				if !slices.Equal(got, []string{"sha256:a", "sha256:c"}) || r.EstimatedBytes != 200*mib {
 					t.Errorf("Collect() counts %v, %d MiB, want the two that are gone", got, r.EstimatedBytes/mib)
 				}
-				if len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "still lists it, named quay.io/org/b:1") {
+				if len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "still lists it as quay.io/org/b:1") {
 					t.Errorf("Collect() errors = %q, want one that names the image that stayed", r.Errors)
 				}
 			})

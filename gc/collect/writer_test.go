@@ -49,7 +49,7 @@ func TestCollectIsNotMisledByAnotherWriter(t *testing.T) {
 				if len(r.Removed) != tt.removed || r.Ended != tt.ended {
 					t.Errorf("Collect() removed %d images and ended because %q, want %d, %q", len(r.Removed), r.Ended, tt.removed, tt.ended)
 				}
-				if tt.perSecond > 0 && (len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "something else writes to it")) {
+				if tt.perSecond > 0 && (len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "other processes write to it")) {
 					t.Errorf("Collect() warnings = %q, want the other writer named", r.Warnings)
 				}
 			})

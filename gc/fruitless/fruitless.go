@@ -1,7 +1,7 @@
-// Package fruitless remembers, across runs and restarts of the agent, on which filesystems
-// removals of images freed nothing.
+// Package fruitless records, across runs and restarts of the agent, on which filesystems removals
+// of images freed nothing.
 //
-// It owns the records. It does not judge whether one still applies: [gc.Plan] does.
+// It owns the records. [gc.Plan] decides whether a record still applies.
 package fruitless
 
 import (

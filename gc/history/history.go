@@ -1,8 +1,8 @@
-// Package history remembers collections across restarts of the agent, for
+// Package history keeps past collections across restarts of the agent, for
 // `hostler gc history`.
 //
-// It owns which runs are worth remembering, and how many. It refuses to hold a run up:
-// how they get to the disk is the store's.
+// It owns which runs are kept, and how many. Its writes never delay a run: the store writes in
+// the background.
 package history
 
 import (
@@ -73,7 +73,7 @@ func New(store Store) *History {
 	return h
 }
 
-// Add remembers a run that a person asked for, that removed something, or that was
+// Add remembers a run that a person requested, that removed something, or that was
 // hindered by what did not hinder the one of its kind before it already.
 func (h *History) Add(kind string, r runs.Report) {
 	h.mu.Lock()

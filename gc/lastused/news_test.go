@@ -115,7 +115,7 @@ func TestTrackerCountsAContainerThatNoListShows(t *testing.T) {
 	})
 }
 
-// detailed is a runtime that tells when images came.
+// detailed is a runtime that reports when images came.
 type detailed struct {
 	*runtimetest.Fake
 	came func() time.Time

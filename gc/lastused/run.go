@@ -16,11 +16,11 @@ type Store interface {
 	SaveLazily(snapshot func() any)
 }
 
-// Run looks at the runtimes when events say so and regularly besides, until ctx ends, and
+// Run reads the runtimes when events say so and regularly besides, until ctx ends, and
 // returns its error.
 func (t *Tracker) Run(ctx context.Context) error {
 	var looked time.Time
-	looks := make(map[string]lastLook)
+	looks := make(map[string]lastScan)
 	lookAt, woken := time.Now(), true
 	for {
 		timer := time.NewTimer(time.Until(lookAt))
@@ -39,7 +39,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 			continue
 		case <-timer.C:
 		}
-		err := t.look(ctx, looks, woken)
+		err := t.scan(ctx, looks, woken)
 		if t.options.Observe != nil && ctx.Err() == nil {
 			t.options.Observe(err)
 		}
@@ -58,36 +58,36 @@ func (t *Tracker) end() {
 	t.save()
 }
 
-// pause is how long no event has to come before the next look.
+// pause is how long no event has to come before the next check.
 func (t *Tracker) pause() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.blind) > 0 {
-		return lookEveryBlind
+		return scanIntervalBlind
 	}
-	return lookEvery
+	return scanInterval
 }
 
-// every is how long no event has to come before a runtime is looked at again.
+// every is how long no event has to come before a runtime is read again.
 func (t *Tracker) every(runtimeName string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.blind[runtimeName] {
-		return lookEveryBlind
+		return scanIntervalBlind
 	}
-	return lookEvery
+	return scanInterval
 }
 
-// lastLook is the last look at a runtime.
-type lastLook struct {
+// lastScan is the last check of a runtime.
+type lastScan struct {
 	at     time.Time
 	failed bool
 }
 
-// look lists what the runtimes have, images first: a container created in between then shows that
+// scan lists what the runtimes have, images first: a container created in between then shows that
 // its image is in use. Unless it is to look at all of them, it leaves out those whose events
 // report changes and whose time has not come.
-func (t *Tracker) look(ctx context.Context, looks map[string]lastLook, all bool) error {
+func (t *Tracker) scan(ctx context.Context, looks map[string]lastScan, all bool) error {
 	var errs []error
 	for _, rt := range t.options.Runtimes() {
 		name, now := rt.Name(), time.Now()
@@ -95,7 +95,7 @@ func (t *Tracker) look(ctx context.Context, looks map[string]lastLook, all bool)
 		if !all && !last.failed && now.Sub(last.at) < t.every(name) {
 			continue
 		}
-		err := t.lookAt(ctx, rt)
+		err := t.scanRuntime(ctx, rt)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -103,18 +103,18 @@ func (t *Tracker) look(ctx context.Context, looks map[string]lastLook, all bool)
 		case err != nil:
 			errs = append(errs, runtime.MemberError{Runtime: name, Err: err})
 			if !last.failed {
-				t.options.Log.Warn("use of images cannot be seen", "runtime", name, "error", err)
+				t.options.Log.Warn("cannot track use of images", "runtime", name, "error", err)
 			}
 		case last.failed:
-			t.options.Log.Info("use of images is seen again", "runtime", name)
+			t.options.Log.Info("use of images tracked again", "runtime", name)
 		}
-		looks[name] = lastLook{now, err != nil}
+		looks[name] = lastScan{now, err != nil}
 	}
 	return errors.Join(errs...)
 }
 
-func (t *Tracker) lookAt(ctx context.Context, rt Runtime) error {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+func (t *Tracker) scanRuntime(ctx context.Context, rt Runtime) error {
+	ctx, cancel := context.WithTimeout(ctx, scanTimeout)
 	defer cancel()
 	images, err := runtime.DetailedImages(ctx, rt)
 	if err != nil {

@@ -76,7 +76,7 @@ func FuzzStore(f *testing.F) {
 // near allows for the monotonic clock, which does not survive.
 func near(a, b time.Time) bool { return a.Sub(b).Abs() < time.Second }
 
-// BenchmarkObserve is a look at 10,000 images of which nothing changed.
+// BenchmarkObserve is a check of 10,000 images of which nothing changed.
 func BenchmarkObserve(b *testing.B) {
 	const count = 10_000
 	images := make([]runtime.Image, count)

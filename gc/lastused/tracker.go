@@ -1,10 +1,8 @@
-// Package lastused remembers when images were last used, and when they came, for
-// a collection that takes what was unused longest.
+// Package lastused records when images were pulled and last used, so that a collection can remove
+// the least recently used first.
 //
-// It owns the [Tracker], which learns from events and from lists of pods and
-// images, and the small [Store] interface that carries its knowledge across
-// restarts. It refuses to judge: what a time means for an image is the policies'
-// to say.
+// It owns the [Tracker], which learns from events and from lists of pods and images, and the
+// [Store] interface that persists its knowledge. The policies decide what a time means.
 package lastused
 
 import (
@@ -22,20 +20,20 @@ const (
 	// coarse is how far the stored time of an image in use may lag behind: it
 	// counts as used now anyway, and is stored exactly when its use ends.
 	coarse = time.Hour
-	// eventPause lets events gather before they cause a look.
+	// eventPause lets events gather before they cause a check.
 	eventPause = 200 * time.Millisecond
-	// eventGap is the least time between two looks that events cause.
+	// eventGap is the least time between two checks that events cause.
 	eventGap = 5 * time.Second
-	// lookEvery is the time between looks that nothing causes, for what events
+	// scanInterval is the time between checks that nothing causes, for what events
 	// have missed.
-	lookEvery = 5 * time.Minute
-	// lookEveryBlind is the same where a runtime sends no events.
-	lookEveryBlind = time.Minute
-	// lookTimeout bounds one question to a runtime.
-	lookTimeout = 30 * time.Second
+	scanInterval = 5 * time.Minute
+	// scanIntervalBlind is the same where a runtime sends no events.
+	scanIntervalBlind = time.Minute
+	// scanTimeout bounds one question to a runtime.
+	scanTimeout = 30 * time.Second
 	// newsAge is how long a name that came may be missing in lists, which are
 	// made some time before they are taken in.
-	newsAge = 2 * lookTimeout
+	newsAge = 2 * scanTimeout
 	// maxNews bounds the names kept while no list succeeds.
 	maxNews = 10_000
 	// steadyAfter is how long the tracker runs before it believes that times in
@@ -43,7 +41,7 @@ const (
 	steadyAfter = time.Hour
 )
 
-// Runtime is what the tracker looks at.
+// Runtime is what the tracker reads.
 type Runtime interface {
 	// Name is the runtime's name as it stands in what it lists.
 	Name() string
@@ -57,7 +55,7 @@ type Use struct {
 	LastUsed  time.Time `json:"lastUsed,omitzero"`  // zero if no use is known; now while a container runs from it
 }
 
-// imageKey tells images apart across renames of their tags.
+// imageKey distinguishes images across renames of their tags.
 type imageKey struct{ runtime, id string }
 
 // record is what the tracker knows of an image. Times keep the monotonic clock
@@ -66,7 +64,7 @@ type imageKey struct{ runtime, id string }
 type record struct {
 	Use
 	inUse   bool
-	missed  bool      // it was absent at the last look
+	missed  bool      // it was absent at the last check
 	written time.Time // the LastUsed that was stored last
 }
 
@@ -88,7 +86,7 @@ type Tracker struct {
 	mu         sync.Mutex // guards what follows
 	images     map[imageKey]*record
 	containers map[imageKey]imageKey // live container (runtime, ID) to its image
-	news       map[imageKey]news     // of images, by names that events told since the last look
+	news       map[imageKey]news     // of images, by names that events told since the last check
 	blind      map[string]bool       // runtimes without events
 	dirty      bool                  // images differ from what the store was given
 }
@@ -97,7 +95,7 @@ type Tracker struct {
 type Options struct {
 	Store    Store
 	Runtimes func() []Runtime // those of this host, as of now
-	// Observe is called after each look of Run with what went wrong, or nil;
+	// Observe is called after each check of Run with what went wrong, or nil;
 	// nil for nobody.
 	Observe func(error)
 	Log     *slog.Logger
@@ -106,7 +104,7 @@ type Options struct {
 // New reads what the store holds.
 func New(options Options) (*Tracker, error) {
 	if options.Store == nil || options.Runtimes == nil || options.Log == nil {
-		return nil, errors.New("last-used tracker: store, runtimes and logger are needed")
+		return nil, errors.New("last-used tracker: store, runtimes and logger are required")
 	}
 	t := &Tracker{
 		options: options, started: time.Now(),
@@ -156,7 +154,7 @@ func (t *Tracker) Observe(runtimeName string, pods []runtime.Pod, images []runti
 		if key.runtime != runtimeName || seen[key] {
 			continue
 		}
-		// A single list may miss an image that is just being tagged anew.
+		// A single list may miss an image that is just being tagged again.
 		if r.missed {
 			t.forget(key)
 		}
@@ -187,7 +185,7 @@ func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, 
 	if r == nil {
 		r = &record{Use: Use{FirstSeen: now}}
 		t.dirty = true
-		if !came.IsZero() { // one look finds many images that did not come together
+		if !came.IsZero() { // one check finds many images that did not come together
 			r.FirstSeen = came
 		}
 		t.images[key] = r
@@ -280,7 +278,7 @@ func (t *Tracker) Notify(e runtime.Event) {
 	case runtime.ImageAdded:
 		t.hear(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, came: when})
 	case runtime.ContainerCreated:
-		// Gone before the next look, it would have been nobody's use.
+		// Gone before the next check, it would have been nobody's use.
 		if e.Image != "" {
 			t.hear(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, used: when})
 		}
@@ -295,7 +293,7 @@ func (t *Tracker) Notify(e runtime.Event) {
 	t.stir()
 }
 
-// hear keeps what an event told until a look takes it in. The caller holds mu.
+// hear keeps what an event told until a check takes it in. The caller holds mu.
 func (t *Tracker) hear(name imageKey, n news) {
 	if len(t.news) >= maxNews {
 		clear(t.news)
@@ -305,7 +303,7 @@ func (t *Tracker) hear(name imageKey, n news) {
 }
 
 // SetBlind says whether a runtime sends no events now, so that it has to be
-// looked at more often. One that begins to is looked at soon: it may be back.
+// read more often. One that begins to is read soon: it may be back.
 func (t *Tracker) SetBlind(runtimeName string, blind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -329,7 +327,7 @@ func (t *Tracker) stir() {
 }
 
 // NewsOf reports whether an image came or was used again after what is known of
-// it: by whatever events said since, or by a look.
+// it: by whatever events said since, or by a check.
 func (t *Tracker) NewsOf(img *runtime.Image, refs []string, known Use) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -353,7 +353,7 @@ func TestTrackerReportsARuntimeThatFails(t *testing.T) {
 		if len(looks) != 4 || !errors.Is(looks[0], runtime.ErrUnavailable) || looks[3] != nil {
 			t.Errorf("looks = %v, want three failures and a success", looks)
 		}
-		if strings.Count(log.String(), "level=WARN") != 1 || strings.Count(log.String(), "seen again") != 1 {
+		if strings.Count(log.String(), "level=WARN") != 1 || strings.Count(log.String(), "tracked again") != 1 {
 			t.Errorf("log = %s, want the failure's begin and end", log.String())
 		}
 	})

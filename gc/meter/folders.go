@@ -29,7 +29,7 @@ const (
 )
 
 // Folders names the largest folders of the filesystem that a runtime keeps images on, largest
-// first, in bytes or in inodes. It looks at so many files only as take seconds, those in few
+// first, in bytes or in inodes. It reads so many files only as take seconds, those in few
 // folders first: on a host with more of them the figures are too low, as AtLeast says.
 func (s *Statfs) Folders(ctx context.Context, filesystem runtime.Filesystem, byInodes bool) ([]gc.Folder, error) {
 	root := folder(filesystem)
@@ -53,7 +53,7 @@ type weights struct {
 	root    *tree.Folder
 	folders map[*tree.Folder]*weight
 	bytes   int  // that the folders take
-	cut     bool // there is more than was looked at
+	cut     bool // there is more than was read
 }
 
 // weight is what a folder holds.

@@ -1,8 +1,8 @@
-// Package meter measures filesystems for garbage collection: how full they are,
-// what fills them, and that what was put off is done.
+// Package meter measures filesystems for garbage collection: how full they are, what fills them,
+// and whether deferred deletions have finished.
 //
-// It owns the system calls, and that one which hangs, as they do where a device or
-// a file server is gone, holds up nobody. It refuses to judge what it measures.
+// It owns the system calls. One that hangs, such as on a lost device or file server, blocks no
+// other call.
 package meter
 
 import (

@@ -1,8 +1,8 @@
-// Package pace makes many removals, as many at once as a runtime takes with ease, and
-// waits for none too long.
+// Package pace runs many removals at once, as many as the runtime handles well, and bounds the wait
+// for each.
 //
-// It owns how many that are, which it learns from how long each takes, when to rest,
-// and how long one is waited for. It refuses to know what is removed.
+// It owns the number of parallel removals, which it adapts to how long each takes, and the pauses
+// between them. It does not know what is removed.
 package pace
 
 import (
@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// mostAtOnce is how many removals a runtime is asked for at the same time at
+	// mostAtOnce is how many removals a runtime is requested at the same time at
 	// the most: what is gained by more, a runtime's own work takes from.
 	mostAtOnce = 4
 	// paceRound is how many removals are judged together.
 	paceRound = 8
-	// paceNoise is what a removal may take without being slow, whatever the best.
+	// paceNoise is what a removal may take without being slow, regardless of the best.
 	paceNoise = 5 * time.Millisecond
 )
 
@@ -32,19 +32,19 @@ const (
 type pacer struct {
 	limit int           // removals at once
 	best  time.Duration // of a removal, on average, in the best round; 0 before the first
-	pause time.Duration // before the next removal when none is under way
+	pause time.Duration // before the next removal when none is in progress
 
 	tooMuch int // removals at once that were too much; 0 if none were
 	wait    int // rounds until they are tried again
 	waited  int // rounds for which they were not tried last
 
-	sum time.Duration // of the round that is going on
+	sum time.Duration // of the round that is in progress
 	n   int
 }
 
 // Each tries all of a list in order, several at once, and calls done with what came of
 // each, one at a time. It stops when ctx ends or done says that it is no use, waits for
-// those under way, and returns how many it did not try. A try that failed says nothing
+// those in progress, and returns how many it did not try. A try that failed says nothing
 // of the pace: it may have been refused at once, or have hung.
 func Each[T any](ctx context.Context, list []T, try func(T) error, done func(T, error) (goOn bool)) (left int) {
 	type outcome struct {

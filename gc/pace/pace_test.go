@@ -39,7 +39,7 @@ func TestEach(t *testing.T) {
 	tests := []struct {
 		name    string
 		try     func(i int) error
-		enough  int // that many are done when it is no use to go on
+		enough  int // that many are done when it is no use to continue
 		cancel  int // the same, for who cancels
 		left    [2]int
 		most    int

@@ -42,7 +42,7 @@ func (p *Patience) limit() time.Duration {
 	return longestRemoval - p.cut
 }
 
-// lose takes in that a removal used up its time. Those that were under way together
+// lose takes in that a removal used up its time. Those that were in progress together
 // had the same time and count once.
 func (p *Patience) lose(had time.Duration) {
 	p.mu.Lock()

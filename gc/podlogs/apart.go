@@ -8,7 +8,7 @@ import (
 
 // apart reports whether an entry of a folder is not on the folder's own filesystem.
 // The kernel names the mount that each is in, from 5.8 on. The device says less: a
-// file on an overlay may tell that of the layer which it lies in, while folders tell
+// file on an overlay may report that of the layer which it lies in, while folders tell
 // the overlay's (Documentation/filesystems/overlayfs.rst). For folders it counts
 // besides, as that of a btrfs subvolume differs; for files only where the kernel
 // names no mounts.

@@ -286,7 +286,7 @@ func TestHundredsOfDeadContainersGoAFewAtATime(t *testing.T) {
 		n, r.Duration.Round(time.Millisecond), s.most.Load(), during[len(during)/2], during[len(during)-1], len(during))
 }
 
-// askOnAndOn asks for the pods, as others do, and tells how long each answer took.
+// askOnAndOn requests the pods, as others do, and reports how long each answer took.
 func (s *stable) askOnAndOn(ctx context.Context) (took []time.Duration) {
 	for {
 		begun := time.Now()

@@ -80,13 +80,13 @@ func TestLogsOnAnOverlayGo(t *testing.T) {
 func TestMountsOnAnOverlayAreLeftAlone(t *testing.T) {
 	tests := []struct{ name, at, says string }{
 		{"over a pod's folder", "pods/barn_horse_u1", "it is a mount point"},
-		{"over the folder of a container's logs", "pods/barn_horse_u1/saddle", "it holds saddle, which is a mount point"},
-		{"over a log", "pods/barn_horse_u1/saddle/0.log", "it holds saddle/0.log, which is a mount point"},
+		{"over the folder of a container's logs", "pods/barn_horse_u1/saddle", "it contains saddle, which is a mount point"},
+		{"over a log", "pods/barn_horse_u1/saddle/0.log", "it contains saddle/0.log, which is a mount point"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newOverlay(t, func(below *tree) { below.write("pods/barn_horse_u1/saddle/0.log", "neigh") })
-			// Bound to itself the device tells nothing.
+			// Bound to itself the device reports nothing.
 			b.write("precious/saddle/0.log", "precious")
 			source := b.path(strings.Replace(tt.at, "pods/barn_horse_u1", "precious", 1))
 			if err := unix.Mount(source, b.path(tt.at), "", unix.MS_BIND, ""); err != nil {

@@ -35,13 +35,13 @@ const (
 	// mostFound bounds how many folders, or links, are held at once: some 10 MB.
 	mostFound = 10_000
 	// mostFiles bounds how many files and folders a pod's folder may hold: its containers
-	// have a few each. One with more was filled by somebody else.
+	// have a few each. One with more was filled by another client.
 	mostFiles = 10_000
 )
 
-// ErrChanged tells that a log is not as it was found: somebody writes to it, or made
-// it anew.
-var ErrChanged = errors.New("it has changed since it was found")
+// ErrChanged means that a log is not as it was found: somebody writes to it, or made
+// it again.
+var ErrChanged = errors.New("it changed since it was found")
 
 // Host is the logs below a root folder. It is safe for concurrent use.
 type Host struct {
@@ -143,7 +143,7 @@ func (h *Host) remove(ctx context.Context, log gc.LogFact) error {
 	return pods.Remove(name, unix.AT_REMOVEDIR)
 }
 
-// removeContainer takes away the files that were seen, and no others.
+// removeContainer removes the files that were seen, and no others.
 func removeContainer(folder *tree.Dir, c container) error {
 	logs, err := folder.Open(c.name)
 	if err != nil {
@@ -195,10 +195,10 @@ func (h *Host) inspect(pods *tree.Dir, name string) (gc.LogFact, []container, er
 			log.Foreign = tooMany
 			return log, nil, nil
 		case st.Mode&unix.S_IFMT != unix.S_IFDIR:
-			log.Foreign = "it holds " + name + ", which is not the folder of a container's logs"
+			log.Foreign = "it contains " + name + ", which is not a container's log folder"
 			return log, nil, nil
 		case apart(folder.Self, st):
-			log.Foreign = "it holds " + name + ", which is a mount point"
+			log.Foreign = "it contains " + name + ", which is a mount point"
 			return log, nil, nil
 		}
 		touch(&log, st)
@@ -212,7 +212,7 @@ func (h *Host) inspect(pods *tree.Dir, name string) (gc.LogFact, []container, er
 }
 
 // tooMany is why a folder with more than mostFiles is left alone.
-const tooMany = "it holds more files and folders than logs have"
+const tooMany = "it contains more files and folders than logs have"
 
 // inspectContainer reads the folder of a container's logs, of which left more files may be held.
 func inspectContainer(folder *tree.Dir, name string, log *gc.LogFact, left *int) ([]string, error) {
@@ -238,10 +238,10 @@ func inspectContainer(folder *tree.Dir, name string, log *gc.LogFact, left *int)
 		kind := st.Mode & unix.S_IFMT
 		switch {
 		case !logName.MatchString(file) || kind != unix.S_IFREG && kind != unix.S_IFLNK:
-			log.Foreign = "it holds " + name + "/" + file + ", which is no log"
+			log.Foreign = "it contains " + name + "/" + file + ", which is not a log"
 			return nil, nil
 		case apart(logs.Self, st):
-			log.Foreign = "it holds " + name + "/" + file + ", which is a mount point"
+			log.Foreign = "it contains " + name + "/" + file + ", which is a mount point"
 			return nil, nil
 		}
 		touch(log, st)
@@ -277,7 +277,7 @@ func openTop(path string) (*tree.Dir, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for logs: %w", err)
+		return nil, fmt.Errorf("find logs: %w", err)
 	}
 	return top, nil
 }

@@ -340,7 +340,7 @@ func TestWhatIsHeldOfLogsIsBounded(t *testing.T) {
 		for i := range 5 { // and their folder
 			b.write(fmt.Sprintf("pods/barn_horse_u1/saddle/0.log.%d", i), "")
 		}
-		if log := b.one(); log.Foreign != "it holds more files and folders than logs have" {
+		if log := b.one(); log.Foreign != "it contains more files and folders than logs have" {
 			t.Errorf("Find() = foreign %q, want a folder that holds too much left alone", log.Foreign)
 		}
 	})

@@ -1,8 +1,8 @@
-// Package runs lets collections take place one at a time: on their interval, early when
-// something asks for it, and for a person. It tells what each did.
+// Package runs runs collections one at a time: at their interval, early on request of the agent,
+// and on request of an operator. It reports the result of each run.
 //
-// It owns when a run begins, how long it may take, and its [Report]. It refuses to know
-// what is collected, and how.
+// It owns when a run starts, how long it may take, and its [Report]. It does not know what is
+// collected.
 package runs
 
 import (
@@ -27,7 +27,7 @@ const DefaultRunLimit = 10 * time.Minute
 // interval is longer.
 const retryAfter = time.Minute
 
-// TriggerRequest is the Trigger of a run that a person asked for.
+// TriggerRequest is the Trigger of a run that a person requested.
 const TriggerRequest = "request"
 
 // Turn is held by the collector that runs. Collectors that measure the same filesystems
@@ -44,7 +44,7 @@ type Options struct {
 	Interval time.Duration // between automatic runs; above 0
 	RunLimit time.Duration // one run takes no longer; 0 means DefaultRunLimit
 	// LeaveAlone names runtimes of which automatic runs remove nothing; nil if
-	// there are none. What a person asks for does not heed it.
+	// there are none. What a person requests does not heed it.
 	LeaveAlone func() []string
 	// Observe is called after every run, also one that did nothing, before the
 	// next may begin; nil for nobody.
@@ -91,7 +91,7 @@ type Loop struct {
 	ran      bool
 }
 
-// NewLoop checks the options. What is asked for is narrowed to what the collector
+// NewLoop checks the options. What is requested is narrowed to what the collector
 // collects: images, or containers.
 func NewLoop(options Options, only gc.Options, work Work) (*Loop, error) {
 	if err := options.complete(); err != nil {
@@ -119,9 +119,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// Spared names the runtimes of which the run of a report removes nothing, as of now. Ask
-// after each look: a runtime may have come since the run was asked for.
-func (l *Loop) Spared(r *Report) []string {
+// ExcludedRuntimes names the runtimes of which the run of a report removes nothing, as of now. Ask
+// after each check: a runtime may have come since the run was requested.
+func (l *Loop) ExcludedRuntimes(r *Report) []string {
 	if r.Asked() || l.options.LeaveAlone == nil {
 		return nil
 	}
@@ -161,12 +161,12 @@ func (l *Loop) pause(unanswered bool) time.Duration {
 	return l.Interval()
 }
 
-// Trigger asks for a run now, or right after the one that is going on, and says
+// Trigger requests a run now, or right after the one that is in progress, and says
 // why, in a word. It does not wait.
 func (l *Loop) Trigger(why string) {
 	select {
 	case l.early <- why:
-	default: // one is asked for already
+	default: // one is requested already
 	}
 }
 
@@ -192,7 +192,7 @@ func (l *Loop) runtimes() []string {
 }
 
 // Collect runs for a person and returns the report. It waits for a run that is
-// going on. The error is only of a run that did not take place: bad options, or
+// in progress. The error is only of a run that did not take place: bad options, or
 // ctx ended first. Progress, if not nil, is called if it has to wait, and for each
 // object in turn.
 func (l *Loop) Collect(ctx context.Context, o gc.Options, progress func(Progress)) (Report, error) {
@@ -241,7 +241,7 @@ func (l *Loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 		select {
 		case turn <- struct{}{}:
 		case <-ctx.Done():
-			return Report{}, fmt.Errorf("collect: wait for the run that is going on: %w", ctx.Err())
+			return Report{}, fmt.Errorf("collect: wait for the running collection: %w", ctx.Err())
 		}
 	}
 	defer func() { <-turn }()
@@ -276,17 +276,17 @@ func (l *Loop) log(r *Report, before map[string]string) {
 	}
 	for kind, text := range r.trouble {
 		if _, old := before[kind]; !old {
-			log.Warn("collection hindered", "what", kind, "error", text)
+			log.Warn("collection impaired", "what", kind, "error", text)
 		}
 	}
 	for kind := range before {
 		if _, still := r.trouble[kind]; !still {
-			log.Info("collection no longer hindered", "what", kind)
+			log.Info("collection no longer impaired", "what", kind)
 		}
 	}
 }
 
-var errRunLimit = errors.New("the run took too long")
+var errRunLimit = errors.New("the collection took too long")
 
 // WhyDone says in a person's words why a run's context ended.
 func WhyDone(ctx context.Context) string {

@@ -43,7 +43,7 @@ type Report struct {
 	Removed []Removal         `json:"removed"`
 	Kept    map[gc.Reason]int `json:"kept"` // how many stayed, by reason
 	Errors  []string          `json:"errors"`
-	// Holders and Folders say what holds the room on filesystems that are short of
+	// Holders and Folders say what holds the space on filesystems that are short of
 	// it at the end: images by what protects them, and the largest folders of the
 	// filesystem, whatever they hold.
 	Holders []Holder    `json:"holders,omitempty"`
@@ -77,7 +77,7 @@ type Holder struct {
 	Reason     gc.Reason `json:"reason"`
 	Images     int       `json:"images"`
 	SizeBytes  uint64    `json:"sizeBytes"` // as the runtime reports it, layers that they share several times
-	// By tells of the first of them what holds them, such as a container or a
+	// By reports the first of them what holds them, such as a container or a
 	// pattern; empty where the reason says it all.
 	By []string `json:"by,omitempty"`
 }
@@ -95,7 +95,7 @@ type Removal struct {
 
 // Progress is one step of a run, as it happens.
 type Progress struct {
-	// Waiting tells that the run waits for one that is going on, and nothing else.
+	// Waiting reports that the run waits for one that is in progress, and nothing else.
 	Waiting bool
 
 	Removal
@@ -136,13 +136,13 @@ func (r Report) Summary() Summary {
 	}
 }
 
-// Asked reports whether a person asked for the run.
+// Asked reports whether a person requested the run.
 func (r Report) Asked() bool { return r.Trigger == TriggerRequest }
 
 // Err returns the first error of a run that has just ended; nil if there was none.
 func (r Report) Err() error { return r.err }
 
-// Troubles names what hindered the run, in order and alike each time, whatever the
+// Troubles names what hindered the run, in order and alike each time, regardless of the
 // wording of errors and warnings.
 func (r Report) Troubles() []string { return slices.Sorted(maps.Keys(r.trouble)) }
 
@@ -266,7 +266,7 @@ func (r *Report) Warn(kind, text string) {
 	r.trouble[kind] = text
 }
 
-// TakeTroubles notes what failed in a second look of the same run, unless it is noted
+// TakeTroubles notes what failed in a second check of the same run, unless it is noted
 // already.
 func (r *Report) TakeTroubles(second *Report) {
 	r.err = cmp.Or(r.err, second.err)

@@ -25,7 +25,7 @@ type Meter interface {
 	Sync(ctx context.Context, fs runtime.Filesystem) error
 }
 
-// Weigher is what a Meter may be as well: able to tell what fills a filesystem.
+// Weigher is what a Meter may be as well: able to report what fills a filesystem.
 type Weigher interface {
 	// Folders names the largest folders of a runtime's filesystem, largest first, in
 	// bytes or in inodes. It returns when ctx ends, at the latest.
@@ -60,7 +60,7 @@ func (s *Survey) Settle(ctx context.Context, before gc.Usage) (gc.Usage, Writing
 	return last, writingSince(peak, peakAt, last)
 }
 
-// Writing is how fast something else takes room on a filesystem, as seen while
+// Writing is how fast something else takes space on a filesystem, as seen while
 // nothing was being removed, per second; zero where nothing was seen.
 type Writing struct {
 	Bytes, Inodes float64
@@ -98,7 +98,7 @@ func (w Writing) Won(before, after gc.Usage, since time.Time) (bytes, inodes uin
 		won(before.InodesFree, w.peak.InodesFree, after.InodesFree, w.Inodes)
 }
 
-// Gained reports whether room was won.
+// Gained reports whether space was freed.
 func Gained(before, after gc.Usage) bool {
 	return after.AvailableBytes > before.AvailableBytes || after.InodesFree > before.InodesFree
 }

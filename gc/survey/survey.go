@@ -1,9 +1,8 @@
-// Package survey gathers the facts that plans of garbage collection are made from:
-// what the runtimes have, what uses it, and how full their filesystems are, also
-// after removals, once the figures have settled.
+// Package survey gathers the facts for plans of garbage collection: the images and containers of
+// the runtimes, what uses them, and how full their filesystems are.
 //
-// It owns what is asked, in which order and for how long. It refuses to judge the
-// answers, and a runtime that does not give all of them has no facts.
+// It owns the queries, their order and their deadlines. A runtime that does not answer all of them
+// has no facts.
 package survey
 
 import (
@@ -58,7 +57,7 @@ type Survey struct {
 	// Unseen says why there may be pods on this host that no runtime of Runtimes
 	// lists, and nothing if there are none; nil if there never are any.
 	Unseen func() string
-	// Kubelet tells that a kubelet runs on this host; nil if none ever does.
+	// Kubelet reports that a kubelet runs on this host; nil if none ever does.
 	Kubelet func() bool
 }
 
@@ -66,7 +65,7 @@ type Survey struct {
 // runtime.MemberError for each runtime that failed; the facts are then those of the
 // others, and complete as far as they go.
 func (s *Survey) Facts(ctx context.Context, o gc.Options) (gc.Facts, error) {
-	f, failed := s.Look(ctx, o)
+	f, failed := s.Scan(ctx, o)
 	errs := make([]error, len(failed))
 	for i, e := range failed {
 		errs[i] = e
@@ -83,8 +82,8 @@ type glimpse struct {
 	err         error
 }
 
-// Look is Facts with the runtimes that failed in a list.
-func (s *Survey) Look(ctx context.Context, o gc.Options) (gc.Facts, []runtime.MemberError) {
+// Scan is Facts with the runtimes that failed in a list.
+func (s *Survey) Scan(ctx context.Context, o gc.Options) (gc.Facts, []runtime.MemberError) {
 	runtimes := s.Runtimes()
 	glimpses := make([]glimpse, len(runtimes))
 	var wg sync.WaitGroup
@@ -111,21 +110,21 @@ func (s *Survey) Look(ctx context.Context, o gc.Options) (gc.Facts, []runtime.Me
 	}
 	f.Kubelet = s.Kubelet != nil && s.Kubelet()
 	if o.WantContainers() && s.Logs != nil {
-		s.lookAtLogs(ctx, &f, failed)
+		s.findLogs(ctx, &f, failed)
 	}
 	return f, failed
 }
 
-// lookAtLogs adds the logs of pods that no runtime knows, and says whether that
+// findLogs adds the logs of pods that no runtime knows, and says whether that
 // can be told. Logs that cannot be read stay where they are: a later run may.
-func (s *Survey) lookAtLogs(ctx context.Context, f *gc.Facts, failed []runtime.MemberError) {
+func (s *Survey) findLogs(ctx context.Context, f *gc.Facts, failed []runtime.MemberError) {
 	switch {
 	case len(failed) > 0:
-		f.LogsUnsure = "runtime " + failed[0].Runtime + " does not tell its pods"
+		f.LogsUnsure = "runtime " + failed[0].Runtime + " does not list its pods"
 	case len(f.SandboxImages) == 0:
-		f.LogsUnsure = "there is no runtime that tells its pods"
+		f.LogsUnsure = "no runtime that lists pods was found"
 	case f.Kubelet:
-		f.LogsUnsure = "the kubelet may bring the pod back"
+		f.LogsUnsure = "the kubelet may restart the pod"
 	case s.Unseen != nil:
 		f.LogsUnsure = s.Unseen()
 	}
@@ -136,7 +135,7 @@ func (s *Survey) lookAtLogs(ctx context.Context, f *gc.Facts, failed []runtime.M
 	f.Logs, f.LogsErr = s.Logs.Find(ctx, func(uid string) bool { return uids[uid] })
 }
 
-// ask looks at one runtime. Images come before pods: a container created in
+// ask reads one runtime. Images come before pods: a container created in
 // between then shows that its image is in use, instead of being missed.
 func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g glimpse) {
 	var images []runtime.Image
@@ -193,7 +192,7 @@ func (s *Survey) Usages(ctx context.Context, rt Runtime) ([]gc.Usage, error) {
 }
 
 // oneName names a filesystem alike, wherever each runtime has it mounted: what one
-// of them frees there is free for all, and is to be asked for once.
+// of them frees there is free for all, and is to be requested once.
 func oneName(usages []gc.Usage) {
 	first := make(map[string]*gc.Usage, len(usages))
 	for i := range usages {

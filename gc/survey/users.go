@@ -23,11 +23,11 @@ type InUse struct {
 func AskInUse(ctx context.Context, rt Runtime) (InUse, error) {
 	pods, err := runtime.Within(ctx, Timeout, rt.Pods)
 	if err != nil {
-		return InUse{}, fmt.Errorf("ask what is in use: %w", err)
+		return InUse{}, fmt.Errorf("list images in use: %w", err)
 	}
 	others, err := otherUsers(ctx, rt)
 	if err != nil {
-		return InUse{}, fmt.Errorf("ask what is in use: %w", err)
+		return InUse{}, fmt.Errorf("list images in use: %w", err)
 	}
 	return InUse{gc.UsersOf(pods), others}, nil
 }
@@ -48,7 +48,7 @@ func (u InUse) By(runtimeName string, refs []string) string {
 // form: a name, an ID, or a digest without the name that it goes with.
 type users map[string][]string
 
-// otherUsers asks a runtime for them: none where it cannot tell.
+// otherUsers asks a runtime for them; it returns none if the runtime does not know them.
 func otherUsers(ctx context.Context, rt Runtime) (users, error) {
 	teller, able := rt.(runtime.ImageUsers)
 	if !able {

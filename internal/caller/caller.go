@@ -11,10 +11,10 @@ func With(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, key{}, name)
 }
 
-// Name is the person behind a request, or "nobody known".
+// Name is the person behind a request, or "unknown user".
 func Name(ctx context.Context) string {
 	if name, known := ctx.Value(key{}).(string); known {
 		return name
 	}
-	return "nobody known"
+	return "unknown user"
 }

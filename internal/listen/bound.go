@@ -1,5 +1,5 @@
 // Package listen opens the agent to callers: how many connections each of them may have,
-// and over the network TLS, by files that are read anew as they change. It owns listeners,
+// and over the network TLS, by files that are read again as they change. It owns listeners,
 // certificates and authorities, and refuses to know what is served, or to whom.
 package listen
 
@@ -60,7 +60,7 @@ func Bound(l net.Listener, b Bounds) net.Listener {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
 		if fewer := b.within(limit.Cur); fewer.All < b.All {
 			b = fewer
-			b.Log.Warn("low limit of open files: fewer connections are accepted", "address", l.Addr(), "limit", limit.Cur, "each", b.Each, "all", b.All)
+			b.Log.Warn("low limit of open files, accepting fewer connections", "address", l.Addr(), "limit", limit.Cur, "each", b.Each, "all", b.All)
 		}
 	}
 	return &bounded{Listener: l, Bounds: b, closed: make(chan struct{}), open: map[any]int{}, refused: map[any]time.Time{}, calm: calmTime}
@@ -143,7 +143,7 @@ func (l *bounded) note(err error) {
 	case short && !l.short:
 		l.Log.Error("cannot accept connections", "address", l.Addr(), "error", err)
 	case l.short && err == nil:
-		l.Log.Info("connections are accepted again", "address", l.Addr())
+		l.Log.Info("accepting connections again", "address", l.Addr())
 	}
 	l.short = short
 }
@@ -169,7 +169,7 @@ func (l *bounded) enter(caller any, own bool) bool {
 	for who, last := range l.refused {
 		if now.Sub(last) > l.calm {
 			delete(l.refused, who)
-			l.Log.Info("connections are accepted again", "caller", fmt.Sprint(who))
+			l.Log.Info("accepting connections again", "caller", fmt.Sprint(who))
 		}
 	}
 	if l.open[caller] < l.Each && (own || l.others < l.All) {
@@ -185,7 +185,7 @@ func (l *bounded) enter(caller any, own bool) bool {
 		l.refused[caller] = now
 	case len(l.refused) < l.All: // addresses are many
 		l.refused[caller] = now
-		l.Log.Warn("connections are refused: too many are open", "caller", fmt.Sprint(caller), "open", l.open[caller], "all", l.others)
+		l.Log.Warn("refusing connections: too many are open", "caller", fmt.Sprint(caller), "open", l.open[caller], "all", l.others)
 	}
 	return false
 }

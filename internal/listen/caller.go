@@ -81,7 +81,7 @@ func user(end, peer netip.AddrPort) (uid uint32, err error) {
 	return binary.NativeEndian.Uint32(answer[uidAt:]), nil
 }
 
-// question asks for the one socket with these addresses.
+// question requests the one socket with these addresses.
 func question(end, peer netip.AddrPort) []byte {
 	family := byte(unix.AF_INET)
 	if end.Addr().Is6() {

@@ -21,8 +21,8 @@ import (
 // Paths are the files of a listener, all of PEM.
 type Paths struct{ Certificate, Key, ClientCA string }
 
-// Files are what is in them: with every connection they are read anew. What makes no
-// sense leaves in force what did. They are safe for concurrent use.
+// Files are what is in them: with every connection they are read again. What makes no
+// sense leaves effective what did. They are safe for concurrent use.
 type Files struct {
 	paths Paths
 	log   *slog.Logger
@@ -31,13 +31,13 @@ type Files struct {
 	inForce *tls.Config
 	read    [3][]byte         // what it is made of: certificate, key and authorities
 	leaf    *x509.Certificate // that of it
-	fault   error             // why what was read last is not in force, or of no use; nil if all is well
+	fault   error             // why what was read last is not effective, or invalid; nil if all is well
 }
 
 // NewFiles returns the files at those paths, of which none is read yet.
 func NewFiles(p Paths, log *slog.Logger) *Files { return &Files{paths: p, log: log} }
 
-// FilesError is why the files cannot be used as they are, or are of no use to callers.
+// FilesError is why the files cannot be used as they are, or are not valid for callers.
 type FilesError struct{ Err error }
 
 // Error names the file and what to do.
@@ -47,21 +47,21 @@ func (e *FilesError) Error() string { return e.Err.Error() }
 func (e *FilesError) Unwrap() error { return e.Err }
 
 // Refresh takes up what the files hold now, and returns why that, or the certificate that
-// is in force, is of no use. Trouble is logged when it begins and when it ends.
+// is effective, is invalid. Trouble is logged when it begins and when it ends.
 func (f *Files) Refresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before, now := f.fault, time.Now()
-	trouble := "certificates for the network are not taken up"
+	trouble := "cannot load certificates of the network API"
 	if f.fault = f.takeUp(now); f.fault == nil {
-		trouble, f.fault = "the certificate for the network is of no use to callers", f.age(f.leaf, now)
+		trouble, f.fault = "certificate of the network API is not valid", f.age(f.leaf, now)
 	}
 	if f.fault != nil {
 		f.fault = &FilesError{f.fault}
 	}
 	switch {
 	case f.fault == nil && before != nil:
-		f.log.Info("certificates for the network are good again")
+		f.log.Info("certificates of the network API valid again")
 	case f.fault != nil && (before == nil || before.Error() != f.fault.Error()):
 		f.log.Error(trouble, "error", f.fault, "kept", f.inForce != nil)
 	}
@@ -97,7 +97,7 @@ func (f *Files) takeUp(now time.Time) error {
 		if err := f.age(leaf, now); err != nil && f.age(f.leaf, now) == nil {
 			return err
 		}
-		f.log.Info("certificates for the network are taken up", "ends", leaf.NotAfter)
+		f.log.Info("loaded certificates of the network API", "ends", leaf.NotAfter)
 	}
 	f.read, f.leaf = texts, leaf
 	f.inForce = &tls.Config{
@@ -118,30 +118,30 @@ func pool(text []byte) (*x509.CertPool, error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		c, err := x509.ParseCertificate(block.Bytes)
 		if block.Type != "CERTIFICATE" || err != nil {
-			return nil, fmt.Errorf("%s in it is no certificate", block.Type)
+			return nil, fmt.Errorf("its PEM block %s is not a certificate", block.Type)
 		}
 		p.AddCert(c)
 		found = true
 	}
 	if !found {
-		return nil, errors.New("no certificate is in it")
+		return nil, errors.New("it contains no certificate")
 	}
 	return p, nil
 }
 
 // age is what is wrong with a certificate at a time.
 func (f *Files) age(leaf *x509.Certificate, now time.Time) error {
-	const mend = "put a new one there with its key; hostler takes them up by itself"
+	const mend = "replace it and its key; hostler reloads them"
 	switch {
 	case now.After(leaf.NotAfter):
-		return field.Errorf("api.tls.certificate", "%s ended on %s: %s", f.paths.Certificate, leaf.NotAfter.UTC().Format(time.RFC3339), mend)
+		return field.Errorf("api.tls.certificate", "%s expired on %s: %s", f.paths.Certificate, leaf.NotAfter.UTC().Format(time.RFC3339), mend)
 	case now.Before(leaf.NotBefore):
-		return field.Errorf("api.tls.certificate", "%s is not good before %s: see that `date` is right", f.paths.Certificate, leaf.NotBefore.UTC().Format(time.RFC3339))
+		return field.Errorf("api.tls.certificate", "%s is not valid before %s: check the clock with `date`", f.paths.Certificate, leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// Life is when the certificate in force begins and ends; zero while none is.
+// Life is when the certificate effective begins and ends; zero while none is.
 func (f *Files) Life() (begins, ends time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,21 +167,21 @@ func (f *Files) config() *tls.Config {
 // absent says what to do about a file that cannot be read.
 func absent(path string, err error) string {
 	if errors.Is(err, fs.ErrNotExist) && (strings.HasPrefix(path, "/tmp/") || strings.HasPrefix(path, "/var/tmp/")) {
-		return hint(err) + "; not below /tmp, for the service has one of its own"
+		return hint(err) + "; not below /tmp, because the service has its own /tmp"
 	}
 	return hint(err)
 }
 
-// hint says what to do about a file that is of no use.
+// hint says what to do about a file that is invalid.
 func hint(err error) string {
 	untrusted, ok := errors.AsType[*trust.Error](err)
 	switch {
 	case ok:
 		return untrusted.Hint
 	case errors.Is(err, fs.ErrNotExist):
-		return "put the file there, or correct its name"
+		return "create the file, or correct its name"
 	case errors.Is(err, fs.ErrPermission):
-		return "let the agent read it"
+		return "make it readable for the agent"
 	}
-	return "correct the file; hostler takes it up by itself"
+	return "correct the file; hostler reloads it"
 }

@@ -24,9 +24,9 @@ const (
 	// programs of this host.
 	perUser  = 8
 	allUsers = 32
-	// lookTime is how often the files are looked at while nobody calls.
-	lookTime = 10 * time.Second
-	// closeTime bounds how long requests may go on when the server is to end.
+	// checkTime is how often the files are read while nobody calls.
+	checkTime = 10 * time.Second
+	// closeTime bounds how long requests may continue when the server is to end.
 	closeTime = 2 * time.Second
 )
 
@@ -36,12 +36,12 @@ type Network struct {
 	Address string
 	Files   *Files
 	Log     *slog.Logger
-	// Beat hears how the files are, at the start and then every few seconds.
-	Beat func(error)
+	// Heartbeat hears how the files are, at the start and then every few seconds.
+	Heartbeat func(error)
 }
 
 // Serve has the server answer over TLS until ctx ends, and then those who have asked. An address that is taken, and files
-// of no use at the start, are errors, after which it may be called again, with another
+// invalid at the start, are errors, after which it may be called again, with another
 // server. Connections are good for one request: so each is by the certificates that are in
 // force then.
 func (n Network) Serve(ctx context.Context, server *http.Server) error {
@@ -56,7 +56,7 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 	server.SetKeepAlivesEnabled(false)
 	server.ErrorLog = log.New(complaints{n.Log}, "", 0)
 	defer server.Close()
-	n.Log.Info("serving over the network", "address", l.Addr())
+	n.Log.Info("serving network API", "address", l.Addr())
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)
@@ -69,7 +69,7 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 	defer looks.Wait() // else a late beat would say that all is well when it is not
 	looking, end := context.WithCancel(ctx)
 	defer end()
-	looks.Go(func() { n.look(looking) })
+	looks.Go(func() { n.check(looking) })
 	l = Bound(l, Bounds{Each: perAddress, All: altogether, Who: caller, Log: n.Log})
 	if err := server.Serve(tls.NewListener(l, n.Files.config())); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", n.Key, err)
@@ -82,21 +82,21 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 func mend(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "`ss -ltnp` tells who has it; set it to another port"
+		return "run `ss -ltnp` to find the process that uses it, or set another port"
 	case errors.Is(err, syscall.EACCES):
-		return "a port below 1024 takes CAP_NET_BIND_SERVICE, which the service lacks (docs/howto/service-rights.md); set it to another port"
+		return "set a port above 1023; lower ports require CAP_NET_BIND_SERVICE, which the service lacks (docs/howto/service-rights.md)"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return "`ip address` has this host's addresses; set it to one of them, or to [::] for all"
+		return "run `ip address` and set one of this host's addresses, or [::] for all"
 	}
-	return "set it to another address or port"
+	return "set another address or port"
 }
 
-// look tells how the files are.
-func (n Network) look(ctx context.Context) {
-	tick := time.NewTicker(lookTime)
+// check reports how the files are.
+func (n Network) check(ctx context.Context) {
+	tick := time.NewTicker(checkTime)
 	defer tick.Stop()
 	for {
-		n.Beat(n.Files.Refresh())
+		n.Heartbeat(n.Files.Refresh())
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -115,6 +115,6 @@ func (c complaints) Write(line []byte) (int, error) {
 	if bytes.Contains(line, []byte("TLS handshake error")) {
 		level = slog.LevelDebug
 	}
-	c.log.Log(context.Background(), level, "server over the network", "error", string(bytes.TrimSpace(line)))
+	c.log.Log(context.Background(), level, "network API server error", "error", string(bytes.TrimSpace(line)))
 	return len(line), nil
 }

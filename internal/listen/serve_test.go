@@ -21,7 +21,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// house is a server over the network, with its files and two authorities.
+// house is a network API server error, with its files and two authorities.
 type house struct {
 	t              *testing.T
 	own, other     *lab.Authority
@@ -128,7 +128,7 @@ func (h *house) serves() {
 }
 
 func (h *house) network() listen.Network {
-	return listen.Network{Key: "api.listen", Address: h.address, Files: h.files, Log: h.log.Logger(), Beat: func(err error) { h.beats <- err }}
+	return listen.Network{Key: "api.listen", Address: h.address, Files: h.files, Log: h.log.Logger(), Heartbeat: func(err error) { h.beats <- err }}
 }
 
 // asks makes a request over a connection of its own, and returns the answer and the
@@ -214,7 +214,7 @@ func TestOneHostHasSoManyConnections(t *testing.T) {
 	if _, err := last.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("one connection more than 32 is held")
 	}
-	if h.log.Count("connections are refused") != 1 {
+	if h.log.Count("refusing connections") != 1 {
 		t.Errorf("the log does not tell that connections are refused:\n%s", h.log.String())
 	}
 }
@@ -268,13 +268,13 @@ func TestABrokenFileLeavesTheOldOneInForce(t *testing.T) {
 	}{
 		"no certificate":            {func(h *house) { h.write(h.paths.Certificate, []byte("what")) }, "correct the file"},
 		"the key of another one":    {func(h *house) { old := must(os.ReadFile(h.paths.Key)); h.install(time.Hour); h.write(h.paths.Key, old) }, "private key does not match public key"},
-		"one that has ended":        {func(h *house) { h.install(-time.Hour) }, " ended on "},
-		"no key at all":             {func(h *house) { os.Remove(h.paths.Key) }, "put the file there, or correct its name"},
-		"no authority":              {func(h *house) { h.write(h.paths.ClientCA, nil) }, "no certificate is in it"},
-		"a key among the authority": {func(h *house) { h.write(h.paths.ClientCA, append(must(os.ReadFile(h.paths.Key)), h.ownCA...)) }, "EC PRIVATE KEY in it is no certificate"},
+		"one that has ended":        {func(h *house) { h.install(-time.Hour) }, " expired on "},
+		"no key at all":             {func(h *house) { os.Remove(h.paths.Key) }, "create the file, or correct its name"},
+		"no authority":              {func(h *house) { h.write(h.paths.ClientCA, nil) }, "it contains no certificate"},
+		"a key among the authority": {func(h *house) { h.write(h.paths.ClientCA, append(must(os.ReadFile(h.paths.Key)), h.ownCA...)) }, "EC PRIVATE KEY is not a certificate"},
 		"half an authority behind 1": {func(h *house) {
 			h.write(h.paths.ClientCA, append(h.ownCA, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"...))
-		}, "is no certificate"},
+		}, "is not a certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t)
@@ -295,7 +295,7 @@ func TestABrokenFileLeavesTheOldOneInForce(t *testing.T) {
 			}
 			want := h.install(time.Hour)
 			h.write(h.paths.ClientCA, h.ownCA)
-			if _, got, err := h.asks(h.friend(), nil); err != nil || got != want || h.log.Count("good again") != 1 {
+			if _, got, err := h.asks(h.friend(), nil); err != nil || got != want || h.log.Count("valid again") != 1 {
 				t.Errorf("once it is mended the certificate is %s, %v, want %s; log:\n%s", got, err, want, h.log.String())
 			}
 		})
@@ -312,8 +312,8 @@ func TestOnlyFilesThatEndAreRead(t *testing.T) {
 	h.write(long, append(h.ownCA, make([]byte, 1<<20)...))
 	const correct = "correct the file"
 	for path, c := range map[string]struct{ says, hint string }{
-		fifo: {"no regular file", correct}, long: {"more than 1048576 bytes", correct},
-		"/dev/null": {"others than root", "chmod go-w /dev/null"}, t.TempDir(): {"no regular file", correct},
+		fifo: {"not a regular file", correct}, long: {"more than 1048576 bytes", correct},
+		"/dev/null": {"other than root", "chmod go-w /dev/null"}, t.TempDir(): {"not a regular file", correct},
 	} {
 		paths := h.paths
 		paths.ClientCA = path
@@ -333,10 +333,10 @@ func TestOnlyFilesThatEndAreRead(t *testing.T) {
 func TestACertificateThatIsOverIsTold(t *testing.T) {
 	h := newHouse(t)
 	h.install(-time.Hour)
-	if err := h.files.Refresh(); err == nil || !strings.Contains(err.Error(), h.paths.Certificate+" ended on ") || !strings.Contains(err.Error(), "put a new one there") {
+	if err := h.files.Refresh(); err == nil || !strings.Contains(err.Error(), h.paths.Certificate+" expired on ") || !strings.Contains(err.Error(), "replace it and its key") {
 		t.Errorf("Refresh() = %v, want that it is over, and what to do", err)
 	}
-	if h.log.Count("is of no use to callers") != 1 {
+	if h.log.Count("is not valid") != 1 {
 		t.Errorf("the log does not say that it is over, once:\n%s", h.log.String())
 	}
 	if _, ends := h.files.Life(); ends.IsZero() {
@@ -347,7 +347,7 @@ func TestACertificateThatIsOverIsTold(t *testing.T) {
 	go func() { ended <- h.network().Serve(ctx, &http.Server{}) }()
 	select {
 	case err := <-h.beats:
-		if err == nil || !strings.Contains(err.Error(), " ended on ") {
+		if err == nil || !strings.Contains(err.Error(), " expired on ") {
 			t.Errorf("Beat(%v), want that it is over: the loop is not well", err)
 		}
 	case <-time.After(bound):
@@ -365,9 +365,9 @@ func TestWhatCannotBeServedSaysWhatToDo(t *testing.T) {
 	}
 	defer taken.Close()
 	for address, want := range map[string]string{
-		h.address:      "address already in use: `ss -ltnp` tells who has it; set it to another port, or set it to \"\"",
-		"192.0.2.7:0":  "cannot assign requested address: `ip address` has this host's addresses; ",
-		"192.0.2.7:no": "set it to another address or port, or set it to \"\"",
+		h.address:      "address already in use: run `ss -ltnp` to find the process that uses it, or set another port, or set it to \"\"",
+		"192.0.2.7:0":  "cannot assign requested address: run `ip address` and set one of",
+		"192.0.2.7:no": "set another address or port, or set it to \"\"",
 	} {
 		n := h.network()
 		n.Address = address
@@ -376,7 +376,7 @@ func TestWhatCannotBeServedSaysWhatToDo(t *testing.T) {
 		}
 	}
 	h.files = listen.NewFiles(listen.Paths{Certificate: "/no/such.crt", Key: "/no/such.key", ClientCA: "/no/ca.crt"}, h.log.Logger())
-	if err := h.network().Serve(t.Context(), &http.Server{}); err == nil || !strings.Contains(err.Error(), "/no/such.crt") || !strings.Contains(err.Error(), "put the file there") {
+	if err := h.network().Serve(t.Context(), &http.Server{}); err == nil || !strings.Contains(err.Error(), "/no/such.crt") || !strings.Contains(err.Error(), "create the file") {
 		t.Errorf("Serve() without files = %v, want a hint", err)
 	}
 }
@@ -402,7 +402,7 @@ func TestWhoHasAskedIsAnswered(t *testing.T) {
 	ended, beaten := make(chan error, 1), false
 	release := make(chan struct{})
 	n := h.network()
-	n.Beat = func(error) { <-release; beaten = true } // as one that is late
+	n.Heartbeat = func(error) { <-release; beaten = true } // as one that is late
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		cancel()
 		h.listening(false)

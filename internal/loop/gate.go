@@ -56,7 +56,7 @@ func (g *Gate) Idle(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("wait for loops to rest: %w", context.Cause(ctx))
+		return fmt.Errorf("wait until loops pause: %w", context.Cause(ctx))
 	}
 }
 
@@ -66,7 +66,7 @@ func (g *Gate) While(ctx context.Context, l *Loop, run func(context.Context) err
 	for {
 		entered, changed := g.enter()
 		if !entered {
-			l.Rest()
+			l.Pause()
 			select {
 			case <-changed:
 				continue
@@ -77,7 +77,7 @@ func (g *Gate) While(ctx context.Context, l *Loop, run func(context.Context) err
 		l.Wake()
 		err := g.untilShut(ctx, changed, run)
 		select {
-		case <-changed: // also if it is open again by now
+		case <-changed: // also if it is open again now
 			if ctx.Err() == nil {
 				continue
 			}

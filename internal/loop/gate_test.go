@@ -55,7 +55,7 @@ func TestALoopRestsWhileItsGateIsShut(t *testing.T) {
 		gate.Set("gone")
 		hurried, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if err := gate.Idle(hurried); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "loops to rest") {
+		if err := gate.Idle(hurried); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "loops pause") {
 			t.Errorf("Idle() = %v, want that it waited for the loops no longer", err)
 		}
 	})

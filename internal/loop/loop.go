@@ -23,14 +23,14 @@ type Loop struct {
 	name string
 	run  func(ctx context.Context) error
 
-	mu          sync.Mutex    // guards what follows
-	patience    time.Duration // see New
-	lastBeat    time.Time     // by the monotonic clock
-	lastSuccess time.Time
-	lastError   error
-	failing     bool
-	resting     bool // another owner does its job
-	restarts    int
+	mu            sync.Mutex    // guards what follows
+	patience      time.Duration // see New
+	lastHeartbeat time.Time     // by the monotonic clock
+	lastSuccess   time.Time
+	lastError     error
+	failing       bool
+	paused        bool // another owner does its job
+	restarts      int
 }
 
 // New returns a loop that is not started. Patience is how long it may go without a
@@ -49,15 +49,15 @@ func (l *Loop) Do(run func(ctx context.Context, l *Loop) error) *Loop {
 // Name is what `hostler status` calls the loop.
 func (l *Loop) Name() string { return l.name }
 
-// Beat records that the loop did one round of its work, and how it ended. It
+// Heartbeat records that the loop did one round of its work, and how it ended. It
 // does not log: each package logs when trouble begins and ends. A person may
-// ask for a round while the loop rests; no other follows from that.
-func (l *Loop) Beat(err error) {
+// request a round while the loop rests; no other follows from that.
+func (l *Loop) Heartbeat(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if !l.resting {
-		l.lastBeat = now
+	if !l.paused {
+		l.lastHeartbeat = now
 	}
 	l.failing = err != nil
 	if l.lastError = err; err == nil {
@@ -65,18 +65,18 @@ func (l *Loop) Beat(err error) {
 	}
 }
 
-// Rest notes that the loop waits in good order while another owner does its job.
-func (l *Loop) Rest() {
+// Pause notes that the loop waits in good order while another owner does its job.
+func (l *Loop) Pause() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lastBeat, l.resting, l.failing, l.lastError = time.Time{}, true, false, nil
+	l.lastHeartbeat, l.paused, l.failing, l.lastError = time.Time{}, true, false, nil
 }
 
 // Wake counts the loop's patience from now.
 func (l *Loop) Wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lastBeat, l.resting = time.Now(), false
+	l.lastHeartbeat, l.paused = time.Now(), false
 }
 
 // pause notes that the loop is about to be started again after err. What is
@@ -84,7 +84,7 @@ func (l *Loop) Wake() {
 func (l *Loop) pause(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lastBeat, l.failing, l.lastError = time.Time{}, true, err
+	l.lastHeartbeat, l.failing, l.lastError = time.Time{}, true, err
 	l.restarts++
 }
 
@@ -93,8 +93,8 @@ func (l *Loop) Allow(patience time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.patience = patience
-	if !l.lastBeat.IsZero() {
-		l.lastBeat = time.Now()
+	if !l.lastHeartbeat.IsZero() {
+		l.lastHeartbeat = time.Now()
 	}
 }
 
@@ -102,7 +102,7 @@ func (l *Loop) Allow(patience time.Duration) {
 func (l *Loop) Stuck(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.patience > 0 && !l.lastBeat.IsZero() && now.Sub(l.lastBeat) > l.patience
+	return l.patience > 0 && !l.lastHeartbeat.IsZero() && now.Sub(l.lastHeartbeat) > l.patience
 }
 
 // Err is how the loop's last round failed; nil if it did not.
@@ -135,7 +135,7 @@ func (l *Loop) Health(now time.Time) Health {
 		s.LastSuccess = &t
 	}
 	if stuck && s.LastError == "" {
-		s.LastError = fmt.Sprintf("no progress since %s", l.lastBeat.UTC().Format(time.RFC3339))
+		s.LastError = fmt.Sprintf("no progress since %s", l.lastHeartbeat.UTC().Format(time.RFC3339))
 	}
 	return s
 }
@@ -155,7 +155,7 @@ func (l *Loop) Supervise(ctx context.Context, log *slog.Logger) {
 		before := trouble
 		recovered := time.AfterFunc(steady, func() {
 			if before != "" {
-				log.Info("loop runs steadily again", "loop", l.name)
+				log.Info("loop stable again", "loop", l.name)
 			}
 		})
 		stack, err := l.protected(ctx)
@@ -166,12 +166,12 @@ func (l *Loop) Supervise(ctx context.Context, log *slog.Logger) {
 			return
 		}
 		if err == nil {
-			err = errors.New("ended by itself")
+			err = errors.New("returned without an error")
 		}
 		l.pause(err)
 		if text := err.Error(); text != trouble {
 			trouble = text
-			log.Error("loop ended and is started again", "loop", l.name, "error", err, "stack", stack)
+			log.Error("restarting loop that ended", "loop", l.name, "error", err, "stack", stack)
 		}
 		select {
 		case <-time.After(pause.Step()):

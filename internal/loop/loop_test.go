@@ -40,7 +40,7 @@ func TestALoopThatEndsIsStartedAgainEverMoreSeldom(t *testing.T) {
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
 				if len(starts) < 8 {
-					t.Fatalf("the loop was started %d times in 5 minutes, want it to go on", len(starts))
+					t.Fatalf("the loop was started %d times in 5 minutes, want it to continue", len(starts))
 				}
 				want := time.Second
 				for i := range starts[1:] {
@@ -95,7 +95,7 @@ func TestWhyALoopEndsIsLoggedOnce(t *testing.T) {
 			t.Helper()
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			if log.Count("started again") != ended || log.Count("runs steadily again") != recovered {
+			if log.Count("restarting loop") != ended || log.Count("loop stable again") != recovered {
 				t.Errorf("%s: log = %s, want %d ends and %d recoveries", what, &log, ended, recovered)
 			}
 		}
@@ -132,7 +132,7 @@ func TestOneFailingLoopStopsNoOther(t *testing.T) {
 		lease = loop.New("lease", 40*time.Second, func(ctx context.Context) error {
 			for ctx.Err() == nil {
 				rounds++
-				lease.Beat(nil)
+				lease.Heartbeat(nil)
 				time.Sleep(10 * time.Second)
 			}
 			return ctx.Err()
@@ -170,10 +170,10 @@ func TestALoopIsStuckAfterItsPatience(t *testing.T) {
 		}{
 			{"nothing", func() {}, 59 * time.Second, false},
 			{"still nothing", func() {}, 2 * time.Second, true},
-			{"a beat that tells of a failure", func() { l.Beat(errors.New("full")) }, 59 * time.Second, false},
-			{"a good beat", func() { l.Beat(nil) }, 61 * time.Second, true},
-			{"a rest, for another has the job", func() { l.Rest() }, time.Hour, false},
-			{"a round that a person asked for meanwhile", func() { l.Beat(nil) }, time.Hour, false},
+			{"a beat that tells of a failure", func() { l.Heartbeat(errors.New("full")) }, 59 * time.Second, false},
+			{"a good beat", func() { l.Heartbeat(nil) }, 61 * time.Second, true},
+			{"a rest, for another has the job", func() { l.Pause() }, time.Hour, false},
+			{"a round that a person asked for meanwhile", func() { l.Heartbeat(nil) }, time.Hour, false},
 			{"the job came back", func() { l.Wake() }, 59 * time.Second, false},
 			{"and nothing came of it", func() {}, 2 * time.Second, true},
 		}
@@ -196,7 +196,7 @@ func TestALoopIsStuckAfterItsPatience(t *testing.T) {
 func TestAShorterPatienceCountsFromNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := loop.New("image-gc", 3*time.Hour, nil)
-		l.Beat(nil)
+		l.Heartbeat(nil)
 		time.Sleep(2 * time.Hour)
 		l.Allow(time.Hour)
 		if l.Stuck(time.Now()) || !l.Stuck(time.Now().Add(61*time.Minute)) {

@@ -45,7 +45,7 @@ func rank(key string) int {
 // LeftOut is the key that says what of a map was left out because it had too many bytes.
 const LeftOut = "sanitize.hostler.io/left-out"
 
-// Clean returns a value that somebody else has made, in which every text is printable, on one line
+// Clean returns a value that another client has made, in which every text is printable, on one line
 // and bounded. What is cut says so. Values are copied where they change: v stays as it is.
 func Clean[T any](v T) T {
 	c := cleaner{left: maxAllLabels}

@@ -219,7 +219,7 @@ func TestAFileThatCannotBeReadIsNotWrittenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "of what cannot be read", folder.File("a"), nil)
-	if err := folder.Flush(); err != nil || folder.Health().SetAside != "" || log.count("cannot be read") != 1 {
+	if err := folder.Flush(); err != nil || folder.Health().SetAside != "" || log.count("cannot read state file") != 1 {
 		t.Errorf("Flush() of nothing = %v, moved to %q, want the file left where it is, and a warning:\n%s", err, folder.Health().SetAside, log.String())
 	}
 	save(folder.File("a"), sampleValues)

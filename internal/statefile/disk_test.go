@@ -55,7 +55,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		t.Fatalf("Flush() with room again = %v, want no error", err)
 	}
 	closed(t, folder)
-	if n := log.count("not persisted"); n != 1 {
+	if n := log.count("cannot persist state"); n != 1 {
 		t.Errorf("warnings = %d, want 1 in:\n%s", n, log.String())
 	}
 	folder = open(t, path)

@@ -94,11 +94,11 @@ func (f *File) Load(into any) {
 	switch {
 	case errors.As(err, &unusable):
 		if err := f.moveAside(unusable.suffix, unusable); err != nil {
-			f.folder.log.Warn("state file cannot be used, nor moved out of the way", "path", f.path(), "reason", unusable, "error", err)
+			f.folder.log.Warn("cannot use state file, nor move it aside", "path", f.path(), "reason", unusable, "error", err)
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		f.unread = err
-		f.folder.log.Warn("state file cannot be read, starting without it", "path", f.path(), "error", err)
+		f.folder.log.Warn("cannot read state file, starting without it", "path", f.path(), "error", err)
 	}
 }
 
@@ -162,7 +162,7 @@ func (f *File) read() ([]byte, error) {
 	case len(text) > limit:
 		return nil, damaged("more than %d bytes", limit)
 	case f.plain && isNull(text):
-		return nil, damaged("no JSON object")
+		return nil, damaged("not a JSON object")
 	case f.plain:
 		return text, nil
 	}
@@ -174,12 +174,12 @@ func valueOf(text []byte) ([]byte, error) {
 	line, value, found := bytes.Cut(text, []byte("\n"))
 	var h header
 	if err := json.Unmarshal(line, &h); err != nil || !found || h.Version < 1 {
-		return nil, damaged("not the first line of a state file")
+		return nil, damaged("invalid first line of a state file")
 	}
 	if h.Version > version {
 		return nil, &unusableError{
 			suffix: fmt.Sprintf("v%d", h.Version),
-			why:    fmt.Sprintf("written by a newer hostler: its version is %d, the newest known here %d", h.Version, version),
+			why:    fmt.Sprintf("written by a newer hostler: version %d, newest supported version %d", h.Version, version),
 		}
 	}
 	if sum := checksum(value); sum != h.SHA256 {
@@ -195,7 +195,7 @@ func (f *File) write() error {
 	f.folder.mu.Lock()
 	snapshot := f.snapshot
 	f.folder.mu.Unlock()
-	err := f.makeWay()
+	err := f.clearPath()
 	if err == nil {
 		err = f.replace(snapshot())
 	}
@@ -232,9 +232,9 @@ func (f *File) replace(value any) error {
 	return atomicfile.Replace(f.path(), first, []byte("\n"), text)
 }
 
-// makeWay sets a file aside that could not be read: a person may have more luck with it.
+// clearPath sets a file aside that could not be read: a person may have more luck with it.
 // The caller holds disk.
-func (f *File) makeWay() error {
+func (f *File) clearPath() error {
 	if f.unread == nil {
 		return nil
 	}
@@ -255,7 +255,7 @@ func (f *File) moveAside(suffix string, why error) error {
 	f.folder.mu.Lock()
 	f.folder.setAside = to
 	f.folder.mu.Unlock()
-	f.folder.log.Warn("state file cannot be used and was set aside, starting with an empty one", "path", f.path(), "moved_to", to, "reason", why)
+	f.folder.log.Warn("moved unusable state file aside, starting with an empty one", "path", f.path(), "moved_to", to, "reason", why)
 	old, err := filepath.Glob(f.path() + ".*-[0-9]*T[0-9]*Z")
 	if err != nil {
 		return nil // a path with a pattern in it: nothing to tidy

@@ -78,14 +78,14 @@ func Open(path string, log *slog.Logger) (*Folder, error) {
 	defer f.disk.Unlock()
 	err := f.prepare()
 	if errors.Is(err, ErrLocked) {
-		return nil, fmt.Errorf("open %s: %w; only one may run: see systemctl status hostler, or set state.directory", path, ErrLocked)
+		return nil, fmt.Errorf("open %s: %w; run `systemctl status hostler` to find it, or set state.directory", path, ErrLocked)
 	}
 	if err != nil {
 		f.failed(err)
 	}
 	former := filepath.Join(path, formerFile)
 	if _, err := os.Lstat(former); err == nil {
-		f.log.Info("state file of an earlier build is no longer read and can be deleted", "path", former)
+		f.log.Info("ignored state file of an earlier build, delete it", "path", former)
 	}
 	return f, nil
 }
@@ -227,7 +227,7 @@ func (f *Folder) write(all bool) error {
 	f.err = nil
 	f.mu.Unlock()
 	if failing {
-		f.log.Info("state is written again", "path", f.path)
+		f.log.Info("state persisted again", "path", f.path)
 	}
 	return nil
 }
@@ -281,7 +281,7 @@ func (f *Folder) lock() error {
 			continue
 		}
 		if err != nil { // NFS locks no folders
-			f.log.Warn("state directory cannot be locked, a second agent would not be noticed", "path", f.path, "error", err)
+			f.log.Warn("cannot lock state directory, a second agent is not detected", "path", f.path, "error", err)
 		}
 		f.locked = folder
 		return nil
@@ -296,7 +296,7 @@ func (f *Folder) failed(err error) {
 	f.stir()
 	f.mu.Unlock()
 	if began {
-		f.log.Warn("state is not persisted, going on from memory", "path", f.path, "error", err)
+		f.log.Warn("cannot persist state, continuing in memory", "path", f.path, "error", err)
 	}
 }
 

@@ -288,7 +288,7 @@ func TestGoesOnFromMemoryWhereNoFolderCanBe(t *testing.T) {
 		if h.Persisted || !strings.HasPrefix(h.Message, "not persisted: mkdir "+path) {
 			t.Errorf("Health() = %+v, want not persisted and why", h)
 		}
-		if n := log.count("not persisted"); n != 1 {
+		if n := log.count("cannot persist state"); n != 1 {
 			t.Errorf("warnings = %d, want 1 in:\n%s", n, log.String())
 		}
 		if err := os.Remove(path); err != nil {
@@ -299,7 +299,7 @@ func TestGoesOnFromMemoryWhereNoFolderCanBe(t *testing.T) {
 		if h := folder.Health(); !h.Persisted || h.Message != "" {
 			t.Errorf("Health() with the way clear = %+v, want persisted", h)
 		}
-		if n := log.count("written again"); n != 1 {
+		if n := log.count("persisted again"); n != 1 {
 			t.Errorf("messages about recovery = %d, want 1 in:\n%s", n, log.String())
 		}
 		stop()
@@ -418,7 +418,7 @@ func TestTheStateOfAnEarlierBuildIsLeftAlone(t *testing.T) {
 	}
 	save(folder.File("a"), map[string]string{"k": "v"})
 	closed(t, folder)
-	if text, err := os.ReadFile(former); err != nil || string(text) != "of before" || log.count("no longer read") != 1 {
+	if text, err := os.ReadFile(former); err != nil || string(text) != "of before" || log.count("ignored state file of an earlier build") != 1 {
 		t.Errorf("state.db = %q, %v, want it untouched, and that said once:\n%s", text, err, log.String())
 	}
 }

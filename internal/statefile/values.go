@@ -80,7 +80,7 @@ func (v *Values) WriteNow(put map[string][]byte, remove []string) error {
 func (v *Values) change(put map[string][]byte, remove []string, save func(func() any)) error {
 	for key, value := range put {
 		if !json.Valid(value) || isNull(value) {
-			return fmt.Errorf("keep %s: the value is no JSON, or null", key)
+			return fmt.Errorf("persist %s: the value is null or not JSON", key)
 		}
 	}
 	v.mu.Lock()

@@ -155,7 +155,7 @@ func TestNotesThatMakeNoSenseAreSetAside(t *testing.T) {
 			}
 			n := folder.Notes("node")
 			wantValues(t, "after the loss", n, map[string]string{})
-			if aside := folder.Health().SetAside; !strings.HasPrefix(aside, file+".corrupt-") || log.count("set aside") != 1 {
+			if aside := folder.Health().SetAside; !strings.HasPrefix(aside, file+".corrupt-") || log.count("moved unusable state file aside") != 1 {
 				t.Errorf("SetAside = %q, want %s.corrupt-… and one warning:\n%s", aside, file, log.String())
 			}
 			note(t, n, map[string]string{"cordon": "1"})

@@ -23,7 +23,7 @@ type Folder struct {
 	unread        int // folders below it that are not read yet, and itself if it is not
 }
 
-// Path is the folder's path. It is made when it is asked for: a tree's paths may be many times as
+// Path is the folder's path. It is made when it is requested: a tree's paths may be many times as
 // long as its names.
 func (f *Folder) Path() string {
 	if f.Parent == nil {
@@ -45,7 +45,7 @@ type Entry struct {
 }
 
 // Walk visits root and all that is below it level by level, so that what is in few folders comes
-// first. A visit says whether to enter the entry if it is a folder, and whether to go on. The walk
+// first. A visit says whether to enter the entry if it is a folder, and whether to continue. The walk
 // follows no link, and does not enter a folder that is on another mount than when it was visited.
 //
 // Folders that are still to be read take at most maxBytes. Walk returns false if there is more below
@@ -104,7 +104,7 @@ type opened struct {
 	dir    *Dir
 }
 
-// walk is a walk under way.
+// walk is a walk in progress.
 type walk struct {
 	// open is the root, and what is open on the way to the folder that was read last: each is below
 	// the one before.

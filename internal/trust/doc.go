@@ -24,14 +24,14 @@ func (e *Error) Error() string { return e.Subject + " " + e.Why }
 // IsOwn reports whether a user is root, or the one whom hostler runs as.
 func IsOwn(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
-// foreign says that a file belongs to somebody else; empty if it does not.
+// foreign says that a file belongs to another client; empty if it does not.
 func foreign(info fs.FileInfo) string {
 	owner, known := info.Sys().(*syscall.Stat_t)
 	if !known {
-		return "has an owner that is not known"
+		return "has an unknown owner"
 	}
 	if !IsOwn(owner.Uid) {
-		return fmt.Sprintf("belongs to user %d, and not to root", owner.Uid)
+		return fmt.Sprintf("belongs to user %d, not to root", owner.Uid)
 	}
 	return ""
 }
@@ -52,5 +52,5 @@ func openness(info fs.FileInfo, rest int) string {
 	if mode.Perm()&0o022 == 0 || sticky && (rest > 1 || rest == 1 && mode.Perm()&0o002 == 0) {
 		return ""
 	}
-	return fmt.Sprintf("may be written by others than root (%v)", mode)
+	return fmt.Sprintf("is writable by users other than root (%v)", mode)
 }

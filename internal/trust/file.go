@@ -23,7 +23,7 @@ const maxBytes = 1 << 20
 // Path follows a path, link by link, and returns where it leads. It fails with an *Error if others
 // than root can change the file there or put another in its place: the file itself, a folder on the
 // way, or one that a link on the way lies in. Of a folder with the sticky bit, such as /tmp, others
-// cannot take away what is not theirs.
+// cannot remove what is not theirs.
 //
 // As long as root changes nothing, the path that is returned leads to the same file: execute a program
 // by that path.
@@ -41,7 +41,7 @@ func Path(path string) (real string, info fs.FileInfo, err error) {
 func Open(path string) (*os.File, error) {
 	return open(path, func(info fs.FileInfo) error {
 		if !info.Mode().IsRegular() {
-			return fmt.Errorf("it is no regular file (%v)", info.Mode())
+			return fmt.Errorf("it is not a regular file (%v)", info.Mode())
 		}
 		return nil
 	})
@@ -165,9 +165,9 @@ func walk(path string) (found *os.File, real string, err error) {
 // hint is what a person does about a file or a folder at a place on the way to a path.
 func hint(at, path string, info fs.FileInfo) string {
 	if info.IsDir() && at != filepath.Clean(path) {
-		return fmt.Sprintf("move %s to a folder that only root can change, or let only root change %s, once you know who wrote what is there", path, at)
+		return fmt.Sprintf("check its content, then move %s to a folder that only root can change, or let only root change %s", path, at)
 	}
-	return fmt.Sprintf("chown root %s && chmod go-w %[1]s, once you know who wrote what is there", at)
+	return fmt.Sprintf("check its content, then run chown root %s && chmod go-w %[1]s", at)
 }
 
 // elements are the names in a path, as the kernel takes them: what ".." is depends on the links
@@ -191,7 +191,7 @@ func step(folder *os.File, at, name string) (f *os.File, target string, err erro
 		return f, "", nil
 	}
 	if why := foreign(info); why != "" {
-		return nil, "", closing(f, &Error{Subject: path, Why: why, Hint: "chown -h root " + path + ", once you know who made it"})
+		return nil, "", closing(f, &Error{Subject: path, Why: why, Hint: "check where it points to, then run chown -h root " + path})
 	}
 	text := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(int(f.Fd()), "", text)

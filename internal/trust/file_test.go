@@ -25,32 +25,32 @@ func TestFilesThatOthersCanChangeAreRefused(t *testing.T) {
 		says string
 	}{
 		"a file":                          {lay: func(*testing.T, string) {}},
-		"a file that others can write":    {func(t *testing.T, f string) { check(t, os.Chmod(f+"/x", 0o646)) }, "x", "may be written by others than root"},
-		"a file that its group can write": {func(t *testing.T, f string) { check(t, os.Chmod(f+"/x", 0o664)) }, "x", "may be written by others than root"},
-		"its folder":                      {func(t *testing.T, f string) { check(t, os.Chmod(f, 0o777)) }, ".", "may be written by others than root"},
-		"its folder, with the sticky bit": {func(t *testing.T, f string) { check(t, os.Chmod(f, 0o777|os.ModeSticky)) }, ".", "may be written by others than root"},
-		"the folder above":                {func(t *testing.T, f string) { check(t, os.Chmod(filepath.Dir(f), 0o777)) }, "..", "may be written by others than root"},
+		"a file that others can write":    {func(t *testing.T, f string) { check(t, os.Chmod(f+"/x", 0o646)) }, "x", "is writable by users other than root"},
+		"a file that its group can write": {func(t *testing.T, f string) { check(t, os.Chmod(f+"/x", 0o664)) }, "x", "is writable by users other than root"},
+		"its folder":                      {func(t *testing.T, f string) { check(t, os.Chmod(f, 0o777)) }, ".", "is writable by users other than root"},
+		"its folder, with the sticky bit": {func(t *testing.T, f string) { check(t, os.Chmod(f, 0o777|os.ModeSticky)) }, ".", "is writable by users other than root"},
+		"the folder above":                {func(t *testing.T, f string) { check(t, os.Chmod(filepath.Dir(f), 0o777)) }, "..", "is writable by users other than root"},
 		"the sticky folder above":         {lay: func(t *testing.T, f string) { check(t, os.Chmod(filepath.Dir(f), 0o777|os.ModeSticky)) }},
 		"a link":                          {lay: func(t *testing.T, f string) { check(t, os.Rename(f+"/x", f+"/y"), os.Symlink("y", f+"/x")) }},
 		"a link to an absolute path":      {lay: func(t *testing.T, f string) { check(t, os.Rename(f+"/x", f+"/y"), os.Symlink(f+"/y", f+"/x")) }},
 		"a link to what others can write": {func(t *testing.T, f string) {
 			check(t, os.Rename(f+"/x", f+"/y"), os.Symlink("y", f+"/x"), os.Chmod(f+"/y", 0o666))
-		}, "y", "may be written by others than root"},
+		}, "y", "is writable by users other than root"},
 		"a link into an open folder": {func(t *testing.T, f string) {
 			check(t, os.Mkdir(f+"/o", 0o755), os.Rename(f+"/x", f+"/o/x"), os.Symlink("o/x", f+"/x"), os.Chmod(f+"/o", 0o777))
-		}, "o", "may be written by others than root"},
+		}, "o", "is writable by users other than root"},
 		"a link through an open folder": {func(t *testing.T, f string) {
 			check(t, os.Mkdir(f+"/o", 0o755), os.Rename(f+"/x", f+"/y"), os.Symlink("o/../y", f+"/x"), os.Chmod(f+"/o", 0o777))
-		}, "o", "may be written by others than root"},
+		}, "o", "is writable by users other than root"},
 		"a link in a folder that is open": {func(t *testing.T, f string) {
 			check(t, os.Mkdir(f+"/o", 0o755), os.Symlink("../x", f+"/o/l"), os.Rename(f+"/x", f+"/y"), os.Symlink("o/l", f+"/x"), os.Chmod(f+"/o", 0o777))
-		}, "o", "may be written by others than root"},
+		}, "o", "is writable by users other than root"},
 		"a link that leads back to itself":     {func(t *testing.T, f string) { check(t, os.Remove(f+"/x"), os.Symlink("x", f+"/x")) }, "x", syscall.ELOOP.Error()},
 		"nothing":                              {func(t *testing.T, f string) { check(t, os.Remove(f+"/x")) }, "x", syscall.ENOENT.Error()},
 		"a link to nothing":                    {func(t *testing.T, f string) { check(t, os.Remove(f+"/x"), os.Symlink("y", f+"/x")) }, "x", syscall.ENOENT.Error()},
 		"a file where a folder should be":      {func(t *testing.T, f string) { check(t, os.Rename(f+"/x", f+"/y"), os.Symlink("y/z", f+"/x")) }, "x", syscall.ENOTDIR.Error()},
-		"a FIFO, for which Open does not wait": {func(t *testing.T, f string) { check(t, os.Remove(f+"/x"), syscall.Mkfifo(f+"/x", 0o600)) }, "x", "no regular file"},
-		"a folder":                             {func(t *testing.T, f string) { check(t, os.Remove(f+"/x"), os.Mkdir(f+"/x", 0o755)) }, "x", "no regular file"},
+		"a FIFO, for which Open does not wait": {func(t *testing.T, f string) { check(t, os.Remove(f+"/x"), syscall.Mkfifo(f+"/x", 0o600)) }, "x", "not a regular file"},
+		"a folder":                             {func(t *testing.T, f string) { check(t, os.Remove(f+"/x"), os.Mkdir(f+"/x", 0o755)) }, "x", "not a regular file"},
 		"a file that is longer":                {func(t *testing.T, f string) { check(t, os.WriteFile(f+"/x", make([]byte, maxBytes+1), 0o600)) }, "x", "more than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestFilesThatOthersCanChangeAreRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), filepath.Join(folder, c.at)) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("ReadFile() = %q, %v, want an error that names %s and says %q", got, err, c.at, c.says)
 			}
-			if untrusted, ok := errors.AsType[*Error](err); ok != strings.Contains(c.says, "others than root") || ok && !strings.Contains(untrusted.Hint, untrusted.Subject) {
+			if untrusted, ok := errors.AsType[*Error](err); ok != strings.Contains(c.says, "other than root") || ok && !strings.Contains(untrusted.Hint, untrusted.Subject) {
 				t.Errorf("the error is %#v", err)
 			}
 			if c.says == syscall.ENOENT.Error() && !errors.Is(err, fs.ErrNotExist) {

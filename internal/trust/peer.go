@@ -13,7 +13,7 @@ import (
 func Peer(conn net.Conn) (*unix.Ucred, error) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
-		return nil, fmt.Errorf("the connection has no process at its other end that is known (%T)", conn)
+		return nil, fmt.Errorf("the process at the other end of the connection is unknown (%T)", conn)
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -30,13 +30,13 @@ func Peer(conn net.Conn) (*unix.Ucred, error) {
 func ServedByRoot(conn net.Conn, path string) error {
 	peer, err := Peer(conn)
 	if err != nil {
-		return fmt.Errorf("find who serves %s: %w", path, err)
+		return fmt.Errorf("find the server of %s: %w", path, err)
 	}
 	if IsOwn(peer.Uid) {
 		return nil
 	}
 	return &Error{
-		Subject: path, Why: fmt.Sprintf("is served by user %d (process %d), and not by root", peer.Uid, peer.Pid),
+		Subject: path, Why: fmt.Sprintf("is served by user %d (process %d), not by root", peer.Uid, peer.Pid),
 		Hint: "run the server as root, or remove the socket from the configuration",
 	}
 }

@@ -68,7 +68,7 @@ func Inspect(proc string, pid int) (Process, error) {
 	p.Distrust = p.distrust(folder, proc, cgroup)
 	again, err := text(folder, "comm")
 	if err == nil && again != name {
-		err = fmt.Errorf("process %d is another program than it was", pid)
+		err = fmt.Errorf("process %d runs another program now", pid)
 	}
 	if err != nil {
 		return Process{}, err
@@ -87,16 +87,16 @@ func isElsewhere(folder *os.File, proc, kind string) bool {
 // distrust says why a process is not trusted, of which all else is known.
 func (p Process) distrust(folder *os.File, proc, cgroup string) string {
 	if !p.IsRoots() {
-		return fmt.Sprintf("runs as user %s, and not as root", p.User)
+		return fmt.Sprintf("runs as user %s, not as root", p.User)
 	}
-	const elsewhere = "is in another %s namespace than the host's, as in a container"
+	const elsewhere = "is not in the host's %s namespace, it may run in a container"
 	switch {
 	case p.Contained:
 		return fmt.Sprintf(elsewhere, "PID")
 	case isElsewhere(folder, proc, "user"):
 		return fmt.Sprintf(elsewhere, "user")
 	case isUsers(cgroup):
-		return "is in a user's session or service, and not in a system service"
+		return "is in a user session or user service, not in a system service"
 	// A service may have mounts of its own (systemd.exec(5)); so have containers, below a service or
 	// beside it.
 	case isElsewhere(folder, proc, "mnt") && (p.Service == "" || p.Nested):
@@ -162,7 +162,7 @@ func MayOpen(proc string, pid int, path string) bool {
 	return file.Mode&0o002 != 0
 }
 
-// ServiceNamePattern is what systemd takes for the name of a service (systemd.unit(5)), but for a
+// ServiceNamePattern is what systemd takes for the name of a service (systemd.unit(5)), except a
 // template, which does not run.
 const ServiceNamePattern = `^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\@-]+)?\.service$`
 

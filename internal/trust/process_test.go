@@ -45,9 +45,9 @@ func TestWhichProcessesAreTrusted(t *testing.T) {
 		distrust  string
 	}{
 		"a service of root's":         {service: "web.service"},
-		"a service of a user's":       {process: trusttest.Process{UID: 7}, service: "web.service", distrust: "runs as user 7, and not as root"},
-		"a process of a session":      {process: trusttest.Process{Cgroup: "/user.slice/user-0.slice/session-1.scope"}, distrust: "is in a user's session"},
-		"a container":                 {process: trusttest.Process{Namespace: "4711"}, service: "web.service", contained: true, distrust: "is in another PID namespace"},
+		"a service of a user's":       {process: trusttest.Process{UID: 7}, service: "web.service", distrust: "runs as user 7, not as root"},
+		"a process of a session":      {process: trusttest.Process{Cgroup: "/user.slice/user-0.slice/session-1.scope"}, distrust: "is in a user session"},
+		"a container":                 {process: trusttest.Process{Namespace: "4711"}, service: "web.service", contained: true, distrust: "is not in the host's PID namespace"},
 		"a program that is opened":    {process: trusttest.Process{Program: open}, service: "web.service", distrust: "can change"},
 		"a program that is not shown": {process: trusttest.Process{Program: open + "-none"}, service: "web.service"},
 	} {

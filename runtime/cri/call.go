@@ -34,7 +34,7 @@ func (r *Runtime) call(ctx context.Context, method, what string, timeout time.Du
 const deadlineSlack = 50 * time.Millisecond
 
 // classify translates a gRPC error. ctx is the one that the call was made with,
-// begun the moment before. received is false if the runtime was gone before the call.
+// started the moment before. received is false if the runtime was gone before the call.
 func (r *Runtime) classify(ctx context.Context, err error, begun time.Time, received bool) error {
 	took := time.Since(begun)
 	s := status.Convert(err)
@@ -71,7 +71,7 @@ func (r *Runtime) classify(ctx context.Context, err error, begun time.Time, rece
 		}
 	case codes.Unimplemented:
 		if strings.Contains(message, "unknown service") {
-			return fmt.Errorf("%w: %s; if %s is containerd's, its CRI may be switched off by disabled_plugins in /etc/containerd/config.toml",
+			return fmt.Errorf("%w: %s; if %s belongs to containerd, check disabled_plugins in /etc/containerd/config.toml",
 				runtime.ErrUnsupported, message, r.path)
 		}
 		return fmt.Errorf("%w: %s", runtime.ErrUnsupported, message)

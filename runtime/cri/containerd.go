@@ -21,7 +21,7 @@ func (r *Runtime) containerd() *containerd.Services {
 	}
 }
 
-// mayBeContainerd tells whether containerd's own services are worth asking: nobody
+// mayBeContainerd reports whether containerd's own services are worth asking: nobody
 // else has them.
 func (r *Runtime) mayBeContainerd() bool {
 	a, known := r.fresh()

@@ -95,7 +95,7 @@ func (d labDriver) Hang(t testing.TB) (resume func()) {
 	}
 }
 
-// stopped tells whether every thread of a process is, by the state after the
+// stopped reports whether every thread of a process is, by the state after the
 // name in proc_pid_stat(5).
 func stopped(t testing.TB, pid int) bool {
 	t.Helper()
@@ -238,7 +238,7 @@ func TestContainerdTellsWhoElseUsesImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []runtime.ImageUser{{Image: "docker.io/library/a:1", By: "container builder, which is not CRI's"}}
+	want := []runtime.ImageUser{{Image: "docker.io/library/a:1", By: "container builder, not managed by CRI"}}
 	if got, err := r.OtherImageUsers(t.Context()); err != nil || !slices.Equal(got, want) {
 		t.Errorf("OtherImageUsers() = %+v, %v, want %+v", got, err, want)
 	}

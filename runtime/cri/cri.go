@@ -9,7 +9,7 @@
 // has died since the last list; a list of images and a status are one each; what
 // cannot change while the runtime's process lives is asked once a connection.
 // Where the socket is containerd's own, package containerd asks its services for what
-// CRI does not tell.
+// CRI does not report it.
 package cri
 
 import (
@@ -35,7 +35,7 @@ import (
 // containerd and CRI-O send at most by default.
 const MaxAnswerBytes = 16 << 20
 
-// maxReconnectDelay bounds how long a runtime that came back goes unnoticed.
+// maxReconnectDelay bounds how long a runtime that returned goes unnoticed.
 const maxReconnectDelay = 3 * time.Second
 
 // Options say which runtime to talk to, and how.
@@ -110,5 +110,5 @@ func (r *Runtime) Name() string { return r.name }
 // Endpoint is the socket as a URL, such as unix:///run/containerd/containerd.sock.
 func (r *Runtime) Endpoint() string { return "unix://" + r.path }
 
-// Close ends the connection. Calls under way end with runtime.ErrUnavailable.
+// Close ends the connection. Calls in progress end with runtime.ErrUnavailable.
 func (r *Runtime) Close() error { return r.conn.Close() }

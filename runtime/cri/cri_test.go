@@ -59,7 +59,7 @@ func TestErrorsAreClassedAndHelp(t *testing.T) {
 		"a runtime that cancels by itself": {
 			status.Error(codes.Canceled, "shutting down"),
 			runtime.ErrUnavailable,
-			[]string{"shutting down", "in the middle of the call"},
+			[]string{"shutting down", "during the call"},
 		},
 		"a refusal because of use": {
 			status.Error(codes.Unknown, "image is in use by a container"),

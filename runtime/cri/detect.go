@@ -29,9 +29,9 @@ func DefaultCandidates() []local.Candidate {
 // NameOf is the name of the runtime at an endpoint.
 func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
 
-// ErrSwitchedOff tells that what answers is a containerd without CRI, as Docker's own packages
+// ErrSwitchedOff means that what answers is a containerd without CRI, as Docker's own packages
 // bring it. It has no pods. It comes with runtime.ErrUnsupported.
-var ErrSwitchedOff = errors.New("containerd's CRI is switched off")
+var ErrSwitchedOff = errors.New("CRI of containerd is disabled")
 
 // Ask is a local.Ask for runtimes that speak CRI.
 func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {

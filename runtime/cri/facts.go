@@ -94,14 +94,14 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*criapi.Container, kn
 			switch {
 			case err == nil:
 				if !answers[i].failedAt.IsZero() {
-					r.log.Info("container tells its end and image again", "container", c.GetMetadata().GetName(), "id", c.GetId())
+					r.log.Info("container status readable again", "container", c.GetMetadata().GetName(), "id", c.GetId())
 				}
 				answers[i].failedAt = time.Time{}
 			case errors.Is(err, runtime.ErrUnavailable) || ctx.Err() != nil:
 				return err
 			default:
 				if answers[i].failedAt.IsZero() {
-					r.log.Warn("container does not tell its end or image", "container", c.GetMetadata().GetName(), "id", c.GetId(), "error", err)
+					r.log.Warn("cannot read container status", "container", c.GetMetadata().GetName(), "id", c.GetId(), "error", err)
 				}
 				answers[i].failedAt = time.Now()
 			}
@@ -109,7 +109,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*criapi.Container, kn
 		})
 	}
 	if err := group.Wait(); err != nil {
-		r.log.Debug("stopped asking for ends and images of containers", "error", err)
+		r.log.Debug("stopped reading status of containers", "error", err)
 	}
 	for i, c := range ask {
 		known[c.GetId()] = answers[i]
@@ -134,7 +134,7 @@ func (k *fact) askEnd(ctx context.Context, r *Runtime, c *criapi.Container) erro
 	case err != nil:
 		return err
 	case s.GetState() != criapi.ContainerState_CONTAINER_EXITED:
-		return fmt.Errorf("%w: container %q is listed as exited, and its status is %v", runtime.ErrNonsense, c.GetId(), s.GetState())
+		return fmt.Errorf("%w: container %q is listed as exited, but its status is %v", runtime.ErrNonsense, c.GetId(), s.GetState())
 	}
 	k.ended, k.finishedAt, k.exitCode = true, nanoTime(s.GetFinishedAt()), s.GetExitCode()
 	return nil
@@ -148,7 +148,7 @@ func (k *fact) askImage(ctx context.Context, r *Runtime, c *criapi.Container) er
 		return nil
 	}
 	var resp *criapi.ImageStatusResponse
-	err := r.call(ctx, "ImageStatus", "ask status of "+local.Named("image", ref, ""), r.timeouts.Query,
+	err := r.call(ctx, "ImageStatus", "get status of "+local.Named("image", ref, ""), r.timeouts.Query,
 		func(ctx context.Context) (err error) {
 			resp, err = r.image.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: ref}})
 			return err
@@ -157,14 +157,14 @@ func (k *fact) askImage(ctx context.Context, r *Runtime, c *criapi.Container) er
 		return err
 	}
 	if k.imageID = resp.GetImage().GetId(); k.imageID == "" {
-		return fmt.Errorf("ask status of %s: the image is gone", local.Named("image", ref, ""))
+		return fmt.Errorf("get status of %s: the image was removed", local.Named("image", ref, ""))
 	}
 	return nil
 }
 
 func (r *Runtime) containerStatus(ctx context.Context, id, name string) (*criapi.ContainerStatus, error) {
 	var resp *criapi.ContainerStatusResponse
-	err := r.call(ctx, "ContainerStatus", "ask status of "+local.Named("container", name, id), r.timeouts.Query,
+	err := r.call(ctx, "ContainerStatus", "get status of "+local.Named("container", name, id), r.timeouts.Query,
 		func(ctx context.Context) (err error) {
 			resp, err = r.cri.ContainerStatus(ctx, &criapi.ContainerStatusRequest{ContainerId: id})
 			return err

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// labelPrefix is what labels of images are kept for; the rest is not looked at.
+	// labelPrefix is what labels of images are kept for; the rest is not read.
 	labelPrefix = "hostler.io/"
-	// fewImages is up to how many images containerd is asked for by name.
+	// fewImages is up to how many images containerd is asked about by name.
 	fewImages = 32
 	// labelAttempts is how many lists may not get to read the labels of an image
 	// before it counts as having none: a fault may pass, a damaged image stays so.
@@ -50,7 +50,7 @@ type imageFacts struct {
 
 // DetailedImages lists the images with the labels of their configuration, which
 // cost a call for each new image, once, and from containerd with those of their
-// records and with the time at which they came. Where asking for labels takes more
+// records and with the time at which they came. Where requesting labels takes more
 // than half of the time that there is, the rest is left to later lists.
 func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	list, err := r.Images(ctx)
@@ -63,7 +63,7 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	case f.turn <- struct{}{}:
 		defer func() { <-f.turn }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%s: another list is going on: %w", what, context.Cause(ctx))
+		return nil, fmt.Errorf("%s: wait for another list: %w", what, context.Cause(ctx))
 	}
 	f.begin(list, r.dials.Load())
 	f.askLabels(ctx, r, list)
@@ -141,7 +141,7 @@ func (f *imageFacts) askLabels(ctx context.Context, r *Runtime, list []runtime.I
 				return err
 			}
 			if err != nil {
-				r.log.Debug("labels of image cannot be read", "image", list[i].Names()[0], "id", list[i].ID, "error", err)
+				r.log.Debug("cannot read labels of image", "image", list[i].Names()[0], "id", list[i].ID, "error", err)
 				fact.failed++
 			}
 			fact.labels, fact.read = labels, err == nil || fact.failed >= labelAttempts
@@ -150,7 +150,7 @@ func (f *imageFacts) askLabels(ctx context.Context, r *Runtime, list []runtime.I
 		})
 	}
 	if err := group.Wait(); err != nil {
-		r.log.Debug("stopped asking for labels of images", "error", err)
+		r.log.Debug("stopped reading labels of images", "error", err)
 	}
 	for _, fact := range answers {
 		if fact != nil {
@@ -174,18 +174,18 @@ func (r *Runtime) StopSignal(ctx context.Context, imageID string) (string, error
 	return config.StopSignal, err
 }
 
-// imageConfig is what hostler looks at of an image's configuration.
+// imageConfig is what hostler reads of an image's configuration.
 type imageConfig struct {
 	Labels     map[string]string
 	StopSignal string
 }
 
-// imageConfig asks for that of an image. What is verbose of its status is not specified;
+// imageConfig requests that of an image. What is verbose of its status is not specified;
 // containerd and CRI-O give the image's configuration. Where it cannot be read it says
 // nothing.
 func (r *Runtime) imageConfig(ctx context.Context, id, name string) (imageConfig, error) {
 	var resp *criapi.ImageStatusResponse
-	err := r.call(ctx, "ImageStatus", "ask status of "+local.Named("image", name, ""), r.timeouts.Query,
+	err := r.call(ctx, "ImageStatus", "get status of "+local.Named("image", name, ""), r.timeouts.Query,
 		func(ctx context.Context) (err error) {
 			resp, err = r.image.ImageStatus(ctx, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: id}, Verbose: true})
 			return err

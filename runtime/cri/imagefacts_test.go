@@ -87,7 +87,7 @@ func TestDetailedImages(t *testing.T) {
 		t.Errorf("DetailedImages() has %+v, want it with its own label still", img)
 	}
 
-	// A new image is asked for by name, and on a new connection all are.
+	// A new image is requested by name, and on a new connection all are.
 	s.store.filters = nil
 	d := s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/d:1"}})
 	s.store.images["k8s.io"] = append(s.store.images["k8s.io"], record(d.ID, "sha256:d", later, nil))

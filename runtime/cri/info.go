@@ -38,7 +38,7 @@ func (r *Runtime) fresh() (about, bool) {
 	return a, !a.askedAt.IsZero() && a.dials == r.dials.Load() && time.Since(a.askedAt) < aboutAge
 }
 
-// Info asks for the runtime's status: one call, two or three after a connection
+// Info requests the runtime's status: one call, two or three after a connection
 // was made. Name in the answer is the runtime's own, such as "containerd".
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	if a, ok := r.fresh(); ok {
@@ -80,7 +80,7 @@ func (r *Runtime) info(a about, resp *criapi.StatusResponse) runtime.Info {
 
 func (r *Runtime) status(ctx context.Context, verbose bool) (*criapi.StatusResponse, error) {
 	var resp *criapi.StatusResponse
-	err := r.call(ctx, "Status", "ask runtime status", r.timeouts.Query, func(ctx context.Context) (err error) {
+	err := r.call(ctx, "Status", "get runtime status", r.timeouts.Query, func(ctx context.Context) (err error) {
 		resp, err = r.cri.Status(ctx, &criapi.StatusRequest{Verbose: verbose})
 		return err
 	})
@@ -88,14 +88,14 @@ func (r *Runtime) status(ctx context.Context, verbose bool) (*criapi.StatusRespo
 		return nil, err
 	}
 	if resp.GetStatus() == nil {
-		return nil, fmt.Errorf("ask runtime status: %w: no status in it", runtime.ErrNonsense)
+		return nil, fmt.Errorf("get runtime status: %w: no status in it", runtime.ErrNonsense)
 	}
 	return resp, nil
 }
 
 func (r *Runtime) version(ctx context.Context) (about, error) {
 	var resp *criapi.VersionResponse
-	err := r.call(ctx, "Version", "ask runtime version", r.timeouts.Query, func(ctx context.Context) (err error) {
+	err := r.call(ctx, "Version", "get runtime version", r.timeouts.Query, func(ctx context.Context) (err error) {
 		resp, err = r.cri.Version(ctx, &criapi.VersionRequest{})
 		return err
 	})
@@ -103,7 +103,7 @@ func (r *Runtime) version(ctx context.Context) (about, error) {
 		return about{}, err
 	}
 	if resp.GetRuntimeName() == "" {
-		return about{}, fmt.Errorf("ask runtime version: %w: no name in it", runtime.ErrNonsense)
+		return about{}, fmt.Errorf("get runtime version: %w: no name in it", runtime.ErrNonsense)
 	}
 	return about{
 		dials:   r.dials.Load(),
@@ -165,8 +165,8 @@ func sandboxImage(info map[string]string) string {
 }
 
 // sandboxImageInUse asks the youngest sandbox what it is made from, where the
-// runtime does not tell what the next one will be; containerd 2 is like that. It
-// is empty where there is no sandbox, or none that tells.
+// runtime does not report what the next one will be; containerd 2 is like that. It
+// is empty where there is no sandbox, or none that reports it.
 func (r *Runtime) sandboxImageInUse(ctx context.Context) (string, error) {
 	var list *criapi.ListPodSandboxResponse
 	err := r.call(ctx, "ListPodSandbox", "list sandboxes", r.timeouts.Query, func(ctx context.Context) (err error) {
@@ -181,7 +181,7 @@ func (r *Runtime) sandboxImageInUse(ctx context.Context) (string, error) {
 	}
 	youngest := slices.MaxFunc(list.GetItems(), func(a, b *criapi.PodSandbox) int { return cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()) })
 	var resp *criapi.PodSandboxStatusResponse
-	err = r.call(ctx, "PodSandboxStatus", "ask status of "+local.Named("sandbox", youngest.GetMetadata().GetName(), youngest.GetId()), r.timeouts.Query,
+	err = r.call(ctx, "PodSandboxStatus", "get status of "+local.Named("sandbox", youngest.GetMetadata().GetName(), youngest.GetId()), r.timeouts.Query,
 		func(ctx context.Context) (err error) {
 			resp, err = r.cri.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: youngest.GetId(), Verbose: true})
 			return err
@@ -189,7 +189,7 @@ func (r *Runtime) sandboxImageInUse(ctx context.Context) (string, error) {
 	if errors.Is(err, runtime.ErrUnavailable) {
 		return "", err
 	}
-	// One that is gone meanwhile, or cannot be read, tells nothing.
+	// One that is gone meanwhile, or cannot be read, reports nothing.
 	var info struct {
 		Image string `json:"image"`
 	}

@@ -19,7 +19,7 @@ func (r *Runtime) Log(ctx context.Context, c runtime.Container, lines, maxBytes 
 		return nil, err
 	}
 	if status.GetLogPath() == "" {
-		return nil, fmt.Errorf("%s: %w: it was made without one", what, runtime.ErrUnsupported)
+		return nil, fmt.Errorf("%s: %w: the container has no log", what, runtime.ErrUnsupported)
 	}
 	text, err := podlog.Tail(r.podLogs, status.GetLogPath(), lines, maxBytes)
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 
 // Pods lists sandboxes with their containers, by time of creation: two calls,
 // one more for each container that has died since the last list, and one for
-// each new container whose image ID the runtime does not tell. A container
+// each new container whose image ID the runtime does not report it. A container
 // whose sandbox is gone comes in a pod that is not ready and has the gone
 // sandbox's ID.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {

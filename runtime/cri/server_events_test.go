@@ -74,7 +74,7 @@ func (e eventServer) Subscribe(req *events.SubscribeRequest, stream events.Event
 }
 
 // envelopes is what containerd publishes for an event, and about it: the end of
-// an exec'd process on the same topic, the same in somebody else's namespace.
+// an exec'd process on the same topic, the same in another client's namespace.
 func envelopes(e runtime.Event) []*types.Envelope {
 	pack := func(namespace, topic string, body any) *types.Envelope {
 		packed, err := typeurl.MarshalAny(body)

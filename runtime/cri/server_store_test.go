@@ -50,7 +50,7 @@ func record(name, digest string, created time.Time, labels map[string]string) *i
 // labelStopSignal is on images in these tests whose configuration has a stop signal.
 const labelStopSignal = "test.stop-signal"
 
-// imageInfo is what a verbose image status tells of a configuration.
+// imageInfo is what a verbose image status reports of a configuration.
 func imageInfo(labels map[string]string) string {
 	config := map[string]any{"Labels": labels, "Cmd": []string{"sh"}}
 	if signal := labels[labelStopSignal]; signal != "" {

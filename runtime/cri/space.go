@@ -38,7 +38,7 @@ func (r *Runtime) storage(ctx context.Context) (root, driver string, err error) 
 		return "", "", err
 	}
 	if len(list) == 0 {
-		return "", "", fmt.Errorf("find CRI-O's store: %w: it names no filesystem of images", runtime.ErrUnsupported)
+		return "", "", fmt.Errorf("find CRI-O's store: %w: no image filesystem reported", runtime.ErrUnsupported)
 	}
 	root, name := filepath.Split(list[0].Path)
 	driver, found := strings.CutSuffix(name, "-images")

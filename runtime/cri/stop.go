@@ -41,7 +41,7 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	case errors.Is(err, errNotFound):
 		return nil
 	case errors.Is(err, context.DeadlineExceeded) && took < grace:
-		return fmt.Errorf("%s: %w after %v of its grace of %v", what, context.DeadlineExceeded, took.Round(time.Millisecond), grace)
+		return fmt.Errorf("%s: %w after %v of its grace period of %v", what, context.DeadlineExceeded, took.Round(time.Millisecond), grace)
 	}
 	return err
 }
@@ -126,7 +126,7 @@ func (r *Runtime) RemovePod(ctx context.Context, p runtime.Pod) error {
 // checkRemovable refuses a sandbox that is ready or that has containers.
 func (r *Runtime) checkRemovable(ctx context.Context, what, id string) error {
 	var sandbox *criapi.PodSandboxStatusResponse
-	err := r.call(ctx, "PodSandboxStatus", what+": ask its status", r.timeouts.Query, func(ctx context.Context) (err error) {
+	err := r.call(ctx, "PodSandboxStatus", what+": get its status", r.timeouts.Query, func(ctx context.Context) (err error) {
 		sandbox, err = r.cri.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: id})
 		return err
 	})

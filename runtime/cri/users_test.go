@@ -61,9 +61,9 @@ func TestOtherImageUsers(t *testing.T) {
 		},
 	}
 	want := []runtime.ImageUser{
-		{Image: "docker.io/library/b:1", By: "container builder, which is not CRI's"},
+		{Image: "docker.io/library/b:1", By: "container builder, not managed by CRI"},
 		{Image: "docker.io/library/c:1", By: "container mine in containerd's namespace default"},
-		{Image: "sha256:f1", By: "a pull or a build that began at 2026-11-20T12:00:00Z, lease pull"},
+		{Image: "sha256:f1", By: "a pull or a build that started at 2026-11-20T12:00:00Z, lease pull"},
 	}
 	if got, err := s.client(t, nil).OtherImageUsers(t.Context()); err != nil || !slices.Equal(got, want) {
 		t.Errorf("OtherImageUsers() = %+v, %v, want %+v", got, err, want)
@@ -119,7 +119,7 @@ func TestOtherImageUsersWhileAnImportIsUnpacked(t *testing.T) {
 			{Digest: "sha256:22", Labels: map[string]string{"containerd.io/gc.ref.snapshot.native": "sha256:f2"}},
 		},
 	}
-	const by = "an unpack that began at 2026-11-20T12:00:00Z, lease unpack"
+	const by = "an unpack that started at 2026-11-20T12:00:00Z, lease unpack"
 	want := []runtime.ImageUser{{Image: "sha256:11", By: by}, {Image: "sha256:22", By: by}}
 	if got, err := s.client(t, nil).OtherImageUsers(t.Context()); err != nil || !slices.Equal(got, want) {
 		t.Errorf("OtherImageUsers() = %+v, %v, want %+v", got, err, want)
@@ -148,7 +148,7 @@ func TestOtherImageUsersWhileAContainerIsMade(t *testing.T) {
 		snapshots: map[string]string{"c1": "sha256:e1", "c3": ""},
 		content:   []*content.Info{{Digest: "sha256:11", Labels: label("sha256:e1")}, {Digest: "sha256:22", Labels: label("sha256:e2")}, {Digest: "sha256:33"}},
 	}
-	want := []runtime.ImageUser{{Image: "sha256:11", By: "a container that began at 2026-11-20T12:00:00Z, lease making"}}
+	want := []runtime.ImageUser{{Image: "sha256:11", By: "a container that started at 2026-11-20T12:00:00Z, lease making"}}
 	if got, err := s.client(t, nil).OtherImageUsers(t.Context()); err != nil || !slices.Equal(got, want) {
 		t.Errorf("OtherImageUsers() = %+v, %v, want %+v", got, err, want)
 	}

@@ -19,7 +19,7 @@ import (
 // Watch delivers events of the runtime until ctx ends or the stream does.
 //
 // containerd's own event service is preferred wherever the socket offers it: it
-// exists in all versions and tells of images, and its events are small. Else it
+// exists in all versions and reports images, and its events are small. Else it
 // is CRI's GetContainerEvents, from the versions on in which it is sound.
 // Neither confirms a subscription: what happens in the first moments may go
 // unseen, and a caller lists after it began to watch, and now and then.
@@ -61,7 +61,7 @@ func (r *Runtime) watchCRI(ctx context.Context, out chan<- runtime.Event) error 
 	return err
 }
 
-// hasSoundCRIEvents tells whether every reader of GetContainerEvents gets every
+// hasSoundCRIEvents reports whether every reader of GetContainerEvents gets every
 // event. Before containerd 2 and CRI-O 1.28 the readers, kubelet among them,
 // took them from each other: https://github.com/containerd/containerd/issues/7318,
 // https://github.com/cri-o/cri-o/issues/6466.

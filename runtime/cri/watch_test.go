@@ -205,7 +205,7 @@ func TestDetect(t *testing.T) {
 	if d := found[1]; d.Name != "hung" || !errors.Is(d.Err, runtime.ErrUnavailable) || d.RuntimeName != "" {
 		t.Errorf("Detect() = %+v, want hung, %v", d, runtime.ErrUnavailable)
 	}
-	if found[0].Silent() || !found[1].Silent() || found[2].Silent() || !errors.Is(found[2].Err, runtime.ErrUnavailable) {
+	if found[0].NoAnswer() || !found[1].NoAnswer() || found[2].NoAnswer() || !errors.Is(found[2].Err, runtime.ErrUnavailable) {
 		t.Errorf("Detect() = %+v, want hung alone to be silent, and left to be %v", found, runtime.ErrUnavailable)
 	}
 }

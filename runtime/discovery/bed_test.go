@@ -26,7 +26,7 @@ func bubble(t *testing.T, test func(t *testing.T, b *bed)) {
 		if err := b.runtimes.Set().Add(b.runtime); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.runtimes.Look(t.Context()); err != nil {
+		if err := b.runtimes.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		test(t, b)

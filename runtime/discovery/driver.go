@@ -12,9 +12,9 @@ import (
 const criDockerd = "cri-dockerd"
 
 // driver is cri-dockerd. Its pods are its own, and its images those of the Docker that it
-// drives: as long as that one is looked after too, they are left to it, who tells what they
+// drives: as long as that one is looked after too, they are left to it, who reports what they
 // share and who uses them. Else each would be shown and counted twice, and what people build
-// in that Docker would be removed without being asked for.
+// in that Docker would be removed without being requested.
 type driver struct {
 	*cri.Runtime
 	docked func() bool // a Docker is looked after, too

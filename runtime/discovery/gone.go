@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// absence is how long a runtime that was looked for, and whose service has ended, is
+// absence is how long a runtime that was searched for, and whose service has ended, is
 // expected back: longer than an upgrade of its package takes, and shorter than a cluster
 // waits before it takes the pods of a NotReady Node elsewhere.
 const absence = 2 * time.Minute
@@ -29,14 +29,14 @@ type Gone struct {
 	Since          time.Time
 }
 
-// Gone are those that have not come back since.
+// Gone are those that have not return since.
 func (r *Runtimes) Gone() []Gone {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(r.learned.gone), func(g Gone) bool { return r.member(g.Name) })
 }
 
-// letGo takes runtimes out of the set that were looked for and have ended for long, of
+// letGo takes runtimes out of the set that were searched for and have ended for long, of
 // which no container runs. The Node is not to be NotReady for ever for the sake of what
 // nobody uses any more; it is found again when it is back. The caller holds mu.
 func (r *Runtimes) letGo(now time.Time) {
@@ -48,7 +48,7 @@ func (r *Runtimes) letGo(now time.Time) {
 		if !known || s.Ready || now.Sub(s.Since) < absence || !ended(m, kinds()[r.learned.types[m.Name()]].running) {
 			continue
 		}
-		r.log.Info("runtime has ended and is not expected any more", "name", m.Name(), "endpoint", m.Endpoint(), "since", s.Since)
+		r.log.Info("runtime stopped, no longer expected", "name", m.Name(), "endpoint", m.Endpoint(), "since", s.Since)
 		r.learned.gone = append(slices.DeleteFunc(r.learned.gone, func(g Gone) bool { return g.Name == m.Name() }), Gone{m.Name(), m.Endpoint(), s.Since})
 		r.remove(m)
 	}
@@ -79,7 +79,7 @@ func (r *Runtimes) member(name string) bool {
 	return slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == name })
 }
 
-// borrowed reports whether a socket of Docker's leads to somebody else's: package
+// borrowed reports whether a socket of Docker's leads to another client's: package
 // podman-docker has a link to Podman's there.
 func borrowed(c local.Candidate) bool {
 	return c.Type == docker.Type && filepath.Base(socket(c.Path)) != filepath.Base(c.Path)
@@ -88,7 +88,7 @@ func borrowed(c local.Candidate) bool {
 // desertion says where deserted finds one.
 func (r *Runtimes) desertion() string {
 	if left := r.deserted(); len(left) > 0 {
-		return "the runtime at " + left[0].Path + " is not there, but containers of it are"
+		return "the runtime at " + left[0].Path + " does not exist, but its containers run"
 	}
 	return ""
 }

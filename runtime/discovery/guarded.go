@@ -21,7 +21,7 @@ func (r *Runtimes) Guarded() Guarded { return Guarded{r.set, r} }
 
 // Pods lists the pods of all runtimes for the shutdown guard, who must not take
 // a runtime that is still starting for one without pods: as long as there may be
-// one that nobody knows yet, or runc has its first container, it looks for it first, and the
+// one that nobody knows yet, or runc has its first container, it searches for it first, and the
 // error names what does not answer.
 func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	known := len(g.Members())

@@ -15,7 +15,7 @@ func TestRuntimesAreKeptWhenTheyAreDown(t *testing.T) {
 		r := b.runtimes
 		look := func(wantErr bool) runtime.Health {
 			t.Helper()
-			if err := r.Look(t.Context()); (err != nil) != wantErr {
+			if err := r.Refresh(t.Context()); (err != nil) != wantErr {
 				t.Fatalf("Look() = %v, want an error: %v", err, wantErr)
 			}
 			states, asked := r.Current()

@@ -18,11 +18,11 @@ type kind struct {
 	candidates func() []local.Candidate
 	ask        local.Ask
 	open       func(local.Options) (runtime.Runtime, error)
-	// asked tells that people build images and keep stopped containers there: nothing
-	// is removed by itself unless somebody has asked for it.
+	// asked reports that people build images and keep stopped containers there: nothing
+	// is removed by itself unless somebody has requested it.
 	asked bool
 	// running are patterns of folders that are there while containers of it run. One that
-	// was looked for, has ended and left none is not expected back for ever; where there
+	// was searched for, has ended and left none is not expected back for ever; where there
 	// are no patterns it is.
 	running []string
 }
@@ -44,7 +44,7 @@ func usualCandidates() []local.Candidate {
 	return slices.Concat(cri.DefaultCandidates(), podman.DefaultCandidates(), docker.DefaultCandidates(), runc.DefaultCandidates())
 }
 
-// detect looks for runtimes of all types: for those behind sockets, and for state roots of
+// detect searches for runtimes of all types: for those behind sockets, and for state roots of
 // runc and crun with containers that are nobody else's.
 func (r *Runtimes) detect(ctx context.Context, candidates []local.Candidate) []local.Detected {
 	var roots []local.Detected

@@ -13,20 +13,20 @@ import (
 
 // Podmans is what is known of a host's Podmans without asking any.
 type Podmans struct {
-	// Unheard is the socket at which the host's would be asked, where there are
+	// Unreachable is the socket at which the host's would be asked, where there are
 	// containers of it and nobody listens there; empty elsewhere.
-	Unheard string
+	Unreachable string
 	// Users are the IDs of those who have containers of their own.
 	Users []string
 }
 
-// LookForPodmans looks for what Podmans have written below root, which is "/" but in
+// FindPodmans searches for what Podmans have written below root, which is "/" but in
 // tests.
-func LookForPodmans(root string) (p Podmans) {
+func FindPodmans(root string) (p Podmans) {
 	for _, c := range podman.DefaultCandidates() {
 		socket := local.Activation{ProcRoot: filepath.Join(root, "proc"), Path: c.Path}
 		if exists(filepath.Join(root, podman.Exits)) && holdsContainers(tree.Open(filepath.Join(root, "run/containers/storage"))) && socket.Listener() == "" {
-			p.Unheard = c.Path
+			p.Unreachable = c.Path
 		}
 	}
 	users, err := tree.Open(filepath.Join(root, "run/user"))
@@ -49,13 +49,13 @@ func LookForPodmans(root string) (p Podmans) {
 }
 
 const (
-	// mostEntries and mostBytes bound what is looked at of a run root, which may be a user's.
+	// mostEntries and mostBytes bound what is read of a run root, which may be a user's.
 	mostEntries = 10_000
 	mostBytes   = 1 << 20
 )
 
 // holdsContainers reports whether there is a container of Podman's below a run root that was opened, if
-// it was. It closes the run root. One that holds too much to look at has some.
+// it was. It closes the run root. One that holds too much to read has some.
 func holdsContainers(runRoot *tree.Dir, err error) (holds bool) {
 	if err != nil {
 		return false

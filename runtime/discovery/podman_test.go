@@ -21,7 +21,7 @@ func TestPodmansAreFoundByWhatTheyWrite(t *testing.T) {
 	}
 	expect := func(when, unheard string, users ...string) {
 		t.Helper()
-		if p := LookForPodmans(root); p.Unheard != unheard || !slices.Equal(p.Users, users) {
+		if p := FindPodmans(root); p.Unreachable != unheard || !slices.Equal(p.Users, users) {
 			t.Errorf("LookForPodmans() of a host %s = %+v, want %q, %v", when, p, unheard, users)
 		}
 	}
@@ -59,7 +59,7 @@ func TestNoLinkOfAUsersIsFollowedToFindPodman(t *testing.T) {
 	check(os.Symlink(elsewhere, filepath.Join(root, "run/user/1000/containers")))
 	check(os.MkdirAll(filepath.Join(root, "run/user/1001/containers"), 0o755))
 	check(os.Symlink(filepath.Join(elsewhere, "overlay-containers"), filepath.Join(root, "run/user/1001/containers/overlay-containers")))
-	if p := LookForPodmans(root); len(p.Users) > 0 {
+	if p := FindPodmans(root); len(p.Users) > 0 {
 		t.Errorf("LookForPodmans() = %+v, want no user whose container is elsewhere", p)
 	}
 }

@@ -12,11 +12,11 @@ const (
 	// podsGather is how long a change is waited with: pods come with several events,
 	// and in swarms.
 	podsGather = time.Second
-	// podsInterval is how often pods are listed where all runtimes tell of a change.
+	// podsInterval is how often pods are listed where all runtimes report a change.
 	podsInterval = time.Minute
-	// podsRest is how many times as long as a list took nothing is listed again, up to
+	// podsPause is how many times as long as a list took nothing is listed again, up to
 	// Interval: where pods come and go without end, that is not what the host is there for.
-	podsRest = 10
+	podsPause = 10
 )
 
 // PodWatch lists pods soon after one came or went, and now and then, for somebody
@@ -81,7 +81,7 @@ func (w *PodWatch) Run(ctx context.Context) error {
 		if failed++; err == nil {
 			failed = 0
 		}
-		rest := max(podsGather, min(podsRest*time.Since(began), Interval))
+		rest := max(podsGather, min(podsPause*time.Since(began), Interval))
 		if err == nil {
 			w.observe(pods)
 			if len(w.changed) > 0 { // while it was being made

@@ -100,7 +100,7 @@ func swarm(w *PodWatch, n int) {
 	}
 }
 
-// settle waits until a list that was asked for is made.
+// settle waits until a list that was requested is made.
 func settle() {
 	time.Sleep(podsGather)
 	synctest.Wait()

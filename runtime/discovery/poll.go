@@ -18,7 +18,7 @@ func (r *Runtimes) Run(ctx context.Context, beat func(error), changed func(befor
 	before, asked := r.Current()
 	for {
 		began := time.Now()
-		err := r.Look(ctx)
+		err := r.Refresh(ctx)
 		beat(err)
 		after, _ := r.Current()
 		if !asked || differ(before, after) {
@@ -38,7 +38,7 @@ func (r *Runtimes) Run(ctx context.Context, beat func(error), changed func(befor
 	}
 }
 
-// searchUntil looks for runtimes that came until it is time, or until one may have.
+// searchUntil searches for runtimes that came until it is time, or until one may have.
 func (r *Runtimes) searchUntil(ctx context.Context, over time.Time) error {
 	for {
 		left := time.Until(over)

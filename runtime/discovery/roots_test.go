@@ -38,7 +38,7 @@ func TestAStateRootIsFoundWithItsFirstContainer(t *testing.T) {
 	r.candidates, r.usual = []local.Candidate{{Type: runc.Type, Name: "runc", Path: root}}, nil
 	look := func(want int, when string) {
 		t.Helper()
-		if err := r.Look(t.Context()); err != nil {
+		if err := r.Refresh(t.Context()); err != nil {
 			t.Fatalf("Look() %s = %v", when, err)
 		}
 		if found := r.Named(); len(found) != want || want > 0 && (found[0].Name != "runc" || !found[0].Ready || found[0].Endpoint != root) || len(r.Dead()) > 0 || r.Guarded().runtimes.Complete() != nil {

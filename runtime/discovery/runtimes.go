@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// Interval is how often runtimes are asked how they are: one that goes away or
+	// Interval is how often runtimes are asked how they are: one that disappears or
 	// returns is noticed within it.
 	Interval = 10 * time.Second
-	// searchInterval is how often they are looked for, by Look or by Search: one that
+	// searchInterval is how often they are searched for, by Look or by Search: one that
 	// comes late has half of Interval to say who it is, and is known within it as well.
 	searchInterval = Interval / 2
 )
 
-// patience is how long one look waits for a runtime that was asked before.
+// patience is how long one check waits for a runtime that was asked before.
 const patience = 4 * time.Second
 
 // Runtimes keeps the set of this host's container runtimes: finds them, asks
@@ -54,28 +54,28 @@ type Runtimes struct {
 
 // learned is what calls to the runtimes and searches have shown.
 type learned struct {
-	mu       sync.Mutex // guards what follows
-	asked    bool
-	searched bool                      // for candidates, once or more
-	types    map[string]string         // by name in the set
-	states   map[string]runtime.Health // by name in the set
-	faults   map[string]error          // why they have not said how they are, likewise
-	pending  map[runtime.Runtime]<-chan struct{}
-	dead     []Dead   // those that are of no use now
-	silent   []string // those among them behind which there may be a runtime with pods
-	others   []Dead   // those that answered, but not as a runtime, whether that is told or not
-	gone     []Gone   // those that were found and are not expected any more
-	unheard  []runtime.Health
+	mu           sync.Mutex // guards what follows
+	asked        bool
+	searched     bool                      // for candidates, once or more
+	types        map[string]string         // by name in the set
+	states       map[string]runtime.Health // by name in the set
+	faults       map[string]error          // why they have not said how they are, likewise
+	pending      map[runtime.Runtime]<-chan struct{}
+	dead         []Dead   // those that are invalid now
+	unresponsive []string // those among them behind which there may be a runtime with pods
+	others       []Dead   // those that answered, but not as a runtime, whether that is told or not
+	gone         []Gone   // those that were found and are not expected any more
+	unreachable  []runtime.Health
 }
 
 // Options say which runtimes there are.
 type Options struct {
-	Auto bool // look for them where they usually are
+	Auto bool // search for them where they usually are
 	// Configured are they else: their types and sockets. They need no names.
 	Configured []local.Candidate
 	// Observe is told of each call to a runtime.
 	Observe func(runtime, method string, took time.Duration, err error)
-	// Units are those of the service manager; nil where there is none.
+	// Units are those of systemd; nil where there is none.
 	Units local.Units
 	Log   *slog.Logger
 }
@@ -118,7 +118,7 @@ func (r *Runtimes) Close() error {
 }
 
 // OnRequest names those of runtimes, in order of the set, where people build images and
-// keep stopped containers, so that nothing is removed before somebody asks for it.
+// keep stopped containers, so that nothing is removed before somebody requests it.
 func (r *Runtimes) OnRequest() []string {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()
@@ -140,10 +140,10 @@ func (r *Runtimes) LeftAlone(switchedOn bool) []string {
 	return r.OnRequest()
 }
 
-// Look finds runtimes that came since and asks all how they are. The error names
+// Refresh finds runtimes that came since and asks all how they are. The error names
 // those that do not answer. One that hangs is waited for once: after that it says how it is
 // when it does, or its time is over, and keeps nobody from being found meanwhile.
-func (r *Runtimes) Look(ctx context.Context) error {
+func (r *Runtimes) Refresh(ctx context.Context) error {
 	r.discover(ctx)
 	brief, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -224,7 +224,7 @@ func (r *Runtimes) note(m runtime.Runtime, info runtime.Info, err error) {
 		next.Since = before.Since
 	}
 	if !known { // what becomes of it is told by the condition Ready
-		r.log.Info("runtime found", "name", next.Name, "version", next.Version, "endpoint", next.Endpoint, "ready", next.Ready, "message", next.Message)
+		r.log.Info("found runtime", "name", next.Name, "version", next.Version, "endpoint", next.Endpoint, "ready", next.Ready, "message", next.Message)
 	}
 	r.learned.states[name], r.learned.faults[name] = next, err
 }

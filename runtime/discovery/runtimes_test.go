@@ -27,7 +27,7 @@ import (
 func TestTwoRuntimesOfOneKindAreToldApart(t *testing.T) {
 	first, second := newContainerd(t), newContainerd(t)
 	r := opened(t, first.socket, second.socket)
-	if err := r.Look(t.Context()); err != nil {
+	if err := r.Refresh(t.Context()); err != nil {
 		t.Fatalf("Look() = %v", err)
 	}
 	images, err := r.set.Images(t.Context())
@@ -50,7 +50,7 @@ func TestOneSocketIsOneRuntime(t *testing.T) {
 	r := opened(t)
 	r.candidates = candidates
 	for range 2 {
-		if err := r.Look(t.Context()); err != nil {
+		if err := r.Refresh(t.Context()); err != nil {
 			t.Fatalf("Look() = %v", err)
 		}
 		if found := r.Named(); len(found) != 1 || found[0].Name != "containerd" {
@@ -133,7 +133,7 @@ func TestPodsMayBeUnseen(t *testing.T) {
 	}
 	// Its pods are not protected, which somebody has to know.
 	r.discover(t.Context())
-	if list := r.Unheard(); len(list) != 1 || list[0].Name != "k3s" || list[0].Ready || !strings.Contains(list[0].Message, stopped) {
+	if list := r.Unreachable(); len(list) != 1 || list[0].Name != "k3s" || list[0].Ready || !strings.Contains(list[0].Message, stopped) {
 		t.Errorf("Unheard() = %+v, want the runtime that is not there", list)
 	}
 	if away := r.OutOfReach(); !strings.HasPrefix(away, "k3s: ") || !strings.Contains(away, stopped) {
@@ -182,7 +182,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	r := opened(t)
 	hung := filepath.Join(folder(t), "hung.sock")
 	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: s.socket}}
-	if err := r.Look(t.Context()); err != nil {
+	if err := r.Refresh(t.Context()); err != nil {
 		t.Fatalf("Look() = %v", err)
 	}
 	listener, err := net.Listen("unix", hung)
@@ -191,7 +191,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	}
 	defer listener.Close()
 	r.candidates = append(r.candidates, local.Candidate{Type: cri.Type, Name: "cri-o", Path: hung})
-	r.learned.silent = []string{hung}
+	r.learned.unresponsive = []string{hung}
 
 	searching, stop := context.WithCancel(t.Context())
 	searched := make(chan struct{})
@@ -200,7 +200,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 		r.discover(searching)
 	}()
 	defer func() { stop(); <-searched }()
-	conn, err := listener.Accept() // the search is under way
+	conn, err := listener.Accept() // the search is in progress
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestWhoComesBesideOneThatHangsIsKnownAtOnce(t *testing.T) {
 		look := func(wantErr bool, within time.Duration, want string) {
 			t.Helper()
 			began := time.Now()
-			err := r.Look(t.Context())
+			err := r.Refresh(t.Context())
 			if took := time.Since(began); (err != nil) != wantErr || took > within || ready() != want {
 				t.Errorf("Look() = %v after %v, and finds %q; want an error: %t, within %v, and %q", err, took, ready(), wantErr, within, want)
 			}

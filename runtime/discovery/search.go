@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Dead is a candidate whose socket is there, and why it is of no use.
+// Dead is a candidate whose socket is there, and why it is invalid.
 type Dead struct {
 	local.Candidate
 	Err error
@@ -46,7 +46,7 @@ func socket(endpoint string) string {
 // containerds, the second goes by its socket.
 func (r *Runtimes) configured(c local.Candidate) error {
 	if m := r.at(c.Path); m != nil {
-		return fmt.Errorf("runtimes: %s leads to the same socket as %s; leave one out", c.Path, m.Endpoint())
+		return fmt.Errorf("runtimes: %s is the same socket as %s; remove one", c.Path, m.Endpoint())
 	}
 	if c.Name = local.NameOf(usualCandidates(), c.Path); slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == c.Name }) {
 		c.Name = strings.TrimPrefix(c.Path, "unix://")
@@ -58,7 +58,7 @@ func (r *Runtimes) configured(c local.Candidate) error {
 func (r *Runtimes) open(c local.Candidate) error {
 	k, known := kinds()[c.Type]
 	if !known {
-		return fmt.Errorf("runtimes: %q is not a type of runtime that this version has", c.Type)
+		return fmt.Errorf("runtimes: %q is not a runtime type of this version", c.Type)
 	}
 	adapter, err := k.open(local.Options{
 		Endpoint: c.Path, Name: c.Name, Logger: r.log, Units: r.units,
@@ -83,7 +83,7 @@ func (r *Runtimes) open(c local.Candidate) error {
 	return nil
 }
 
-// Discover finds runtimes that came since they were looked for, and reports whether there are
+// Discover finds runtimes that came since they were searched for, and reports whether there are
 // any: for who cannot wait for the next Look.
 func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
 	known := len(r.set.Members())
@@ -104,8 +104,8 @@ func (r *Runtimes) Search(ctx context.Context) (found bool) {
 }
 
 // discover adds the candidates whose socket answers and that are not known yet,
-// by whatever path, but for those of which it is known that they are none. A search by
-// somebody else is waited for no longer than ctx.
+// by whatever path, except those of which it is known that they are none. A search by
+// another client is waited for no longer than ctx.
 func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 	select {
 	case <-r.discovering:
@@ -117,35 +117,35 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 		is := func(d Dead) bool { return d.Path == c.Path }
 		return r.at(c.Path) != nil || r.member(c.Name) || borrowed(c) || slices.ContainsFunc(others, is)
 	})
-	dead := slices.DeleteFunc(slices.Clone(others), func(d Dead) bool { return r.at(d.Path) != nil }) // by now
+	dead := slices.DeleteFunc(slices.Clone(others), func(d Dead) bool { return r.at(d.Path) != nil }) // now
 	var silent []string
 	for _, d := range r.detect(ctx, unknown) {
 		err := d.Err
 		if err == nil {
 			err = r.open(d.Candidate)
 		}
-		if err == nil || d.Asleep { // it has no pods
+		if err == nil || d.NotRunning { // it has no pods
 			continue
 		}
 		dead = append(dead, Dead{d.Candidate, err})
-		if d.Silent() {
+		if d.NoAnswer() {
 			silent = append(silent, d.Path)
 		}
 	}
 	others = slices.DeleteFunc(slices.Clone(dead), func(d Dead) bool { return !errors.Is(d.Err, runtime.ErrUnsupported) })
-	// A containerd without CRI is Docker's, which tells of its containers.
+	// A containerd without CRI is Docker's, which reports its containers.
 	docked := r.docked()
 	dead = slices.DeleteFunc(dead, func(d Dead) bool { return docked && errors.Is(d.Err, cri.ErrSwitchedOff) })
 	for _, d := range dead {
 		if !slices.ContainsFunc(r.Dead(), func(known Dead) bool { return known.Path == d.Path }) {
-			r.log.Warn("socket is there, but no usable runtime behind it", "path", d.Path, "error", d.Err)
+			r.log.Warn("found socket without a usable runtime", "path", d.Path, "error", d.Err)
 		}
 	}
 	unheard := r.unanswered()
 	r.learned.mu.Lock()
-	r.learned.unheard = unheard
+	r.learned.unreachable = unheard
 	// A search that was cut short has heard nothing of those that would answer.
-	r.learned.dead, r.learned.silent, r.learned.others, r.learned.searched = dead, silent, others, r.learned.searched || ctx.Err() == nil
+	r.learned.dead, r.learned.unresponsive, r.learned.others, r.learned.searched = dead, silent, others, r.learned.searched || ctx.Err() == nil
 	r.learned.mu.Unlock()
 }
 
@@ -172,7 +172,7 @@ func (r *Runtimes) DeadSockets() []string {
 	return paths
 }
 
-// Complete tells why there may be runtimes that are not in the set; nil if there
+// Complete reports why there may be runtimes that are not in the set; nil if there
 // are none.
 func (r *Runtimes) Complete() error {
 	r.learned.mu.Lock()
@@ -181,14 +181,14 @@ func (r *Runtimes) Complete() error {
 	case r.candidates == nil:
 		return nil
 	case !r.learned.searched:
-		return fmt.Errorf("%w: nobody has looked for runtimes yet", runtime.ErrUnavailable)
-	case len(r.learned.silent) > 0:
-		return fmt.Errorf("%w: somebody listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.learned.silent, ", "))
+		return fmt.Errorf("%w: search for runtimes has not finished yet", runtime.ErrUnavailable)
+	case len(r.learned.unresponsive) > 0:
+		return fmt.Errorf("%w: a process listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.learned.unresponsive, ", "))
 	}
 	// As those of the set that are down: somebody may stand in for them.
 	var failed []runtime.MemberError
 	for _, c := range r.deserted() {
-		failed = append(failed, runtime.MemberError{Runtime: c.Name, Err: fmt.Errorf("%w: nothing listens at %s, but containers of it are there", runtime.ErrUnavailable, c.Path)})
+		failed = append(failed, runtime.MemberError{Runtime: c.Name, Err: fmt.Errorf("%w: nothing listens at %s, but its containers exist", runtime.ErrUnavailable, c.Path)})
 	}
 	if len(failed) == 0 {
 		return nil
@@ -203,7 +203,7 @@ func (r *Runtimes) Unseen() string {
 	if r.candidates == nil {
 		for _, c := range r.usual {
 			if info, err := os.Stat(c.Path); err == nil && info.Mode().Type() == fs.ModeSocket && r.at(c.Path) == nil {
-				return "the runtime at " + c.Path + " is not among those that are configured"
+				return "the runtime at " + c.Path + " is not configured"
 			}
 		}
 		return r.desertion()
@@ -211,7 +211,7 @@ func (r *Runtimes) Unseen() string {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()
 	if !r.learned.searched {
-		return "runtimes are being looked for"
+		return "search for runtimes in progress"
 	}
 	mayHave := func(d Dead) bool { return d.Type == cri.Type && !errors.Is(d.Err, cri.ErrSwitchedOff) }
 	if i := slices.IndexFunc(r.learned.dead, mayHave); i >= 0 {

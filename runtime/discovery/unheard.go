@@ -10,26 +10,26 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Unheard are the runtimes that were looked for and could not be asked at the last search,
+// Unreachable are the runtimes that were searched for and could not be asked at the last search,
 // while containers of theirs run: a shutdown would cut these off. A socket that is left
 // over without any is none. Nobody is in it that a person has configured: that is in the set.
-func (r *Runtimes) Unheard() []runtime.Health {
+func (r *Runtimes) Unreachable() []runtime.Health {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()
-	return r.learned.unheard
+	return r.learned.unreachable
 }
 
 // OutOfReach says which runtimes are unheard: what their containers are is not known. Empty if
 // none is.
 func (r *Runtimes) OutOfReach() string {
 	var all []string
-	for _, u := range r.Unheard() {
+	for _, u := range r.Unreachable() {
 		all = append(all, u.Name+": "+u.Message)
 	}
 	return strings.Join(all, "; ")
 }
 
-// unanswered looks for them among candidates. Containers of one type look alike whoever of
+// unanswered searches for them among candidates. Containers of one type look alike whoever of
 // it runs them, so that one that answers speaks for all.
 func (r *Runtimes) unanswered() (list []runtime.Health) {
 	if r.candidates == nil {
@@ -44,7 +44,7 @@ func (r *Runtimes) unanswered() (list []runtime.Health) {
 	}
 	for _, c := range append(silent, r.deserted()...) {
 		list = append(list, runtime.Health{Info: runtime.Info{
-			Name: c.Name, Endpoint: "unix://" + c.Path, Message: "containers of it run, and nothing answers at " + c.Path,
+			Name: c.Name, Endpoint: "unix://" + c.Path, Message: "its containers run, but nothing answers at " + c.Path,
 		}})
 	}
 	return list

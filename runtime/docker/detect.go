@@ -51,7 +51,7 @@ func Ask(ctx context.Context, c local.Candidate) (name, version string, err erro
 // askVersion refuses what is no Docker: package podman-docker puts a link to Podman's
 // socket where Docker has its own.
 func askVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (client.ServerVersionResult, error) {
-	const what = "ask runtime version"
+	const what = "get runtime version"
 	v, err := engine.Get(ctx, conn, "ServerVersion", what, timeout, func(ctx context.Context, c *client.Client) (client.ServerVersionResult, error) {
 		return c.ServerVersion(ctx, client.ServerVersionOptions{})
 	})
@@ -62,7 +62,7 @@ func askVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (
 		return v, fmt.Errorf("%s: %w: no version in it", what, runtime.ErrNonsense)
 	}
 	if slices.ContainsFunc(v.Components, func(c system.ComponentVersion) bool { return c.Name == "Podman Engine" }) {
-		return v, fmt.Errorf("%s: %w: it is Podman %s that answers, and not Docker", what, runtime.ErrUnsupported, v.Version)
+		return v, fmt.Errorf("%s: %w: Podman %s answers, not Docker", what, runtime.ErrUnsupported, v.Version)
 	}
 	return v, nil
 }

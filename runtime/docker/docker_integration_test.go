@@ -136,7 +136,7 @@ func inContainerd(t *testing.T, o lab.DockerOptions) (*docker.Runtime, labDriver
 	t.Helper()
 	o.ContainerdStore = true
 	r, d := startDocker(t, o)
-	const place = "/run/containerd/containerd.sock" // Docker 26 does not tell where its containerd is
+	const place = "/run/containerd/containerd.sock" // Docker 26 does not report where its containerd is
 	check(t, os.MkdirAll(filepath.Dir(place), 0o755))
 	check(t, os.Symlink(strings.TrimPrefix(d.Containerd.Endpoint, "unix://"), place))
 	t.Cleanup(func() { check(t, os.Remove(place)) })

@@ -151,7 +151,7 @@ func TestADockerOfAnotherAgeIsNotOneThatIsStarting(t *testing.T) {
 			s := newServer(t, version.api, nil)
 			s.minimum = version.minimum
 			found := new(local.Detector).Detect(t.Context(), []local.Candidate{{Type: docker.Type, Name: "docker", Path: s.socket}}, nil, docker.Ask)
-			if len(found) != 1 || !errors.Is(found[0].Err, runtime.ErrUnsupported) || !strings.Contains(found[0].Err.Error(), version.says) || found[0].Silent() {
+			if len(found) != 1 || !errors.Is(found[0].Err, runtime.ErrUnsupported) || !strings.Contains(found[0].Err.Error(), version.says) || found[0].NoAnswer() {
 				t.Errorf("Detect() = %+v, want %v, saying %q, and no runtime that is yet to answer", found, runtime.ErrUnsupported, version.says)
 			}
 		})
@@ -161,7 +161,7 @@ func TestADockerOfAnotherAgeIsNotOneThatIsStarting(t *testing.T) {
 func TestPodmanIsNotTakenForDocker(t *testing.T) {
 	s := newServer(t, "1.41", object{"/version": object{"Version": "5.4.2", "Components": []any{object{"Name": "Podman Engine", "Version": "5.4.2"}}}})
 	found := new(local.Detector).Detect(t.Context(), []local.Candidate{{Type: docker.Type, Name: "docker", Path: s.socket}}, nil, docker.Ask)
-	if len(found) != 1 || !errors.Is(found[0].Err, runtime.ErrUnsupported) || !strings.Contains(found[0].Err.Error(), "Podman 5.4.2") || found[0].Silent() {
+	if len(found) != 1 || !errors.Is(found[0].Err, runtime.ErrUnsupported) || !strings.Contains(found[0].Err.Error(), "Podman 5.4.2") || found[0].NoAnswer() {
 		t.Errorf("Detect() = %+v, want that it is Podman, and no runtime that is yet to answer", found)
 	}
 }

@@ -26,7 +26,7 @@ const (
 	// factsAtOnce bounds the questions that one list of pods asks at a time.
 	factsAtOnce = 4
 	// patienceShare is the part of the time for all questions that one may take: Docker
-	// tells of a container only when what is done to it, such as a start that hangs
+	// reports a container only when what is done to it, such as a start that hangs
 	// while it mounts a volume, is done.
 	patienceShare = 5
 	// askAgainAfter is the pause after a question that failed, so that one
@@ -52,7 +52,7 @@ type fact struct {
 	startedAt time.Time
 
 	client   unitclient.Client // that runs it, as part of a service, as of the last list; zero if there is none
-	soughtAt time.Time         // when the client was looked for; zero if not since the question
+	soughtAt time.Time         // when the client was searched for; zero if not since the question
 
 	failedAt time.Time // of the last question, if that failed
 	changed  int       // the last change that was told of before the question
@@ -126,7 +126,7 @@ func (f fact) lacks(c *container.Summary) bool {
 	return f.created.IsZero() || !f.failedAt.IsZero() || state(c.State) == runtime.Exited && !f.endFits(c)
 }
 
-// endFits tells whether the end that is known is that which the list tells of, as
+// endFits reports whether the end that is known is that which the list has, as
 // "Exited (137) 5 minutes ago": a container may have been started again since, and have
 // ended again. The words are those of the package that Docker makes them with.
 func (f fact) endFits(c *container.Summary) bool {
@@ -163,12 +163,12 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, c
 		group.Go(func() error {
 			own, cancel := context.WithTimeout(ctx, r.timeouts.Query/patienceShare)
 			defer cancel()
-			answer, err := r.ask(own, "ask status of "+local.Named("container", name(c), c.ID), c.ID)
+			answer, err := r.ask(own, "get status of "+local.Named("container", name(c), c.ID), c.ID)
 			alone := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil // out of time
 			switch {
 			case err == nil:
 				if !answers[i].failedAt.IsZero() {
-					r.log.Info("container tells of itself again", "container", name(c), "id", c.ID)
+					r.log.Info("container can be inspected again", "container", name(c), "id", c.ID)
 				}
 				answers[i] = answer
 				answers[i].changed = changes[i]
@@ -177,7 +177,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, c
 				return err
 			default:
 				if answers[i].failedAt.IsZero() {
-					r.log.Warn("container does not tell of itself", "container", name(c), "id", c.ID, "error", err)
+					r.log.Warn("cannot inspect container", "container", name(c), "id", c.ID, "error", err)
 				}
 				answers[i].failedAt, answers[i].changed = time.Now(), changes[i]
 			}
@@ -185,7 +185,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, c
 		})
 	}
 	if err := group.Wait(); err != nil {
-		r.log.Debug("stopped asking containers of themselves", "error", err)
+		r.log.Debug("stopped inspecting containers", "error", err)
 	}
 	for i, c := range ask {
 		known[c.ID] = answers[i]

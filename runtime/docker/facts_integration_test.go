@@ -92,7 +92,7 @@ func TestDockerStopsWhatCrashes(t *testing.T) {
 	}
 }
 
-// One that somebody has paused goes on, and hears that it is to end.
+// One that somebody has paused continues, and hears that it is to end.
 func TestDockerStopsWhatIsPaused(t *testing.T) { onEachDocker(t, testPaused) }
 
 func testPaused(t *testing.T, o lab.DockerOptions) {
@@ -314,7 +314,7 @@ func testFoundAgain(t *testing.T, o lab.DockerOptions) {
 		case <-events:
 			return
 		case err := <-ended:
-			t.Fatalf("Watch() = %v, want it to go on", err)
+			t.Fatalf("Watch() = %v, want it to continue", err)
 		case <-tick.C:
 		case <-time.After(patience):
 			t.Fatal("Watch() delivered nothing")

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// labelPrefix is what labels of images are kept for; the rest is not looked at.
+	// labelPrefix is what labels of images are kept for; the rest is not read.
 	labelPrefix = "hostler.io/"
-	// identityVersion is the first version of the API that tells where an image that
+	// identityVersion is the first version of the API that reports where an image that
 	// containerd keeps has come from.
 	identityVersion = "1.54"
 )
 
 // Images lists all images in one call. What a build leaves between its steps is among
-// them only once the image that is made of it is gone. Docker does not tell when an
+// them only once the image that is made of it is gone. Docker does not report when an
 // image came.
 func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	const what = "list images"
@@ -70,7 +70,7 @@ func (r *Runtime) image(img *image.Summary, ofContainerd bool) runtime.Image {
 	return converted
 }
 
-// wasPulled tells whether Docker says that the image, or one of its platforms, came from
+// wasPulled reports whether Docker says that the image, or one of its platforms, came from
 // a registry or was pushed to one.
 func wasPulled(img *image.Summary) bool {
 	return slices.ContainsFunc(img.Manifests, func(m image.ManifestSummary) bool {

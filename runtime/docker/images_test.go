@@ -104,7 +104,7 @@ func TestSharedSizesAreAskedForWhenImagesCome(t *testing.T) {
 			detailed(true, false)
 			s.set("/images/json", images(3))
 			s.set("/system/df", object{"Images": images(3)})
-			// What makes Docker walk through its volumes is not asked for again so soon.
+			// What makes Docker walk through its volumes is not requested again so soon.
 			detailed(api == "1.45", api == "1.45")
 		})
 	}
@@ -126,7 +126,7 @@ func TestSizesThatDoNotComeAreDoneWithout(t *testing.T) {
 	}
 }
 
-// Who is in a hurry neither asks for what costs Docker much, nor decides for others.
+// Who is in a hurry neither requests what costs Docker much, nor decides for others.
 func TestSizesAreAskedForByThoseWhoHaveTime(t *testing.T) {
 	const df = "/system/df"
 	asking, answer := make(chan struct{}), make(chan struct{})
@@ -159,7 +159,7 @@ func TestSizesAreAskedForByThoseWhoHaveTime(t *testing.T) {
 	case err := <-done:
 		t.Fatalf("DetailedImages() = %v, and did not ask", err)
 	}
-	hurried() // while somebody else asks
+	hurried() // while another client asks
 	close(answer)
 	if err := <-done; err != nil {
 		t.Errorf("DetailedImages() = %v, want what the image shares", err)

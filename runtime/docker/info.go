@@ -17,7 +17,7 @@ import (
 // aboutAge is how long what Docker says of itself is believed in one life of dockerd.
 const aboutAge = 10 * time.Minute
 
-// about is what changes only with dockerd's process or configuration. To ask for it
+// about is what changes only with dockerd's process or configuration. To request it
 // costs Docker more than any list: it runs runc and docker-init for their versions.
 type about struct {
 	life    uint64
@@ -42,7 +42,7 @@ func (r *Runtime) fresh() (about, bool) {
 // Info asks whether dockerd answers: one call, three in the first of its life.
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	if _, known := r.fresh(); known {
-		err := r.conn.Call(ctx, "Ping", "ask runtime status", r.timeouts.Query, func(ctx context.Context, c *client.Client) error {
+		err := r.conn.Call(ctx, "Ping", "get runtime status", r.timeouts.Query, func(ctx context.Context, c *client.Client) error {
 			_, err := c.Ping(ctx, client.PingOptions{})
 			return err
 		})
@@ -67,7 +67,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 	if err != nil {
 		return about{}, err
 	}
-	info, err := engine.Get(ctx, r.conn, "Info", "ask runtime status", r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.SystemInfoResult, error) {
+	info, err := engine.Get(ctx, r.conn, "Info", "get runtime status", r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.SystemInfoResult, error) {
 		return c.Info(ctx, client.InfoOptions{})
 	})
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 		return about{}, fmt.Errorf("ask runtime status: %w: its data folder %q is not an absolute path", runtime.ErrNonsense, info.Info.DockerRootDir)
 	}
 	a.version, a.root, a.driver = v.Version, info.Info.DockerRootDir, info.Info.Driver
-	// So Docker tells where containerd keeps the images: docker info, "driver-type".
+	// So Docker reports where containerd keeps the images: docker info, "driver-type".
 	a.containerd = slices.Contains(info.Info.DriverStatus, [2]string{"driver-type", "io.containerd.snapshotter.v1"})
 	if c := info.Info.Containerd; c != nil {
 		a.address = c.Address

@@ -68,7 +68,7 @@ func (r *Runtime) list(ctx context.Context) ([]container.Summary, error) {
 // shortID is how much of an ID people write at least.
 const shortID = 12
 
-// find returns the IDs of the containers that IDs or names mean, but for one's own.
+// find returns the IDs of the containers that IDs or names mean, except one's own.
 func find(list []container.Summary, own string, meant []string) (ids []string) {
 	for _, other := range meant {
 		i := slices.IndexFunc(list, func(c container.Summary) bool {

@@ -28,7 +28,7 @@ func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 
 func (r *Runtime) images() engine.Images { return engine.Images{Conn: r.conn, Timeouts: r.timeouts} }
 
-// checkUnused looks for containers, since names would be gone before Docker does, which
+// checkUnused searches for containers, since names would be gone before Docker does, which
 // also does not mind those that mount an image removed by its ID.
 func (r *Runtime) checkUnused(ctx context.Context, what, id string) error {
 	list, err := r.list(ctx)
@@ -38,14 +38,14 @@ func (r *Runtime) checkUnused(ctx context.Context, what, id string) error {
 	for i := range list {
 		uses := list[i].ImageID == id
 		for _, mounted := range mountedImages(&list[i]) {
-			led, err := r.images().Look(ctx, what, mounted)
+			led, err := r.images().Inspect(ctx, what, mounted)
 			if engine.Gone(err) != nil {
 				return err
 			}
 			uses = uses || err == nil && led.ID == id
 		}
 		if uses {
-			return fmt.Errorf("%s: %w: %s uses it, which is %s", what, runtime.ErrInUse, local.Named("container", name(&list[i]), ""), list[i].State)
+			return fmt.Errorf("%s: %w: used by %s, which is %s", what, runtime.ErrInUse, local.Named("container", name(&list[i]), ""), list[i].State)
 		}
 	}
 	return nil

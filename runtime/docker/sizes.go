@@ -19,8 +19,8 @@ const (
 	// of images. Before, they come with the whole of `docker system df`, for which
 	// Docker walks through all volumes.
 	sharedVersion = "1.42"
-	// sizesRest is how long Docker is not asked again for sizes that cost it much.
-	sizesRest = 10 * time.Minute
+	// sizesBackoff is how long Docker is not asked again for sizes that cost it much.
+	sizesBackoff = 10 * time.Minute
 	// sizesPause is the same after it did not answer in time.
 	sizesPause = time.Hour
 )
@@ -29,15 +29,15 @@ var _ runtime.ImageDetailer = (*Runtime)(nil)
 
 // sizes are what images share with others.
 type sizes struct {
-	turn chan struct{} // held while they are asked for
+	turn chan struct{} // held while they are requested
 
 	mu     sync.Mutex        // guards what follows
 	shared map[string]uint64 // by image ID, of the images that there were when asked
-	notYet time.Time         // when they may be asked for again
+	notYet time.Time         // when they may be requested again
 }
 
 // DetailedImages is Images with what each shares with others, as far as that is known:
-// it is asked for when images have come or gone, in half of the time that there is, and
+// it is requested when images have come or gone, in half of the time that there is, and
 // where that makes Docker walk through all that it has, every ten minutes at most, and by
 // no one in a hurry.
 func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
@@ -51,13 +51,13 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 			r.askSizes(ctx)
 		}
 		<-r.sizes.turn
-	default: // somebody else asks, and what is known will do until then
+	default: // another client asks, and what is known will do until then
 	}
 	r.sizes.fill(list)
 	return sanitize.Clean(list), nil
 }
 
-// outdated tells whether images have come or gone, so that those that stay share with
+// outdated reports whether images have come or gone, so that those that stay share with
 // others, and Docker may be asked.
 func (s *sizes) outdated(list []runtime.Image) bool {
 	s.mu.Lock()
@@ -87,8 +87,8 @@ func (s *sizes) fill(list []runtime.Image) {
 	}
 }
 
-// errHurry says that there is no time for what costs Docker much.
-var errHurry = errors.New("there is no time to ask")
+// errNoTime says that there is no time for what costs Docker much.
+var errNoTime = errors.New("no time left to query sizes")
 
 // askSizes asks Docker for them. Without them whole sizes count.
 func (r *Runtime) askSizes(ctx context.Context) {
@@ -100,7 +100,7 @@ func (r *Runtime) askSizes(ctx context.Context) {
 	shared, err := engine.Get(ctx, r.conn, "SharedSizes", "list shared sizes of images", limit, func(ctx context.Context, c *client.Client) (map[string]uint64, error) {
 		costly = !speaks(c, sharedVersion)
 		if costly && hurried {
-			return nil, errHurry
+			return nil, errNoTime
 		}
 		if costly {
 			df, err := c.DiskUsage(ctx, client.DiskUsageOptions{Images: true, Verbose: true})
@@ -121,18 +121,18 @@ func (r *Runtime) askSizes(ctx context.Context) {
 	defer r.sizes.mu.Unlock()
 	switch {
 	case err != nil && ctx.Err() == nil && !hurried:
-		r.log.Debug("shared sizes of images are not known", "error", err)
+		r.log.Debug("cannot read shared sizes of images", "error", err)
 		r.sizes.notYet = time.Now().Add(sizesPause)
 		return
 	case err != nil: // that says nothing of Docker
 		return
 	case costly:
-		r.sizes.notYet = time.Now().Add(sizesRest)
+		r.sizes.notYet = time.Now().Add(sizesBackoff)
 	}
 	r.sizes.shared = shared
 }
 
-// speaks tells whether the daemon speaks a version of the API or a later one.
+// speaks reports whether the daemon speaks a version of the API or a later one.
 func speaks(c *client.Client, version string) bool {
 	return versions.GreaterThanOrEqualTo(c.ClientVersion(), version)
 }

@@ -54,7 +54,7 @@ func (r *Runtime) dialContainerd(a about) (*grpc.ClientConn, error) {
 	if socket == "" {
 		i := slices.IndexFunc(containerdSockets, func(s string) bool { _, err := os.Stat(s); return err == nil })
 		if i < 0 {
-			return nil, fmt.Errorf("containerd keeps Docker's images, and is at none of %q", containerdSockets)
+			return nil, fmt.Errorf("Docker's images are in containerd, but none of its sockets %q exists", containerdSockets)
 		}
 		socket = containerdSockets[i]
 	}
@@ -75,7 +75,7 @@ func snapshotsOf(ctx context.Context, conn *grpc.ClientConn, snapshotter string)
 	answer, err := introspection.NewIntrospectionClient(conn).Plugins(ctx, &introspection.PluginsRequest{
 		Filters: []string{fmt.Sprintf("type==io.containerd.snapshotter.v1,id==%q", snapshotter)},
 	})
-	what := fmt.Sprintf("ask containerd for its snapshotter %s", snapshotter)
+	what := fmt.Sprintf("get snapshotter %s of containerd", snapshotter)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", what, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// StartContainer starts a container. Docker goes on with it, whatever became of who asked
+// StartContainer starts a container. Docker continues with it, whatever became of who asked
 // for it; for one that runs already it does nothing.
 func (r *Runtime) StartContainer(ctx context.Context, c runtime.Container) error {
 	what := local.Named("start container", c.Name, c.ID)
@@ -29,7 +29,7 @@ func (r *Runtime) StartContainer(ctx context.Context, c runtime.Container) error
 // StartNeeds returns the folders that a container is bound to, its devices, and what its local
 // volumes are mounted from.
 func (r *Runtime) StartNeeds(ctx context.Context, c runtime.Container) (needs runtime.StartNeeds, err error) {
-	what := "ask what " + local.Named("container", c.Name, c.ID) + " needs"
+	what := "read dependencies of " + local.Named("container", c.Name, c.ID)
 	resp, err := engine.Get(ctx, r.conn, "ContainerInspect", what, r.timeouts.Query, func(ctx context.Context, cl *client.Client) (client.ContainerInspectResult, error) {
 		return cl.ContainerInspect(ctx, c.ID, client.ContainerInspectOptions{})
 	})

@@ -121,7 +121,7 @@ func TestAChangedContainerIsAskedAgain(t *testing.T) {
 	if got := policy(); got != runtime.RestartByRuntime {
 		t.Errorf("Restart = %v after a start, want it asked again: %v", got, runtime.RestartByRuntime)
 	}
-	// It runs, and runs anew between two lists: when its latest run began is told.
+	// It runs, and runs again between two lists: when its latest run began is told.
 	s.set("/containers/json", []any{listed("a", "running", nil)})
 	for _, began := range []string{"2026-11-21T10:00:00.000000001Z", "2026-11-21T11:00:00.000000002Z"} {
 		running := ended("always")

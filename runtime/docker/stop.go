@@ -19,7 +19,7 @@ import (
 )
 
 // StopContainer sends the container's own stop signal, and kills it after grace. It does
-// so itself: Docker's stop goes on, and kills, whatever became of who asked for it.
+// so itself: Docker's stop continues, and kills, whatever became of who requested it.
 // Docker takes either signal as a person's stop, so that no restart policy starts the
 // container again before dockerd or the host does. A systemd unit that runs the container by a
 // client would start it again, and is stopped as well.
@@ -50,7 +50,7 @@ func (r *Runtime) stopping() engine.Stopping {
 	return engine.Stopping{Conn: r.conn, AwaitEnd: r.awaitEnd, Margin: r.timeouts.StopMargin}
 }
 
-// terminate asks a container to end, and tells whether it has within its grace.
+// terminate asks a container to end, and reports whether it has within its grace.
 func (r *Runtime) terminate(ctx context.Context, what string, c runtime.Container, grace time.Duration) (ended bool, err error) {
 	asked := time.Now()
 	signal, err := r.stopSignal(ctx, c)
@@ -68,8 +68,8 @@ func (r *Runtime) terminate(ctx context.Context, what string, c runtime.Containe
 	})
 }
 
-// awaitEndOf is awaitEnd of a container that was sent a signal, and goes on when dockerd
-// goes away meanwhile and comes back: to some programs a second signal is an order to
+// awaitEndOf is awaitEnd of a container that was sent a signal, and continues when dockerd
+// disappears meanwhile and returns: to some programs a second signal is an order to
 // drop everything. Only a process that was started since has not had it.
 func (r *Runtime) awaitEndOf(ctx context.Context, what string, c runtime.Container, signal string, sent time.Time, timeout time.Duration) error {
 	for {
@@ -88,14 +88,14 @@ func (r *Runtime) awaitEndOf(ctx context.Context, what string, c runtime.Contain
 	}
 }
 
-// stopSignal is what the container is to be asked to end with.
+// stopSignal is what the container is to be stopped with.
 func (r *Runtime) stopSignal(ctx context.Context, c runtime.Container) (string, error) {
 	r.facts.mu.Lock()
 	f, known := r.facts.byID[c.ID]
 	r.facts.mu.Unlock()
 	if !known || f.created.IsZero() {
 		var err error
-		if f, err = r.ask(ctx, "ask status of "+local.Named("container", c.Name, c.ID), c.ID); err != nil {
+		if f, err = r.ask(ctx, "get status of "+local.Named("container", c.Name, c.ID), c.ID); err != nil {
 			return "", err
 		}
 	}
@@ -136,7 +136,7 @@ func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Du
 func (r *Runtime) checkEnded(ctx context.Context, what, id string) error {
 	now, err := r.ask(ctx, what, id)
 	if err == nil && now.running {
-		return fmt.Errorf("%s: it runs again, since %s", what, now.startedAt.Format(time.RFC3339))
+		return fmt.Errorf("%s: it was started again at %s", what, now.startedAt.Format(time.RFC3339))
 	}
 	return err
 }
@@ -202,5 +202,5 @@ func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) erro
 
 // RemovePod is runtime.ErrUnsupported: a pod goes with the last of its containers.
 func (r *Runtime) RemovePod(_ context.Context, p runtime.Pod) error {
-	return fmt.Errorf("%s: %w: it goes with its containers", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
+	return fmt.Errorf("%s: %w: it is removed with its containers", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
 }

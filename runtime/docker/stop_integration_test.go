@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// dockerd dies under a container that is ending and lives on, and comes back: that is
+// dockerd dies under a container that is ending and lives on, and returns: that is
 // waited for, and the container has its signal once.
 func TestAStopOutlivesDockerd(t *testing.T) { onEachDocker(t, testStopOutlives) }
 

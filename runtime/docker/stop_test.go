@@ -92,7 +92,7 @@ func TestAContainerThatRunsAgainIsNotStopped(t *testing.T) {
 		now   object
 		error string
 	}{
-		"it runs":   {started(time.Now()), "it runs again"},
+		"it runs":   {started(time.Now()), "it was started again"},
 		"it is not": {inspected("2026-11-20T10:00:00Z", time.Now(), object{}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestAContainerThatRunsAgainIsNotStopped(t *testing.T) {
 	}
 }
 
-// dockerd goes away under a container that is ending, and comes back.
+// dockerd disappears under a container that is ending, and returns.
 func TestASignalIsSentOnceToAProcess(t *testing.T) {
 	for name, tt := range map[string]struct {
 		since time.Time
@@ -144,7 +144,7 @@ func TestASignalIsSentOnceToAProcess(t *testing.T) {
 	}
 }
 
-// A container whose start hangs does not tell of itself, and others do.
+// A container whose start hangs does not report itself, and others do.
 func TestAContainerThatHangsHidesNoOther(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "1.45", object{

@@ -44,7 +44,7 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 		return service
 	})
 	if err != nil {
-		r.log.Debug("processes cannot be listed: which containers services run is not known", "error", err)
+		r.log.Debug("cannot list processes, services of containers unknown", "error", err)
 		return
 	}
 	for _, c := range lacking {
@@ -57,7 +57,7 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 	}
 }
 
-// lacksClient reports whether the client of a container is to be looked for.
+// lacksClient reports whether the client of a container is to be searched for.
 func (r *Runtime) lacksClient(f fact) bool {
 	switch {
 	case !f.running:
@@ -79,7 +79,7 @@ func (r *Runtime) askUnits(ctx context.Context, known map[string]fact) map[strin
 	}
 	units, err := local.AskUnits(ctx, r.units, names)
 	if err != nil {
-		r.log.Debug("systemd does not answer about the services that run containers", "error", err)
+		r.log.Debug("cannot read services of containers from systemd", "error", err)
 	}
 	return units
 }
@@ -116,7 +116,7 @@ func (r *Runtime) unitOf(id string) (unit string, client unitclient.Client) {
 
 // stopOfUnit stops a container that a service runs by a client, and the service. A client that
 // passes SIGTERM on, where that is the container's stop signal, is stopped with its service, and
-// ends the container. Any other container is asked to end first: Compose, to which systemd sends two
+// ends the container. Any other container is sent the stop signal first: Compose, to which systemd sends two
 // signals, would kill them. Before the last ones are asked, the stop of the service is queued, and it
 // begins as soon as they have ended. What a
 // service leaves running is stopped as any other container, with what is left of the grace.

@@ -22,7 +22,7 @@ type others = local.Units
 
 // manager is a service manager with one service, whose main process is 7.
 type manager struct {
-	others // what no test asks for
+	others // what no test requests
 	fails  error
 	atBoot bool
 

@@ -21,7 +21,7 @@ type means struct {
 
 // meanings are the events that change what a list says. Others are not even sent: each
 // health check of each container would be three. Where BuildKit or `docker commit` have
-// made an image, a tag or a container's commit tells of it.
+// made an image, a tag or a container's commit reports it.
 func meanings() []means {
 	return []means{
 		{events.ContainerEventType, events.ActionCreate, runtime.ContainerCreated},

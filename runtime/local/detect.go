@@ -29,7 +29,7 @@ type Candidate struct {
 	Type string // of adapter, such as "cri"
 	Name string // what to call the runtime, unique among candidates
 	Path string
-	// Wakes tells that whoever connects starts its service, as is meant: its containers
+	// Wakes reports that whoever connects starts its service, as is meant: its containers
 	// run without one, so that it may have some although nobody answers yet.
 	Wakes bool
 }
@@ -55,18 +55,18 @@ type Detected struct {
 	// Err says why it is not usable now: runtime.ErrUnsupported where something
 	// else answers, runtime.ErrUnavailable where nothing does (yet).
 	Err error
-	// Asleep tells that its service does not run, and would be started by whoever
+	// NotRunning reports that its service does not run, and would be started by whoever
 	// connects, which Detect does not but where that is meant.
-	Asleep bool
-	// Listens tells that there is somebody at the socket, who may have pods. A
+	NotRunning bool
+	// Listens reports that there is somebody at the socket, who may have pods. A
 	// socket file outlives who made it.
 	Listens bool
 }
 
-// Silent tells that there may be a runtime that does not answer yet, or does not
+// NoAnswer reports that there may be a runtime that does not answer yet, or does not
 // any more: containerd 1.x serves before it has loaded its pods, says that it is
 // "not initialized yet" until then, and its unit counts as started.
-func (d Detected) Silent() bool {
+func (d Detected) NoAnswer() bool {
 	return d.Listens && d.Err != nil && !errors.Is(d.Err, runtime.ErrUnsupported)
 }
 
@@ -74,8 +74,8 @@ func (d Detected) Silent() bool {
 // runtime.ErrUnsupported where something else answers.
 type Ask func(ctx context.Context, c Candidate) (name, version string, err error)
 
-// Detector looks for runtimes, again and again. Who has not answered when Detect returns is
-// not asked anew as long as the question is open, and a late answer is the next Detect's. Its
+// Detector searches for runtimes, again and again. Who has not answered when Detect returns is
+// not asked again as long as the question is open, and a late answer is the next Detect's. Its
 // zero value is ready, and it is safe for concurrent use.
 type Detector struct {
 	mu   sync.Mutex
@@ -91,7 +91,7 @@ type question struct {
 
 // Detect finds the candidates whose socket exists and asks each, all at once,
 // which runtime it is. Two paths to the same socket count once. It takes at most
-// 3 s, however many of them hang. Where units tell that the host goes down, it starts
+// 3 s, however many of them hang. Where units report that the host goes down, it starts
 // nobody; they may be nil.
 func (l *Detector) Detect(ctx context.Context, candidates []Candidate, units Units, ask Ask) []Detected {
 	return l.detect(ctx, "/proc", candidates, units, ask)
@@ -107,9 +107,9 @@ func (l *Detector) detect(ctx context.Context, procRoot string, candidates []Can
 		}
 		d := Detected{Candidate: c}
 		if err != nil {
-			d.Err = fmt.Errorf("look for a runtime: %w", err)
+			d.Err = fmt.Errorf("find runtime: %w", err)
 		} else if info, err := os.Stat(real); err != nil {
-			d.Err = fmt.Errorf("look for a runtime: %w", err)
+			d.Err = fmt.Errorf("find runtime: %w", err)
 		} else if info.Mode().Type() != fs.ModeSocket {
 			continue
 		}
@@ -136,7 +136,7 @@ func (l *Detector) await(ctx context.Context, of Detected, procRoot string, unit
 		of.Err = MayWake(waiting, units)
 	}
 	if of.Err != nil {
-		of.Asleep = true
+		of.NotRunning = true
 		return of
 	}
 	if waiting.Err() == nil { // else nobody is to be started, either
@@ -153,7 +153,7 @@ func (l *Detector) await(ctx context.Context, of Detected, procRoot string, unit
 		}
 	}
 	of.Listens = true // who does not is told at once
-	of.Err = fmt.Errorf("ask runtime version: %w: no answer from %s within %v; it may hang: see its log", runtime.ErrUnavailable, of.Path, DetectTimeout)
+	of.Err = fmt.Errorf("get runtime version: %w: no answer from %s within %v; it may hang: see its log", runtime.ErrUnavailable, of.Path, DetectTimeout)
 	return of
 }
 

@@ -47,7 +47,7 @@ func listened(t *testing.T) (path string) {
 	return path
 }
 
-// A service that is started calls off a shutdown.
+// A service that is started cancels a shutdown.
 func TestWhoLooksForRuntimesStartsNoneDuringAShutdown(t *testing.T) {
 	path := listened(t)
 	for name, c := range map[string]struct {
@@ -70,7 +70,7 @@ func TestWhoLooksForRuntimesStartsNoneDuringAShutdown(t *testing.T) {
 				asked = true
 				return "", "", nil
 			})
-			if len(found) != 1 || asked != c.asked || found[0].Listens != c.asked || found[0].Asleep == c.asked || (found[0].Err == nil) != c.asked {
+			if len(found) != 1 || asked != c.asked || found[0].Listens != c.asked || found[0].NotRunning == c.asked || (found[0].Err == nil) != c.asked {
 				t.Errorf("Detect() = %+v and asked: %t, want that to be %t, and who is not asked asleep and not connected to", found, asked, c.asked)
 			}
 		})
@@ -95,8 +95,8 @@ func TestALateAnswerIsTakenUp(t *testing.T) {
 	}
 	hasty, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
-	for range 2 { // the second is not to ask anew
-		if d := look(hasty); !d.Silent() || !errors.Is(d.Err, runtime.ErrUnavailable) {
+	for range 2 { // the second is not to ask again
+		if d := look(hasty); !d.NoAnswer() || !errors.Is(d.Err, runtime.ErrUnavailable) {
 			t.Errorf("Detect() = %+v before it has answered, want somebody who is silent", d)
 		}
 	}
@@ -105,10 +105,10 @@ func TestALateAnswerIsTakenUp(t *testing.T) {
 		t.Errorf("Detect() = %+v, want what answered late", d)
 	}
 
-	// What was found is asked anew, and so is who has failed meanwhile.
+	// What was found is asked again, and so is who has failed meanwhile.
 	hasty, cancel = context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
-	if d := look(hasty); !d.Silent() {
+	if d := look(hasty); !d.NoAnswer() {
 		t.Errorf("Detect() = %+v, want somebody who is silent", d)
 	}
 	answered := detector.Answered(path)

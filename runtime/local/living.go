@@ -18,7 +18,7 @@ func Living(procRoot string) (map[string]bool, error) {
 	living := map[string]bool{}
 	for name, err := range tree.Names(procRoot) {
 		if err != nil {
-			return nil, fmt.Errorf("look for processes of containers: %w", err)
+			return nil, fmt.Errorf("find processes of containers: %w", err)
 		}
 		pid, err := strconv.Atoi(name)
 		if err != nil {

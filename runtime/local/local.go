@@ -1,8 +1,7 @@
-// Package local has what adapters of runtimes on this host share: the unix sockets
-// that runtimes listen at, what an adapter is opened with, how long a call may take, the
-// mounts that hold the folders which runtimes name, and what is there of such a folder.
+// Package local has what adapters of runtimes on this host share: their unix sockets, options and
+// timeouts, and the mounts and contents of the folders that runtimes report.
 //
-// It owns no runtime, and refuses to know any by name.
+// It does not know any runtime by name.
 package local
 
 import (
@@ -22,15 +21,15 @@ func ParseEndpoint(endpoint string) (string, error) {
 	path, isURL := strings.CutPrefix(endpoint, "unix://")
 	switch {
 	case endpoint == "":
-		return "", fmt.Errorf("endpoint is empty: give a socket, such as unix:///run/containerd/containerd.sock")
+		return "", fmt.Errorf("endpoint is empty: set a socket, such as unix:///run/containerd/containerd.sock")
 	case !isURL && strings.Contains(endpoint, "://"):
-		return "", fmt.Errorf("endpoint %q: only unix sockets are supported, as unix:///path or /path", endpoint)
+		return "", fmt.Errorf("endpoint %q: only unix sockets are supported, such as unix:///path or /path", endpoint)
 	case !filepath.IsAbs(path):
-		return "", fmt.Errorf("endpoint %q: the path must be absolute, as in unix:///run/containerd/containerd.sock", endpoint)
+		return "", fmt.Errorf("endpoint %q: the path must be absolute, such as unix:///run/containerd/containerd.sock", endpoint)
 	case strings.HasSuffix(path, "/"):
 		return "", fmt.Errorf("endpoint %q: names a folder, not a socket", endpoint)
 	case len(path) > maxSocketPathBytes:
-		return "", fmt.Errorf("endpoint %q: a socket's path has at most %d bytes, this one %d", endpoint, maxSocketPathBytes, len(path))
+		return "", fmt.Errorf("endpoint %q: a socket path has at most %d bytes, this one has %d", endpoint, maxSocketPathBytes, len(path))
 	}
 	return filepath.Clean(path), nil
 }

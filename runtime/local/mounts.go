@@ -38,7 +38,7 @@ func Filesystems(procRoot, runtimeName string, folders []string) ([]runtime.File
 		}
 		mount := mountOf(mounts, path)
 		if mount == nil {
-			return nil, fmt.Errorf("no mount holds %s; is hostler in another mount namespace than the runtime?", path)
+			return nil, fmt.Errorf("no mount contains %s; is hostler in another mount namespace than the runtime?", path)
 		}
 		if h := mountOf(host, path); h != nil && h.Major == mount.Major && h.Minor == mount.Minor {
 			mount = h
@@ -52,7 +52,7 @@ func Filesystems(procRoot, runtimeName string, folders []string) ([]runtime.File
 		}
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%w: there is none", runtime.ErrNonsense)
+		return nil, fmt.Errorf("%w: no mount listed", runtime.ErrNonsense)
 	}
 	return list, nil
 }

@@ -29,15 +29,15 @@ type Options struct {
 	ProcRoot string
 	// PodLogs is the folder that pods' logs are in; /var/log/pods if empty.
 	PodLogs string
-	// Units are those of the service manager that runs this host; nil where none does.
+	// Units are those of systemd that runs this host; nil where none does.
 	Units Units
 }
 
-// Units is what an adapter asks of the service manager, about containers that are its
+// Units is what an adapter asks of systemd, about containers that are its
 // services' own, and before it has one started.
 type Units interface {
 	// StopUnit begins to stop the unit of that name that a process is of, as `systemctl
-	// stop --no-block`, and tells whether there was anything to stop: false where no such
+	// stop --no-block`, and reports whether there was anything to stop: false where no such
 	// unit runs, or the process is none of it. Process 0 is of any. Doing so while it
 	// stops changes nothing. Where there is something to stop it calls before right before it
 	// asks systemd, with the names of that unit and of those that systemd stops with it.
@@ -48,12 +48,12 @@ type Units interface {
 	HoldStop(ctx context.Context, name string, atMost time.Duration, before func(ctx context.Context, names []string)) (Hold, error)
 	// MainOf names the service whose main process that is; empty if it is that of none.
 	MainOf(ctx context.Context, pid int) (name string, err error)
-	// UnitStops tells whether the stop of a unit has begun or is over: false while it
+	// UnitStops reports whether the stop of a unit has started or is over: false while it
 	// waits for others, that are ordered after the unit, to stop.
 	UnitStops(ctx context.Context, name string) (bool, error)
-	// Units tells of those units that there are, by name.
+	// Units reports those units that there are, by name.
 	Units(ctx context.Context, names ...string) (map[string]Unit, error)
-	// Stopping tells whether the whole host is going down.
+	// Stopping reports whether the whole host is going down.
 	Stopping(ctx context.Context) (bool, error)
 }
 
@@ -77,8 +77,8 @@ type Unit struct {
 	TimeoutStop time.Duration // after which systemd ends each step of its stop, zero for never
 }
 
-// MayWake tells why a service must not be started now that is meant to be started by
-// whoever connects: as long as a shutdown can be called off, a unit that is started does so
+// MayWake reports why a service must not be started now that is meant to be started by
+// whoever connects: as long as a shutdown can be cancelled, a unit that is started does so
 // (systemd.unit(5), Conflicts=).
 func MayWake(ctx context.Context, units Units) error {
 	if units == nil {
@@ -86,7 +86,7 @@ func MayWake(ctx context.Context, units Units) error {
 	}
 	// Where that cannot be told, such as without systemd, there is no harm.
 	if stopping, err := units.Stopping(ctx); err == nil && stopping {
-		return runtime.ErrAsleep
+		return runtime.ErrNotRunning
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Activation tells whether a socket is served by whom it is meant for, or whether init
+// Activation reports whether a socket is served by whom it is meant for, or whether init
 // alone listens at it: systemd starts the service of a socket unit, such as docker.socket,
 // for whoever connects (systemd.socket(5)), and a service that a person has stopped, or
 // that nobody has needed yet, is not hostler's to start. It is safe for concurrent use.
@@ -49,17 +49,17 @@ func (a *Activation) Check() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: its service does not run; systemd, which listens at %s, would start it for whoever connects, and hostler does not", runtime.ErrUnavailable, a.Path)
+	return fmt.Errorf("%w: its service does not run; hostler does not connect to %s because systemd would then start the service", runtime.ErrUnavailable, a.Path)
 }
 
-// Served tells whether somebody listens at the socket who is not init, without asking it.
+// Served reports whether somebody listens at the socket who is not init, without asking it.
 func (a *Activation) Served() bool {
 	root := cmp.Or(a.ProcRoot, "/proc")
 	return len(listeners(root, a.Path)) > 0 && a.Check() == nil
 }
 
-// Listener tells who listens at the socket, init included, without asking: empty if nobody
-// does, and another text each time that it is bound anew, as by an upgrade.
+// Listener reports who listens at the socket, init included, without asking: empty if nobody
+// does, and another text each time that it is bound again, as by an upgrade.
 func (a *Activation) Listener() string {
 	return strings.Join(listeners(cmp.Or(a.ProcRoot, "/proc"), a.Path), " ")
 }
@@ -99,7 +99,7 @@ func sameSocket(bound, path string) bool {
 	return err == nil && real == path
 }
 
-// holds tells whether a process has the socket open.
+// holds reports whether a process has the socket open.
 func holds(root string, pid int64, inode string) bool {
 	dir, err := tree.Open(filepath.Join(root, strconv.FormatInt(pid, 10), "fd"))
 	if err != nil {

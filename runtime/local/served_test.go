@@ -43,7 +43,7 @@ func TestNobodyIsStartedByBeingAsked(t *testing.T) {
 	const path = "/run/docker.sock"
 	for name, c := range map[string]struct {
 		holders []int
-		other   string // path that is asked for, if another one
+		other   string // path that is requested, if another one
 		starts  bool
 	}{
 		"a daemon that made its socket itself": {holders: []int{12}},

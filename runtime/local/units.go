@@ -12,7 +12,7 @@ import (
 )
 
 // unitsBound is how long systemd may take to answer about units: a list of what runs does not
-// depend on it, and while systemd reads its units anew it answers nobody.
+// depend on it, and while systemd reads its units again it answers nobody.
 const unitsBound = 2 * time.Second
 
 // AskUnits asks about the units of the names, for a list of containers. It takes no more than a
@@ -47,7 +47,7 @@ func (s UnitStop) Begin(ctx context.Context, what string, pid int) (stopping boo
 	ctx, cancel := context.WithTimeout(ctx, s.Query)
 	defer cancel()
 	if stopping, err = s.Units.StopUnit(ctx, s.Name, pid, runtime.ReportUnitStops); err != nil {
-		return false, fmt.Errorf("%s: it is run by a systemd unit: %w", what, err)
+		return false, fmt.Errorf("%s: stop its systemd unit: %w", what, err)
 	}
 	return stopping, nil
 }
@@ -64,7 +64,7 @@ func (s UnitStop) Hold(ctx context.Context, grace time.Duration) (end func(begin
 	defer cancel()
 	hold, err := s.Units.HoldStop(asking, s.Name, grace+holdMargin, runtime.ReportUnitStops)
 	if err != nil {
-		s.Log.Warn("cannot hold the stop of a service while its containers end; systemd may start them once more", "unit", s.Name, "error", err)
+		s.Log.Warn("cannot delay stop of service until its containers exit, systemd may restart them", "unit", s.Name, "error", err)
 	}
 	if hold == nil {
 		return nil
@@ -77,14 +77,14 @@ func (s UnitStop) Hold(ctx context.Context, grace time.Duration) (end func(begin
 			finish = hold.Release
 		}
 		if err := finish(ctx); err != nil {
-			s.Log.Warn("cannot end the hold of a service's stop; the hold expires after the grace period", "unit", s.Name, "begin", begin, "error", err)
+			s.Log.Warn("cannot release delayed stop of service, the delay expires after the grace period", "unit", s.Name, "begin", begin, "error", err)
 		}
 	}
 }
 
-// AwaitTurn waits until the stop begins, which was asked for at a moment: systemd stops others
-// first that are ordered after the unit, and a container of it has not been asked to end before
-// that. It returns the last moment at which the stop had not begun, and fails if ctx ends first:
+// AwaitTurn waits until the stop begins, which was requested at a moment: systemd stops others
+// first that are ordered after the unit, and a container of it has not been sent the stop signal before
+// that. It returns the last moment at which the stop had not started, and fails if ctx ends first:
 // what is being done is named in the error. Where systemd does not answer, nobody waits for it.
 func (s UnitStop) AwaitTurn(ctx context.Context, what string, asked time.Time) (before time.Time, err error) {
 	for before = asked; ; {
@@ -93,7 +93,7 @@ func (s UnitStop) AwaitTurn(ctx context.Context, what string, asked time.Time) (
 		stops, err := s.Units.UnitStops(asking, s.Name)
 		cancel()
 		if err != nil {
-			s.Log.Debug("systemd does not answer whether a unit stops", "unit", s.Name, "error", err)
+			s.Log.Debug("cannot read from systemd whether unit is stopping", "unit", s.Name, "error", err)
 		}
 		if (stops || err != nil) && ctx.Err() == nil {
 			return before, nil
@@ -114,7 +114,7 @@ func (s UnitStop) AwaitOver(ctx context.Context) bool {
 		cancel()
 		switch {
 		case err != nil:
-			s.Log.Debug("systemd does not answer whether a unit runs", "unit", s.Name, "error", err)
+			s.Log.Debug("cannot read from systemd whether unit is running", "unit", s.Name, "error", err)
 			return false
 		case !units[s.Name].Runs:
 			return ctx.Err() == nil

@@ -22,7 +22,7 @@ type unitEnds struct {
 }
 
 // Stop stops a container of a service by stop, and holds the stop of the service if no other container
-// of it goes on running: running are the starts of those that the last list has, by ID. Once the last
+// of it continues running: running are the starts of those that the last list has, by ID. Once the last
 // one has ended, the stop of the service begins. If one runs on, it is withdrawn. Stop reports whether
 // there was a hold.
 func (u *UnitStops) Stop(ctx context.Context, s UnitStop, id string, grace time.Duration, running map[string]time.Time, stop func() error) (held bool, err error) {
@@ -37,7 +37,7 @@ func (u *UnitStops) Stop(ctx context.Context, s UnitStop, id string, grace time.
 	return held, err
 }
 
-// begin notes that a container is stopped now. If no other container goes on running, it returns how
+// begin notes that a container is stopped now. If no other container continues running, it returns how
 // long those that are ending may take, and true.
 func (u *UnitStops) begin(unit, id string, grace time.Duration, running map[string]time.Time) (holdFor time.Duration, last bool) {
 	u.mu.Lock()

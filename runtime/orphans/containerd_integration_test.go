@@ -53,7 +53,7 @@ func adopted(t *testing.T, script string) *orphanage {
 	return &orphanage{c, in, pods, pod.Containers["main"]}
 }
 
-// exitCode is what containerd tells of the container once it is back.
+// exitCode is what containerd reports of the container once it is back.
 func (o *orphanage) exitCode(t *testing.T) int32 {
 	t.Helper()
 	o.in.Release()

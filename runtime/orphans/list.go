@@ -32,7 +32,7 @@ type state struct {
 func (s *StandIn) states(ctx context.Context) (map[string]state, error) {
 	listed, err := s.runc.Pods(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read what runc keeps in %s: %w", s.options.Root, err)
+		return nil, fmt.Errorf("read state of runc in %s: %w", s.options.Root, err)
 	}
 	states := map[string]state{}
 	for _, p := range listed {
@@ -96,7 +96,7 @@ func (s *StandIn) discardLog(id string) {
 	s.logs.discard(id, func() string { return s.runc.Bundle(id) })
 }
 
-// gone tells whether a runtime that has failed so is not there, rather than slow.
+// gone reports whether a runtime that has failed so is not there, rather than slow.
 func gone(err error) bool {
 	return errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
 }

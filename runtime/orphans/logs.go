@@ -41,7 +41,7 @@ func (l *logs) discard(id string, bundle func() string) {
 	}
 }
 
-// end has nothing read any more: the runtime does, which comes back.
+// end has nothing read any more: the runtime does, which returns.
 func (l *logs) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -42,14 +42,14 @@ func TestWhatContainersLogIsReadAwayWhileTheirRuntimeIsGone(t *testing.T) {
 	if err := write(pipe, 30*time.Second); err != nil {
 		t.Errorf("a container's write ended with %v, want somebody to read it", err)
 	}
-	// The runtime comes back, and reads it itself.
+	// The runtime returns, and reads it itself.
 	h.in.Release()
 	if err := write(pipe, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a container's write ended with %v after Release, want it to wait for the runtime", err)
 	}
 }
 
-// It is not asked for a list in between.
+// No list is requested in between.
 func TestWhatAContainerLogsIsReadAwayWhileItStops(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-SIGWINCH") // which it ignores

@@ -1,11 +1,11 @@
-// Package orphans stands in for a container runtime that is gone while its containers run
-// on: containerd where it is the child of a service that has been stopped, as k3s, RKE2 and
-// k0s have it. Their shims keep the containers alive, and nobody answers CRI any more.
+// Package orphans stops containers whose runtime has stopped while they still run. An example is the
+// containerd of k3s, RKE2 or k0s: it is a child of their service and stops with it, but its shims
+// keep the containers alive and nothing serves CRI any more.
 //
-// It owns what is known of such containers: what their runtime told before it went, and what
-// runc or crun keep of each in containerd's state root. It stops them by package runc, each
-// by the stop signal of its image, and reads away what they log. It refuses to touch what a runtime answers for, and those
-// of other programs than runc and crun, which leave nothing there to go by.
+// It owns what is known of such containers: what their runtime listed before it stopped, and the
+// state of runc or crun in containerd's state root. It stops them through package runc, with the
+// stop signal of their image, and discards their output. It touches no container of a
+// running runtime, and only containers of runc and crun.
 package orphans
 
 import (
@@ -31,7 +31,7 @@ import (
 const DefaultRoot = "/run/containerd/runc/k8s.io"
 
 const (
-	// learnAtOnce is how many images a runtime is asked for at once, and learnBound for
+	// learnAtOnce is how many images a runtime is requested at once, and learnBound for
 	// how long in all: who asks waits for it.
 	learnAtOnce = 8
 	learnBound  = 2 * time.Second
@@ -48,11 +48,11 @@ type Runtime interface {
 // Options say who is asked first. Runtime, Member and Log are required.
 type Options struct {
 	Runtime Runtime
-	// Member tells whether a runtime of that name is among them now.
+	// Member reports whether a runtime of that name is among them now.
 	Member func(name string) bool
 	// StopSignal asks a runtime for the stop signal of an image; nil where nobody can tell.
 	StopSignal func(ctx context.Context, runtime, imageID string) (string, error)
-	// Discover looks for runtimes that came a moment ago, as while the host boots, and tells
+	// Discover searches for runtimes that came a moment ago, as while the host boots, and tells
 	// whether it has found any; nil if nobody can.
 	Discover func(ctx context.Context) bool
 	// Root is the state root of the containers; DefaultRoot if empty.
@@ -72,7 +72,7 @@ type StandIn struct {
 	on      bool                     // guarded by mu: runtimes may be gone
 	known   map[string][]runtime.Pod // guarded by mu: pods of each runtime before; their slices are never changed
 	kept    map[string]bool          // guarded by mu: IDs of containers of which runc kept a state; never changed
-	asked   map[string]string        // guarded by mu: by which signal containers are asked to end, by ID
+	asked   map[string]string        // guarded by mu: by which signal containers are sent the stop signal, by ID
 	signals map[image]string         // guarded by mu: what runtimes have told
 }
 
@@ -90,8 +90,8 @@ func New(o Options) (*StandIn, error) {
 	return s, err
 }
 
-// Learn notes of which of these pods' containers runc keeps a state, and asks for the stop
-// signals of images that run and were not asked for yet, as long as there is somebody to ask.
+// Learn notes of which of these pods' containers runc keeps a state, and requests the stop
+// signals of images that run and were not requested yet, as long as there is somebody to ask.
 func (s *StandIn) Learn(ctx context.Context, pods []runtime.Pod) {
 	s.note(ctx, pods)
 	if s.options.StopSignal == nil {
@@ -125,7 +125,7 @@ func (s *StandIn) Learn(ctx context.Context, pods []runtime.Pod) {
 		asking.Go(func() error {
 			signal, err := s.options.StopSignal(ctx, i.runtime, i.id)
 			if err != nil {
-				s.log.Debug("stop signal of an image is not known", "runtime", i.runtime, "image", i.id, "error", err)
+				s.log.Debug("cannot read stop signal of image", "runtime", i.runtime, "image", i.id, "error", err)
 				return nil // the others' are
 			}
 			s.mu.Lock()
@@ -199,7 +199,7 @@ func (s *StandIn) Adopt(ctx context.Context, listed, recorded []runtime.Pod, kno
 	defer cancel()
 	states, err := s.states(here)
 	if err != nil {
-		s.log.Warn("containers cannot be stopped without their runtime", "error", err)
+		s.log.Warn("cannot stop containers without their runtime", "error", err)
 	}
 	adopted := map[string][]runtime.Pod{}
 	for _, p := range pods {
@@ -248,7 +248,7 @@ func (s *StandIn) Release() {
 	s.logs.end()
 }
 
-// adopted tells whether it stands in for that runtime where it does not answer.
+// adopted reports whether it stands in for that runtime where it does not answer.
 func (s *StandIn) adopted(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +256,7 @@ func (s *StandIn) adopted(name string) bool {
 }
 
 // StopContainer is the runtime's own as long as that answers, and else done to the
-// container's processes. One whose runtime goes in the middle has been asked to end: it has
+// container's processes. One whose runtime goes in the middle has been sent the stop signal: it has
 // what is left of its grace, and is not asked twice.
 func (s *StandIn) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	began := time.Now()
@@ -297,7 +297,7 @@ func (s *StandIn) StopPod(ctx context.Context, p runtime.Pod) error {
 	return errors.Join(append(errs, s.stop(ctx, p.ID, local.Named("stop pod", p.Name, p.ID), kill))...)
 }
 
-// takesOver tells whether a call that ended so is to be made in the runtime's stead.
+// takesOver reports whether a call that ended so is to be made in the runtime's stead.
 func (s *StandIn) takesOver(ctx context.Context, name string, err error) bool {
 	return errors.Is(err, runtime.ErrUnavailable) && ctx.Err() == nil && s.adopted(name)
 }
@@ -315,7 +315,7 @@ func (s *StandIn) stop(ctx context.Context, id, what string, end func(runtime.Co
 		if kept {
 			return nil // it has ended, and its shim has tidied up
 		}
-		return fmt.Errorf("%s: %w: its runtime is gone, and no state of runc or crun is in %s", what, runtime.ErrUnsupported, s.options.Root)
+		return fmt.Errorf("%s: %w: its runtime has stopped, and %s has no state of runc or crun", what, runtime.ErrUnsupported, s.options.Root)
 	}
 	return end(runtime.Container{ID: id})
 }

@@ -28,14 +28,14 @@ func must(t testing.TB, err error) {
 // errGone is what a runtime says whose socket nobody serves.
 var errGone = fmt.Errorf("dial: %w", runtime.ErrUnavailable)
 
-// host is one whose runtimes are k3s, which goes away, and docker, which stays.
+// host is one whose runtimes are k3s, which disappears, and docker, which stays.
 type host struct {
 	t      *testing.T
 	gone   bool // k3s does not answer
 	lost   bool // nor is it found any more
 	slow   bool // k3s answers too late
 	broken error
-	stops  func() error // what a stop does, and how it ends, where it is under way when k3s goes
+	stops  func() error // what a stop does, and how it ends, where it is in progress when k3s goes
 	pods   []runtime.Pod
 	docker []runtime.Pod
 	asked  []string // what the runtimes were asked
@@ -341,7 +341,7 @@ func TestAContainerWhoseRuntimeGoesInTheMiddleIsAskedOnce(t *testing.T) {
 	}
 }
 
-// Its grace has begun when the runtime was asked.
+// Its grace has started when the runtime was asked.
 func TestAGraceIsNotGivenTwice(t *testing.T) {
 	h := newHost(t)
 	_, container := h.pod("web", "image-SIGQUIT")

@@ -36,7 +36,7 @@ func Started(runRoot string) string {
 // NameOf is the name of the Podman at an endpoint.
 func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
 
-// Ask is a local.Ask for Podman. It starts the service: whether it may, who looks for
+// Ask is a local.Ask for Podman. It starts the service: whether it may, who searches for
 // runtimes has found out.
 func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {
 	conn := engine.NewWaking(&local.Activation{Path: c.Path}, func(string, time.Duration, error) {}, func(context.Context) error { return nil })
@@ -50,7 +50,7 @@ const engineComponent = "Podman Engine"
 
 // askVersion refuses what is no Podman.
 func askVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (string, error) {
-	const what = "ask runtime version"
+	const what = "get runtime version"
 	type component struct{ Name, Version string }
 	var answer struct {
 		Version    string
@@ -62,7 +62,7 @@ func askVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (
 	i := slices.IndexFunc(answer.Components, func(c component) bool { return c.Name == engineComponent })
 	switch {
 	case i < 0:
-		return "", fmt.Errorf("%s: %w: what answers is not Podman, but version %q of something else", what, runtime.ErrUnsupported, answer.Version)
+		return "", fmt.Errorf("%s: %w: not Podman, but another server of version %q", what, runtime.ErrUnsupported, answer.Version)
 	case answer.Components[i].Version == "":
 		return "", fmt.Errorf("%s: %w: no version in it", what, runtime.ErrNonsense)
 	}

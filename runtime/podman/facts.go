@@ -47,7 +47,7 @@ type fact struct {
 	monitor    int // its conmon; 0 if it did not run
 }
 
-// run is what a list tells of a container's latest run, by which it is told from others.
+// run is what a list reports of a container's latest run, by which it is told from others.
 type run struct {
 	state          runtime.ContainerState
 	pid            int
@@ -111,20 +111,20 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map
 			continue
 		}
 		group.Go(func() error {
-			about, err := r.inspect(ctx, "ask status of "+local.Named("container", c.name(), c.ID), c.ID)
+			about, err := r.inspect(ctx, "get status of "+local.Named("container", c.name(), c.ID), c.ID)
 			switch {
 			case err == nil:
 				answers[i], told[i] = about.fact(c.run()), true
 			case errors.Is(err, runtime.ErrUnavailable): // so are the others'
 				return err
 			case !errors.Is(err, engine.ErrNotFound): // else it will not be in the next list
-				r.log.Debug("container does not tell of itself", "container", c.name(), "id", c.ID, "error", err)
+				r.log.Debug("cannot inspect container", "container", c.name(), "id", c.ID, "error", err)
 			}
 			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {
-		r.log.Debug("stopped asking containers of themselves", "error", err)
+		r.log.Debug("stopped inspecting containers", "error", err)
 	}
 	known := make(map[string]fact, len(list))
 	for i, c := range list {
@@ -165,7 +165,7 @@ type inspected struct {
 	}
 }
 
-// stopSignal is what the container is asked to end by.
+// stopSignal is what the container is stopped with.
 func (i inspected) stopSignal() string {
 	switch signal := strings.Trim(string(i.Config.StopSignal), `"`); signal {
 	case "", "null", "0": // nobody says

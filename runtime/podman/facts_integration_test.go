@@ -42,7 +42,7 @@ func counts() []string {
 	return []string{"sh", "-c", "trap 'echo signal; n=$((n+1)); [ $n = 1 ] || exit 9' TERM; echo ready; while [ \"$n\" != 1 ]; do sleep 0.1; done; for i in 0 1 2 3 4 5 6 7 8 9; do sleep 0.2; done; exit 4"}
 }
 
-// What is stopped stays so, whatever its restart policy, is asked once, and may be gone
+// What is stopped stays so, regardless of its restart policy, is asked once, and may be gone
 // afterwards.
 func TestPodmansContainersStayStopped(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
@@ -77,7 +77,7 @@ func TestPodmansContainersStayStopped(t *testing.T) {
 			}
 		})
 	}
-	// The service dies while a container takes its time, and somebody else starts it.
+	// The service dies while a container takes its time, and another client starts it.
 	stops.Go(func() {
 		if err := r.StopContainer(t.Context(), all["once"], patience); err != nil {
 			t.Errorf("StopContainer(once) = %v", err)

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/runtime/docker/engine"
 )
 
-// labelPrefix is what labels of images are kept for; the rest is not looked at.
+// labelPrefix is what labels of images are kept for; the rest is not read.
 const labelPrefix = "hostler.io/"
 
 // image is one of Podman's list.
@@ -26,12 +26,12 @@ type image struct {
 	Names                 []string // that it was given; RepoDigests has some that it was not
 	Size                  int64
 	Labels                map[string]string
-	ReadOnly              bool // of an additional store, which is somebody else's
+	ReadOnly              bool // of an additional store, which is another client's
 }
 
 // Images lists all images in one call, and in none while nothing has happened. What a
 // build leaves between its steps is among them only once the image that is made of it is
-// gone. Podman does not tell when an image came.
+// gone. Podman does not report when an image came.
 func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	if err := r.check(ctx, "list images"); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (r *Runtime) listImages(ctx context.Context, what string) ([]image, error) 
 }
 
 // together has each image once. Podman lists one as often as there are stores that have it,
-// of which all but one are somebody else's, and who asks for it gets it from any of them: it
+// of which all but one are another client's, and who requests it gets it from any of them: it
 // counts as theirs.
 func together(list []image) []image {
 	at := make(map[string]int, len(list))
@@ -108,7 +108,7 @@ func union(a, b []string) []string {
 	return a
 }
 
-// wasPulled tells whether an image came from a registry, by what Podman has written down
+// wasPulled reports whether an image came from a registry, by what Podman has written down
 // of it: registries have layers compressed, so that the manifest names them by other
 // digests than the configuration does. What was built here has none that is compressed. An
 // archive of OCI's that was loaded may have, but comes without a list of images for several
@@ -139,7 +139,7 @@ func wasPulled(folder, id string) bool {
 // dockerManifest is the media type of the manifest of an image of Docker's kind.
 const dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
 
-// fromList tells whether an image was chosen from a list of images for several platforms,
+// fromList reports whether an image was chosen from a list of images for several platforms,
 // which is kept beside its own manifest.
 func fromList(folder string) bool {
 	entries, _ := os.ReadDir(folder) // there is none of one that is gone

@@ -21,14 +21,14 @@ type about struct {
 	socket  string // who listened then: an upgrade has another one listen
 	version string
 	root    string // where images and containers are kept
-	run     string // where their state is, which a boot takes away
+	run     string // where their state is, which a boot removes
 	driver  string // of its storage, by which folders are named
 }
 
-// Info tells whether Podman can be asked: whether its socket is listened at. It asks no
-// service, which would be started by that, but for what is not known of it.
+// Info reports whether Podman can be asked: whether its socket is listened at. It asks no
+// service, which would be started by that, except what is not known of it.
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
-	const what = "ask runtime status"
+	const what = "get runtime status"
 	if err := r.check(ctx, what); err != nil {
 		return runtime.Info{}, err
 	}
@@ -46,7 +46,7 @@ func (r *Runtime) check(ctx context.Context, what string) error {
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
 	if r.socket.Listener() == "" {
-		return fmt.Errorf("%s: %w: nobody listens at %s: systemctl enable --now podman.socket", what, runtime.ErrUnavailable, r.path)
+		return fmt.Errorf("%s: %w: nothing listens at %s: run systemctl enable --now podman.socket", what, runtime.ErrUnavailable, r.path)
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 	if err != nil {
 		return about{}, err
 	}
-	const what = "ask runtime status"
+	const what = "get runtime status"
 	var answer struct {
 		Store struct {
 			GraphDriverName, GraphRoot, RunRoot string

@@ -31,7 +31,7 @@ const (
 	// stateStorage is that of what other tools, such as Buildah, keep in Podman's
 	// storage.
 	stateStorage = "storage"
-	// stateStopping is that of a container that was asked to end and has not.
+	// stateStopping is that of a container that was sent the stop signal and has not.
 	stateStopping = "stopping"
 	statePaused   = "paused"
 	// stateCreated is that of a container that was made, or whose start has failed or was

@@ -7,7 +7,7 @@
 // create anything, and to touch volumes, networks and users' own Podmans.
 //
 // Podman's containers run without a daemon: who asks its API starts a service, which ends
-// itself seconds later. So nothing is asked twice: while a Watch is under way, which sees
+// itself seconds later. So nothing is asked twice: while a Watch is in progress, which sees
 // in Podman's folders whatever begins and ends, lists are answered from memory until
 // something has happened.
 package podman

@@ -31,7 +31,7 @@ func listed(id, state string, second int, more object) object {
 	return c
 }
 
-// inspected is a container as Podman tells of it.
+// inspected is a container as Podman returns it.
 func inspected(status string, config object, needs ...string) object {
 	return object{"State": object{"Status": status, "ConmonPid": 4711, "StartedAt": time.Now().Add(-time.Hour)}, "Config": config, "Dependencies": needs}
 }
@@ -234,13 +234,13 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 		case e := <-events:
 			return e
 		case err := <-ended:
-			t.Fatalf("Watch() = %v, want it to go on", err)
+			t.Fatalf("Watch() = %v, want it to continue", err)
 		case <-time.After(patience):
 			t.Fatalf("no event for %s", what)
 		}
 		return runtime.Event{}
 	}
-	// The watch has begun when it sees something, and is done with it when it sees the
+	// The watch has started when it sees something, and is done with it when it sees the
 	// last.
 	var id string
 	for n, seen := 0, false; !seen; n++ {
@@ -255,7 +255,7 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 			}
 		}
 	}
-	// No file tells when what is ready to start does.
+	// No file reports when what is ready to start does.
 	ask()
 	s.asked()
 	ask()

@@ -44,7 +44,7 @@ func (r *Runtime) askPods(ctx context.Context) ([]runtime.Pod, error) {
 	known := r.facts.complete(ctx, r, slices.Concat(own, ofUnits))
 	own = slices.DeleteFunc(own, func(c *container) bool { return known[c.ID].service })
 	if slices.ContainsFunc(list, func(c container) bool { return c.State == stateInitialized }) {
-		r.changes.note() // no file tells that it starts
+		r.changes.note() // no file reports that it starts
 	}
 	told := r.askUnits(ctx, own, ofUnits, known)
 	containers := make([]runtime.Container, len(own))
@@ -78,7 +78,7 @@ func split(list []container) (infra map[string]*container, own []*container) {
 }
 
 // dependencies has of what containers need those that are listed: of what holds a pod together all
-// containers of that pod, but for those of the pod itself.
+// containers of that pod, except those of the pod itself.
 func dependencies(containers []runtime.Container, infra map[string]*container) {
 	podOf, ofPod, held := map[string]string{}, map[string][]string{}, map[string]string{}
 	for i := range containers {
@@ -104,7 +104,7 @@ func dependencies(containers []runtime.Container, infra map[string]*container) {
 	}
 }
 
-// find returns the IDs of the containers that IDs or names mean, but for one's own.
+// find returns the IDs of the containers that IDs or names mean, except one's own.
 func find(list []*container, own string, meant []string) (ids []string) {
 	for _, other := range meant {
 		for _, c := range list {
@@ -157,7 +157,7 @@ func (r *Runtime) withPods(ctx context.Context, pods []runtime.Pod, infra map[st
 	return pods, nil
 }
 
-func (r *Runtime) container(c *container, f fact, told toldUnits) runtime.Container {
+func (r *Runtime) container(c *container, f fact, told unitCache) runtime.Container {
 	converted := runtime.Container{
 		Runtime: r.name, ID: c.ID, PodID: c.podID(), Name: c.name(),
 		Image: c.Image, ImageID: c.ImageID,

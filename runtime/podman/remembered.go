@@ -8,7 +8,7 @@ import (
 
 const (
 	// believed is how long an answer is believed while nothing happens, for what no folder
-	// tells of: a new name, a pause.
+	// reports: a new name, a pause.
 	believed = 10 * time.Minute
 	// reinspectAfter is how old facts of a container may be: no folder shows `podman update
 	// --restart`. It is less than believed, so that each new list has current facts.

@@ -37,7 +37,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) erro
 
 // RemovePod is runtime.ErrUnsupported: a pod is what somebody has made to start again.
 func (r *Runtime) RemovePod(_ context.Context, p runtime.Pod) error {
-	return fmt.Errorf("%s: %w: podman pod rm does it", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
+	return fmt.Errorf("%s: %w: use podman pod rm", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
 }
 
 // RemoveImage removes the image with all its names. Podman refuses what a container uses,
@@ -54,7 +54,7 @@ func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 	}
 	for i := range list {
 		if c := &list[i]; c.ImageID == img.ID {
-			return fmt.Errorf("%s: %w: %s uses it, which is %s", what, runtime.ErrInUse, local.Named("container", c.name(), ""), c.State)
+			return fmt.Errorf("%s: %w: used by %s, which is %s", what, runtime.ErrInUse, local.Named("container", c.name(), ""), c.State)
 		}
 	}
 	defer r.changes.note()
@@ -118,7 +118,7 @@ const digestPrefix = "sha256:"
 var _ runtime.ImageUsers = (*Runtime)(nil)
 
 // OtherImageUsers lists what holds pods and units of pods together, and containers of
-// other tools than Podman, such as builds under way.
+// other tools than Podman, such as builds in progress.
 func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	if err := r.check(ctx, "list users of images"); err != nil {
 		return nil, err

@@ -40,9 +40,9 @@ const (
 	policyUnlessStopped = "unless-stopped"
 )
 
-// restart says who starts a container again after a boot. No service of Podman's looks at
+// restart says who starts a container again after a boot. No service of Podman's reads
 // on-failure then, unlike dockerd.
-func (r *Runtime) restart(c *container, f fact, told toldUnits) runtime.Restart {
+func (r *Runtime) restart(c *container, f fact, told unitCache) runtime.Restart {
 	policy, units := f.policy, r.unitsOf(c)
 	if told.isMain(c, f) { // it does not say of which unit it is
 		units = append(units, told.serviceOf[c.ID])
@@ -71,7 +71,7 @@ func (r *Runtime) restart(c *container, f fact, told toldUnits) runtime.Restart 
 // StartNeeds returns the folders that a container is bound to, its devices, what its local
 // volumes are mounted from, and Podman's own service that starts it.
 func (r *Runtime) StartNeeds(ctx context.Context, c runtime.Container) (needs runtime.StartNeeds, err error) {
-	what := "ask what " + local.Named("container", c.Name, c.ID) + " needs"
+	what := "read dependencies of " + local.Named("container", c.Name, c.ID)
 	about, err := r.inspect(ctx, what, c.ID)
 	if err != nil {
 		return needs, err

@@ -22,7 +22,7 @@ import (
 // StopContainer has Podman send the container's own stop signal, and kills it after grace.
 // Podman takes either as a person's stop, so that no restart policy starts the container
 // again. A container of a systemd unit is stopped by stopping that, which systemd would
-// start again otherwise: how it is asked to end is the unit's own affair, and it is killed
+// start again otherwise: how it is sent the stop signal is the unit's own affair, and it is killed
 // after grace all the same, which counts from when the unit begins to stop, as does the
 // time-out of that stop.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
@@ -87,7 +87,7 @@ func (r *Runtime) kill(ctx context.Context, what, id string, timeout time.Durati
 	var err error
 	for {
 		err = engine.Stopping{Conn: r.conn, AwaitEnd: r.awaitEnd, Margin: r.timeouts.StopMargin}.Kill(ctx, what, id, timeout)
-		if err == nil || errors.Is(err, runtime.ErrAsleep) {
+		if err == nil || errors.Is(err, runtime.ErrNotRunning) {
 			return err
 		}
 		if !errors.Is(err, runtime.ErrUnavailable) {
@@ -118,7 +118,7 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 			return err
 		}
 		broke := errors.Is(err, runtime.ErrUnavailable)
-		if errors.Is(err, runtime.ErrAsleep) || broke && !engine.AwaitAgain(ctx) {
+		if errors.Is(err, runtime.ErrNotRunning) || broke && !engine.AwaitAgain(ctx) {
 			return err
 		}
 		now, asked := r.inspect(ctx, what, id)
@@ -163,7 +163,7 @@ func (r *Runtime) terminateRemoved(ctx context.Context, what, id string, grace t
 	go func() {
 		defer close(waited)
 		if _, err := r.awaitStopped(waiting, what, id, grace+r.timeouts.StopMargin); err != nil {
-			r.log.Debug("Podman does not return how a container ended", "id", id, "error", err)
+			r.log.Debug("cannot read from Podman how a container exited", "id", id, "error", err)
 		}
 	}()
 	select {
@@ -184,28 +184,28 @@ func (r *Runtime) terminateRemoved(ctx context.Context, what, id string, grace t
 const exitMargin = time.Second
 
 // askPaused sends the stop signal to a container that Podman takes for paused after it failed
-// to resume it, and tells whether it did: one that died in the middle of resuming it takes it
+// to resume it, and reports whether it did: one that died in the middle of resuming it takes it
 // for paused from then on, and neither resumes nor stops it, but passes signals on.
 func (r *Runtime) askPaused(ctx context.Context, what, id string) bool {
 	now, err := r.inspect(ctx, what, id)
-	if err != nil || now.State.Status != statePaused { // somebody else has resumed it
+	if err != nil || now.State.Status != statePaused { // another client has resumed it
 		return false
 	}
 	request := engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/kill", Query: url.Values{"signal": {now.stopSignal()}}}
 	return r.conn.Ask(ctx, "SignalContainer", what, r.timeouts.StopMargin, request, nil) == nil
 }
 
-// resume has a container go on that somebody has paused.
+// resume has a container continue that somebody has paused.
 func (r *Runtime) resume(ctx context.Context, what, id string) error {
 	return r.conn.Ask(ctx, "ResumeContainer", what, r.timeouts.StopMargin, engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/unpause"}, nil)
 }
 
-// awaitEndOf is awaitEnd of what was asked to end, and goes on when Podman's service goes
-// away meanwhile and comes back.
+// awaitEndOf is awaitEnd of what was sent the stop signal, and continues when Podman's service goes
+// away meanwhile and returns.
 func (r *Runtime) awaitEndOf(ctx context.Context, what, id string, grace time.Duration) error {
 	for {
 		err := r.awaitEnd(ctx, what, id, grace+r.timeouts.StopMargin)
-		if !errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, runtime.ErrAsleep) || !engine.AwaitAgain(ctx) {
+		if !errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, runtime.ErrNotRunning) || !engine.AwaitAgain(ctx) {
 			return err
 		}
 	}
@@ -214,12 +214,12 @@ func (r *Runtime) awaitEndOf(ctx context.Context, what, id string, grace time.Du
 // exitKilled is the exit code of what SIGKILL has ended.
 const exitKilled = 128 + int(unix.SIGKILL)
 
-// awaitUnit is awaitExit of what its unit ends, which goes on whatever Podman says meanwhile: it
+// awaitUnit is awaitExit of what its unit ends, which continues whatever Podman says meanwhile: it
 // complains where the container's monitor is killed as well.
 func (r *Runtime) awaitUnit(ctx context.Context, what, id string, grace time.Duration) (code int, err error) {
 	for {
 		code, err = r.awaitExit(ctx, what, id, grace+r.timeouts.StopMargin)
-		if errors.Is(err, runtime.ErrAsleep) {
+		if errors.Is(err, runtime.ErrNotRunning) {
 			if known, _ := r.facts.get(id); !r.monitors(known.monitor, id) { // it ends with its container
 				return 0, nil
 			}
@@ -263,7 +263,7 @@ func (r *Runtime) awaitStopped(ctx context.Context, what, id string, timeout tim
 	case waited != nil && (err != nil || running): // else its monitor was killed, and the wait ends with a complaint
 		return 0, waited
 	case err == nil && running:
-		return 0, fmt.Errorf("%s: it runs again, since %s", what, since.Format(time.RFC3339))
+		return 0, fmt.Errorf("%s: it was started again at %s", what, since.Format(time.RFC3339))
 	}
 	return code, err
 }

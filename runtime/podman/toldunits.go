@@ -9,8 +9,8 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// toldUnits are what systemd tells of the units of containers.
-type toldUnits struct {
+// unitCache are what systemd reports of the units of containers.
+type unitCache struct {
 	byName   map[string]local.Unit // those that there are
 	answered bool                  // or there is no systemd
 	// serviceOf is in which service's cgroup a container's monitor is, by the container's ID.
@@ -20,8 +20,8 @@ type toldUnits struct {
 
 // askUnits asks systemd about the units that containers and infra containers of pods name or are in,
 // and about Podman's own if that matters.
-func (r *Runtime) askUnits(ctx context.Context, own, infra []*container, known map[string]fact) toldUnits {
-	told := toldUnits{answered: true, serviceOf: map[string]string{}, monitors: map[string]int{}}
+func (r *Runtime) askUnits(ctx context.Context, own, infra []*container, known map[string]fact) unitCache {
+	told := unitCache{answered: true, serviceOf: map[string]string{}, monitors: map[string]int{}}
 	if r.units == nil {
 		return told
 	}
@@ -40,33 +40,33 @@ func (r *Runtime) askUnits(ctx context.Context, own, infra []*container, known m
 	}
 	units, err := local.AskUnits(ctx, r.units, ask)
 	if err != nil {
-		r.log.Debug("systemd does not tell of containers' units", "error", err)
+		r.log.Debug("cannot read units of containers from systemd", "error", err)
 		r.changes.note() // the next list is to ask again
 	}
 	told.byName, told.answered = units, err == nil
 	for id, service := range told.serviceOf {
 		if unit := units[service]; unit.Starts && !unit.Oneshot && unit.Main != known[id].monitor {
-			r.changes.note() // no file tells when it has started
+			r.changes.note() // no file reports when it has started
 		}
 	}
 	return told
 }
 
 // isMain reports whether a container's monitor is the main process of a service.
-func (told toldUnits) isMain(c *container, f fact) bool {
+func (told unitCache) isMain(c *container, f fact) bool {
 	service := told.serviceOf[c.ID]
 	return service != "" && told.byName[service].Main == f.monitor
 }
 
 // isOf reports whether the monitor of a pod's infra container is of the unit that the container names.
-func (told toldUnits) isOf(pod podUnit) bool {
+func (told unitCache) isOf(pod podUnit) bool {
 	monitor := told.monitors[pod.infra]
 	return pod.name != "" && monitor != 0 && (told.serviceOf[pod.infra] == pod.name || told.byName[pod.name].Main == monitor)
 }
 
 // unit names the unit by whose stop a container that runs is stopped, as stopUnit finds it then,
 // and the time-out of that stop; nil for no limit.
-func (r *Runtime) unit(c *container, f fact, told toldUnits) (name string, grace *time.Duration) {
+func (r *Runtime) unit(c *container, f fact, told unitCache) (name string, grace *time.Duration) {
 	if c.state() != runtime.Running {
 		return "", nil
 	}

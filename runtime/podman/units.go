@@ -72,7 +72,7 @@ func (r *Runtime) unitsOf(c *container) []string {
 // stopUnit begins to stop the unit that a container is of, or its pod, if there is one
 // that runs, and names it. A unit that a container or a pod's infra container names, as their images
 // may, counts only if the container's monitor is of that unit. A container that names none is stopped
-// as one of no unit if Podman does not soon name its monitor: its grace period has begun.
+// as one of no unit if Podman does not soon name its monitor: its grace period has started.
 func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (stops string, err error) {
 	if r.units == nil {
 		return "", nil
@@ -115,7 +115,7 @@ func (r *Runtime) stopIf(ctx context.Context, what, whose, unit string, pid int)
 	stopping, err := r.units.StopUnit(ctx, unit, pid, runtime.ReportUnitStops)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%s: %s is of a systemd unit: %w", what, whose, err)
+		return "", fmt.Errorf("%s: %s belongs to a systemd unit: %w", what, whose, err)
 	case stopping:
 		return unit, nil
 	}
@@ -133,14 +133,14 @@ func (r *Runtime) serviceOf(ctx context.Context, what, id string) (unit string, 
 	defer cancel()
 	monitor, err := r.monitorOf(soon, what, id)
 	if err != nil {
-		r.log.Debug("it cannot be told whether a container is of a service", "id", id, "error", err)
+		r.log.Debug("cannot read whether container belongs to a service", "id", id, "error", err)
 		return "", 0
 	}
 	return r.mainOf(ctx, id, monitor), monitor
 }
 
 // monitorOf is the process of a container's monitor, conmon; 0 if the container does not run. A
-// busy Podman is not asked for what is known from the last list and still true.
+// busy Podman is not asked again for what is known from the last list and still true.
 func (r *Runtime) monitorOf(ctx context.Context, what, id string) (int, error) {
 	if known, _ := r.facts.get(id); r.monitors(known.monitor, id) {
 		return known.monitor, nil
@@ -151,7 +151,7 @@ func (r *Runtime) monitorOf(ctx context.Context, what, id string) (int, error) {
 
 // mainOf is the service whose main process a container's monitor is: also the containers of
 // `podman generate systemd` without --new, which do not say of which unit they are, are of one.
-// Where systemd does not tell, there is none. It is not asked of monitors that are in no service's
+// Where systemd does not report it, there is none. It is not asked of monitors that are in no service's
 // cgroup, as are all that Podman has put into scopes.
 func (r *Runtime) mainOf(ctx context.Context, id string, monitor int) string {
 	if r.serviceWith(monitor, id) == "" {
@@ -159,7 +159,7 @@ func (r *Runtime) mainOf(ctx context.Context, id string, monitor int) string {
 	}
 	unit, err := r.units.MainOf(ctx, monitor)
 	if err != nil {
-		r.log.Debug("systemd does not tell of which service a container's monitor is", "pid", monitor, "error", err)
+		r.log.Debug("cannot read service of container monitor from systemd", "pid", monitor, "error", err)
 	}
 	return unit
 }
@@ -172,8 +172,8 @@ func (r *Runtime) serviceWith(monitor int, id string) string {
 	return trust.Service(r.procRoot, monitor)
 }
 
-// monitors tells whether a process is the monitor of a container. Podman may not have noticed
-// that it has died, and its number may be another's by now.
+// monitors reports whether a process is the monitor of a container. Podman may not have noticed
+// that it has died, and its number may be another's now.
 func (r *Runtime) monitors(pid int, id string) bool {
 	line, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(pid), "cmdline"))
 	arguments := strings.Split(string(line), "\x00")

@@ -39,11 +39,11 @@ type manager struct {
 	mu      sync.Mutex
 	stopped []string
 	stop    func()
-	waits   int    // how often a unit is to be asked for before it is its turn to stop; never if negative
+	waits   int    // how often a unit is to be requested before it is its turn to stop; never if negative
 	turn    func() // when it is
 }
 
-// holdsNothing is a service manager that Podman asks for no hold: it stops containers by their units.
+// holdsNothing is a service manager that Podman requests no hold: it stops containers by their units.
 type holdsNothing struct{}
 
 func (holdsNothing) HoldStop(context.Context, string, time.Duration, func(context.Context, []string)) (local.Hold, error) {
@@ -437,7 +437,7 @@ func TestAPodmanIsNotAskedForAMonitorThatItHasNamed(t *testing.T) {
 	}
 }
 
-// Nobody is killed unasked because systemd, or Podman, is slow to tell of whom he is.
+// Nobody is killed unasked because systemd, or Podman, is slow to report which unit it belongs to.
 func TestTheGraceOfAContainerThatSaysOfNoUnitIsItsOwn(t *testing.T) {
 	t.Parallel()
 	s, _ := running(t, nil, nil, true)
@@ -534,7 +534,7 @@ func TestAUnitsTurnIsNotWaitedForLongerThanACallerDoes(t *testing.T) {
 	}
 }
 
-// A service that is started calls off a shutdown that systemd is about.
+// A service that is started cancels a shutdown that systemd is about.
 func TestPodmanIsNotWokenByAShutdown(t *testing.T) {
 	s := newServer(t, fleet())
 	proc := t.TempDir()

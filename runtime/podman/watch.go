@@ -136,7 +136,7 @@ func isID(name string) bool {
 func (w *folders) translate(e fsnotify.Event) ([]runtime.Event, error) {
 	if slices.Contains(w.all(), e.Name) {
 		if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
-			return nil, fmt.Errorf("%w: folder %s is gone", runtime.ErrUnavailable, e.Name)
+			return nil, fmt.Errorf("%w: folder %s was removed", runtime.ErrUnavailable, e.Name)
 		}
 		return nil, nil
 	}
@@ -169,7 +169,7 @@ func (w *folders) translate(e fsnotify.Event) ([]runtime.Event, error) {
 	default:
 		return w.ofContainer(folder, name, e)
 	}
-	// Lists are written anew, and renamed to their names.
+	// Lists are written again, and renamed to their names.
 	if comes && strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".") {
 		return []runtime.Event{{Type: runtime.Changed}}, nil
 	}

@@ -26,7 +26,7 @@ type cgroup struct {
 }
 
 // errShared: a cgroup holds others than its container.
-var errShared = errors.New("its cgroup is shared with others")
+var errShared = errors.New("its cgroup is shared with other processes")
 
 // enclosing opens the cgroup whose process pid is a container's first, or returns nil
 // where there is none: where the files name none, or one that is shared with strangers,
@@ -68,7 +68,7 @@ func openCgroup(folder string) (*tree.Dir, error) {
 	return tree.Open(folder)
 }
 
-// holdsOnly tells whether a process is in a cgroup, and no stranger is.
+// holdsOnly reports whether a process is in a cgroup, and no stranger is.
 func holdsOnly(folder *tree.Dir, pid int, strangers map[int]bool) bool {
 	pids, whole := processes(folder)
 	return whole && slices.Contains(pids, pid) && !anyOf(strangers, pids)
@@ -122,7 +122,7 @@ func (g *cgroup) write(file, text string) error {
 }
 
 // kill kills all that is in the cgroup, until nothing is or ctx ends. It is errShared where
-// a stranger has come to it, who is asked for each time just before. Version 2 does it in
+// a stranger has come to it, who is requested each time just before. Version 2 does it in
 // one step (cgroup.kill, Linux 5.14); elsewhere all are frozen, so that none is born
 // meanwhile and no number comes to mean another process.
 func (g *cgroup) kill(ctx context.Context, strangers func() (map[int]bool, error)) error {
@@ -166,7 +166,7 @@ func (g *cgroup) strike(strangers map[int]bool) error {
 	return nil
 }
 
-// killAgainAfter is the pause between two looks at what a kill has left.
+// killAgainAfter is the pause between two reads what a kill has left.
 const killAgainAfter = 10 * time.Millisecond
 
 // freeze makes a kill sure. Without a freezer it is repeated until nothing is left.

@@ -19,7 +19,7 @@ func DefaultCandidates() []local.Candidate {
 // NameOf is the name of the runtime whose state root that is.
 func NameOf(path string) string { return local.NameOf(DefaultCandidates(), path) }
 
-// Finder looks for state roots with containers. Podman's and CRI-O's alone are none to it,
+// Finder searches for state roots with containers. Podman's and CRI-O's alone are none to it,
 // so that nobody is shown a runtime that he does not use. Its zero value is ready, and it
 // is safe for concurrent use.
 type Finder struct {
@@ -27,7 +27,7 @@ type Finder struct {
 	stores map[string]*store // by path, which keep what was read; guarded by mu
 }
 
-// Inhabited tells whether a root has a container that nobody else looks after.
+// Inhabited reports whether a root has a container that nobody else looks after.
 func (f *Finder) Inhabited(path string) bool {
 	f.mu.Lock()
 	s := f.stores[path]

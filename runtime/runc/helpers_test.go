@@ -125,7 +125,7 @@ func watching(t *testing.T, root string) events {
 	go func() {
 		defer close(ended)
 		if err := r.Watch(t.Context(), e.came); t.Context().Err() == nil {
-			t.Errorf("Watch() = %v, want it to go on", err)
+			t.Errorf("Watch() = %v, want it to continue", err)
 		}
 	}()
 	t.Cleanup(func() { <-ended })
@@ -137,11 +137,11 @@ func watching(t *testing.T, root string) events {
 	return e
 }
 
-// telling is a log that tells when a watch has begun.
+// telling is a log that reports when a watch has started.
 type telling chan struct{}
 
 func (t telling) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte("containers are watched")) {
+	if bytes.Contains(line, []byte("watching containers")) {
 		close(t)
 	}
 	return len(line), nil

@@ -33,12 +33,12 @@ type version struct {
 	at    time.Time
 }
 
-// Info tells whether the root can be read, and the version of the program that has made
+// Info reports whether the root can be read, and the version of the program that has made
 // its containers. A root that is missing or empty is ready: nobody has made a container
 // there, and nobody needs to run for it.
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	info := runtime.Info{Name: r.program(), Endpoint: r.path, Ready: true, NetworkReady: true, Imageless: true}
-	err := r.call(ctx, "Info", "ask runtime status", func() error {
+	err := r.call(ctx, "Info", "get runtime status", func() error {
 		root, err := r.store.open()
 		switch {
 		case err == nil:

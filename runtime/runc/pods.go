@@ -17,7 +17,7 @@ import (
 // others.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	var pods []runtime.Pod
-	clients := sync.OnceValue(r.clients) // which takes a look at all processes
+	clients := sync.OnceValue(r.clients) // which takes a check at all processes
 	err := r.call(ctx, "List", "list containers", func() error {
 		return r.store.each(func(c container) bool {
 			pods = append(pods, r.pod(c, clients))

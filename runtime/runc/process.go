@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEnded: the process has ended, or its number means another one by now.
-var errEnded = errors.New("it has ended")
+// errEnded: the process has ended, or its number means another one now.
+var errEnded = errors.New("process has exited")
 
-// lives tells whether a process is the one that started then, in the ticks of
+// lives reports whether a process is the one that started then, in the ticks of
 // proc_pid_stat(5), and has not ended. A zombie has.
 func lives(procRoot string, pid int, start uint64) (bool, error) {
 	proc, err := procfs.NewFS(procRoot)
@@ -33,7 +33,7 @@ func lives(procRoot string, pid int, start uint64) (bool, error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("look at process %d: %w", pid, err)
+		return false, fmt.Errorf("inspect process %d: %w", pid, err)
 	}
 	return stat.Starttime == start && stat.State != "Z" && stat.State != "X", nil
 }
@@ -71,19 +71,19 @@ func hold(procRoot string, pid int, start uint64) (*process, error) {
 	case errors.Is(err, unix.ESRCH):
 		return nil, errEnded
 	case errors.Is(err, unix.ENOSYS):
-		return nil, fmt.Errorf("hold process %d: %w: Linux 5.3 or later is needed", pid, err)
+		return nil, fmt.Errorf("open process %d: %w: Linux 5.3 or later is required", pid, err)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
 		// By now it is the number of a mere thread, or of one that is being reaped.
 		if alive, failed := lives(procRoot, pid, start); failed == nil && !alive {
 			return nil, errEnded
 		}
-		return nil, fmt.Errorf("hold process %d: %w", pid, err)
+		return nil, fmt.Errorf("open process %d: %w", pid, err)
 	case err != nil:
-		return nil, fmt.Errorf("hold process %d: %w", pid, err)
+		return nil, fmt.Errorf("open process %d: %w", pid, err)
 	}
 	// So that Go waits for it as for a socket, without a thread.
 	if err := unix.SetNonblock(fd, true); err != nil {
-		return nil, errors.Join(fmt.Errorf("hold process %d: %w", pid, err), unix.Close(fd))
+		return nil, errors.Join(fmt.Errorf("open process %d: %w", pid, err), unix.Close(fd))
 	}
 	p := &process{file: os.NewFile(uintptr(fd), "pidfd")}
 	// Only now: who has the number when it is held keeps it.

@@ -133,7 +133,7 @@ func TestAQuestionBrokenOffIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A root has whatever name it was given: its containers tell who keeps it.
+// A root has whatever name it was given: its containers report who keeps it.
 func TestARootIsOfWhoMadeItsContainers(t *testing.T) {
 	root := dead(t, "crun")
 	stand(t, "crun", "echo crun version 1.8.1")

@@ -55,8 +55,8 @@ type Runtime struct {
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
-// New prepares a runtime without looking at its root. It fails on an endpoint that cannot
-// be one, or that is somebody else's.
+// New prepares a runtime without reading its root. It fails on an endpoint that cannot
+// be one, or that is another client's.
 func New(o Options) (*Runtime, error) { return newRuntime(o, root.Parse) }
 
 func newRuntime(o Options, parse func(endpoint string) (string, error)) (*Runtime, error) {
@@ -109,7 +109,7 @@ func (r *Runtime) Close() error {
 	return nil
 }
 
-// call makes a call to the runtime, unless it is too late for it, and tells of it.
+// call makes a call to the runtime, unless it is too late for it, and logs it.
 func (r *Runtime) call(ctx context.Context, method, what string, do func() error) error {
 	switch {
 	case r.closed.Load():

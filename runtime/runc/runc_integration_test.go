@@ -211,7 +211,7 @@ func TestNothingOutlivesAContainerWithoutPIDsOfItsOwn(t *testing.T) {
 	}
 }
 
-// What was created and not started is somebody's work under way.
+// What was created and not started is somebody's work in progress.
 func TestACreatedContainerIsLeftToItsMaker(t *testing.T) {
 	with(t, func(t *testing.T, r *runc.Runtime, d labDriver) {
 		check(t, d.Run(t.Context(), lab.RuncContainer{ID: "web", Command: lab.ServeFor(0), Unstarted: true}))
@@ -224,7 +224,7 @@ func TestACreatedContainerIsLeftToItsMaker(t *testing.T) {
 		if c = container(t, r, "web"); c.State != runtime.Running {
 			t.Errorf("container is %v once it is started, want %v", c.State, runtime.Running)
 		}
-		// And deleted if somebody asks for it.
+		// And deleted if somebody requests it.
 		check(t, d.Run(t.Context(), lab.RuncContainer{ID: "never", Command: lab.ServeFor(0), Unstarted: true}))
 		check(t, r.RemoveContainer(t.Context(), container(t, r, "never")))
 		if pods, err := r.Pods(t.Context()); err != nil || len(pods) != 1 {
@@ -276,7 +276,7 @@ func TestAContainerIsNotItsSuccessor(t *testing.T) {
 		second := run(true)
 		first.State = runtime.Exited
 		check(t, r.RemoveContainer(t.Context(), first))
-		// Not even where nobody tells when it was created.
+		// Not even where nobody reports when it was created.
 		if err := r.RemoveContainer(t.Context(), runtime.Container{ID: "web", State: runtime.Exited}); !errors.Is(err, runtime.ErrInUse) {
 			t.Errorf("RemoveContainer() of one that is about to be started = %v, want %v", err, runtime.ErrInUse)
 		}

@@ -120,7 +120,7 @@ func TestFilesThatMakeNoSenseConcernNobodyElse(t *testing.T) {
 	}
 }
 
-// What a build has under way is the builder's: only the folder tells it from another.
+// What a build has in progress is the builder's: only the folder tells it from another.
 func TestStepsOfBuildsAreTheBuilders(t *testing.T) {
 	for _, c := range []struct {
 		id, bundle string
@@ -190,7 +190,7 @@ func TestAncestorsReachUpToTheFirstProcess(t *testing.T) {
 	}
 }
 
-// The number of a container that has ended may be that of another's thread by now, which no
+// The number of a container that has ended may be that of another's thread now, which no
 // descriptor can hold.
 func TestAThreadOfTheSameNumberIsNobody(t *testing.T) {
 	thread := aThread(t)
@@ -284,7 +284,7 @@ func TestWhatIsClosedIsUnavailable(t *testing.T) {
 }
 
 func TestEndpoints(t *testing.T) {
-	for endpoint, wrong := range map[string]string{"unix:///run/runc": "names a socket", "/run/containerd/runc/k8s.io": "containerd's"} {
+	for endpoint, wrong := range map[string]string{"unix:///run/runc": "is a socket", "/run/containerd/runc/k8s.io": "used by containerd"} {
 		if _, err := runc.New(runc.Options{Endpoint: endpoint}); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("New(%q) = %v, want that it %s", endpoint, err, wrong)
 		}

@@ -33,7 +33,7 @@ type state struct {
 	// cgroups are the folders where its cgroup may be, the best to kill through first.
 	cgroups []string
 	freezer string // that of version 1's freezer, if it has one
-	// ownPIDs tells that its processes are in a PID namespace that was made for it,
+	// ownPIDs reports that its processes are in a PID namespace that was made for it,
 	// and end with the first.
 	ownPIDs bool
 }
@@ -118,9 +118,9 @@ func (s state) check(file string) error {
 	case s.pid <= 0:
 		return fmt.Errorf("%w: %s: its process is %d", runtime.ErrNonsense, file, s.pid)
 	case s.start == 0: // versions of years ago
-		return fmt.Errorf("%w: %s: it does not tell when its process has started, so that no signal can be sent safely", runtime.ErrNonsense, file)
+		return fmt.Errorf("%w: %s: start time of its process missing, so signals are not safe", runtime.ErrNonsense, file)
 	case s.created.IsZero():
-		return fmt.Errorf("%w: %s: it does not tell when it was created", runtime.ErrNonsense, file)
+		return fmt.Errorf("%w: %s: creation time missing", runtime.ErrNonsense, file)
 	}
 	return nil
 }

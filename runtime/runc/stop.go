@@ -56,16 +56,16 @@ func (r *Runtime) hold(what string, listed runtime.Container) (*target, error) {
 		return nil, err
 	}
 	t.parents = ancestors(r.procRoot, t.state.pid)
-	if others, err := r.strangers(t); err == nil { // else there is no telling who is one
+	if others, err := r.foreignProcesses(t); err == nil { // else there is no telling who is one
 		t.cgroup = enclosing(t.state, others)
 	}
 	return t, nil
 }
 
-// strangers are processes that are known to be none of a container's: PID 1, hostler, those
+// foreignProcesses are processes that are known to be none of a container's: PID 1, hostler, those
 // that its first process has come from, and the first process of each other container of
-// the root, whoever looks after it. It fails where another one does not tell of its own.
-func (r *Runtime) strangers(t *target) (map[int]bool, error) {
+// the root, whoever looks after it. It fails where another one does not report its own.
+func (r *Runtime) foreignProcesses(t *target) (map[int]bool, error) {
 	others := map[int]bool{1: true, os.Getpid(): true}
 	for _, pid := range t.parents {
 		others[pid] = true
@@ -81,7 +81,7 @@ func (r *Runtime) strangers(t *target) (map[int]bool, error) {
 		case c.state.pid > 0:
 			others[c.state.pid] = true
 		default:
-			untold = fmt.Errorf("container %q does not tell of its processes: %w", c.id, c.err)
+			untold = fmt.Errorf("list processes of container %q: %w", c.id, c.err)
 		}
 		return untold == nil
 	})
@@ -120,7 +120,7 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	return r.stopContainer(ctx, c, grace, true)
 }
 
-// EndContainer is StopContainer of one that somebody has asked to end already, which to some
+// EndContainer is StopContainer of one that somebody has sent the stop signal already, which to some
 // programs means more when it is said twice.
 func (r *Runtime) EndContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	return r.stopContainer(ctx, c, grace, false)
@@ -129,7 +129,7 @@ func (r *Runtime) EndContainer(ctx context.Context, c runtime.Container, grace t
 func (r *Runtime) stopContainer(ctx context.Context, c runtime.Container, grace time.Duration, ask bool) error {
 	return r.running(ctx, local.Named("stop container", c.Name, c.ID), c, func(t *target) error {
 		unit := ""
-		if c.Unit != "" { // else its list has shown no client, and each look for one takes all processes
+		if c.Unit != "" { // else its list has shown no client, and each search for one takes all processes
 			unit = unitOf(t.id, t.parents, r.clients())
 		}
 		if unit == "" {
@@ -163,9 +163,9 @@ func (r *Runtime) end(ctx context.Context, t *target, grace time.Duration, ask b
 	return true, r.kill(ctx, t, r.timeouts.StopMargin)
 }
 
-var errGraceOver = errors.New("the grace is over")
+var errGraceOver = errors.New("grace period expired")
 
-// terminate asks a container to end, unless it is not to, and tells whether it has within its
+// terminate asks a container to end, unless it is not to, and reports whether it has within its
 // grace.
 func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration, ask bool) (over bool, err error) {
 	asked := time.Now()
@@ -184,14 +184,14 @@ func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration,
 	case err == nil:
 		return true, r.sweep(ctx, t)
 	case ctx.Err() != nil:
-		return false, fmt.Errorf("%s: %w after %v of its grace of %v", t.what, context.Cause(ctx), time.Since(asked).Round(time.Millisecond), grace)
+		return false, fmt.Errorf("%s: %w after %v of its grace period of %v", t.what, context.Cause(ctx), time.Since(asked).Round(time.Millisecond), grace)
 	case waiting.Err() == nil:
 		return false, fmt.Errorf("%s: %w", t.what, err)
 	}
 	return false, nil
 }
 
-// stopSignal is what the container is to be asked to end with. The annotation is what the
+// stopSignal is what the container is to be stopped with. The annotation is what the
 // image specification has tools write that unpack an image (conversion.md).
 func (r *Runtime) stopSignal(t *target) syscall.Signal {
 	said := t.state.annotations[annotationStopSignal]
@@ -203,7 +203,7 @@ func (r *Runtime) stopSignal(t *target) syscall.Signal {
 	}
 	parsed, err := signal.ParseSignal(said)
 	if err != nil {
-		r.log.Warn("stop signal of a container is unknown, and SIGTERM sent instead", "signal", said, "pid", t.state.pid)
+		r.log.Warn("unknown stop signal of container, sent SIGTERM instead", "signal", said, "pid", t.state.pid)
 		return unix.SIGTERM
 	}
 	return parsed
@@ -213,7 +213,7 @@ func (r *Runtime) stopSignal(t *target) syscall.Signal {
 // own PID namespace along, and ends as the last of it (pid_namespaces(7)); what has none is
 // killed by its cgroup.
 func (r *Runtime) kill(ctx context.Context, t *target, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it is still there %v after SIGKILL", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("still running %v after SIGKILL", timeout))
 	defer cancel()
 	return r.call(ctx, "Kill", t.what, func() error {
 		if err := t.first.signal(unix.SIGKILL); err != nil {
@@ -223,11 +223,11 @@ func (r *Runtime) kill(ctx context.Context, t *target, timeout time.Duration) er
 			t.cgroup.thaw()
 		}
 		if t.cgroup != nil && !t.state.ownPIDs {
-			switch err := t.cgroup.kill(ctx, func() (map[int]bool, error) { return r.strangers(t) }); {
+			switch err := t.cgroup.kill(ctx, func() (map[int]bool, error) { return r.foreignProcesses(t) }); {
 			case errors.Is(err, errShared):
-				r.log.Warn("a container is killed by its first process alone", "container", t.id, "error", err)
+				r.log.Warn("killing only the first process of container", "container", t.id, "error", err)
 			case err != nil:
-				return fmt.Errorf("kill what is in its cgroup: %w", err)
+				return fmt.Errorf("kill processes in its cgroup: %w", err)
 			}
 		}
 		return t.first.await(ctx)
@@ -293,7 +293,7 @@ func (r *Runtime) delete(ctx context.Context, listed runtime.Container) error {
 	if failed == nil {
 		return nil
 	}
-	// Somebody else may have been quicker, or have started it.
+	// Another client may have been quicker, or have started it.
 	err = r.store.one(listed.ID, func(c container) error {
 		if !c.is(listed) {
 			return errNotFound
@@ -311,5 +311,5 @@ func (r *Runtime) delete(ctx context.Context, listed runtime.Container) error {
 
 // RemovePod is runtime.ErrUnsupported: a pod goes with its container.
 func (r *Runtime) RemovePod(_ context.Context, p runtime.Pod) error {
-	return fmt.Errorf("%s: %w: it goes with its container", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
+	return fmt.Errorf("%s: %w: it is removed with its container", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
 }

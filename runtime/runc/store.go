@@ -25,7 +25,7 @@ import (
 const stateBytes = 4 << 20
 
 // errNotFound: there is no such container.
-var errNotFound = errors.New("there is no such container")
+var errNotFound = errors.New("no such container")
 
 // store reads a state root. It keeps what files say until they change. It is safe for
 // concurrent use.
@@ -46,7 +46,7 @@ type entry struct {
 	err   error
 }
 
-// stamp tells one version of a file from another: runc and crun write them anew.
+// stamp tells one version of a file from another: runc and crun write them again.
 type stamp struct {
 	inode uint64
 	size  int64
@@ -106,7 +106,7 @@ func (s *store) all(visit func(container) bool) error {
 }
 
 // one calls visit with one container: errNotFound where there is none, or where it is
-// somebody else's to look after.
+// another client's to look after.
 func (s *store) one(id string, visit func(container) error) error {
 	root, err := s.open()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,12 +130,12 @@ func (s *store) one(id string, visit func(container) error) error {
 // manager is who else looks after it, if anybody does.
 func (c container) manager() string { return c.state.manager(c.id) }
 
-// is tells whether the container is the one that was listed: its ID may be used again.
+// is reports whether the container is the one that was listed: its ID may be used again.
 func (c container) is(listed runtime.Container) bool {
 	return listed.CreatedAt.IsZero() || c.state.created.Equal(listed.CreatedAt)
 }
 
-// phase tells how far a container is.
+// phase reports how far a container is.
 func (c container) phase(procRoot string) (runtime.ContainerState, error) {
 	alive, err := lives(procRoot, c.state.pid, c.state.start)
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *store) load(root *os.Root, id string) (state, error) {
 		return state{}, errNotFound
 	}
 	if e.err != nil {
-		s.log.Warn("container does not tell of itself", "container", id, "error", e.err)
+		s.log.Warn("cannot inspect container", "container", id, "error", e.err)
 	}
 	s.mu.Lock()
 	s.known[id] = e

@@ -14,7 +14,7 @@ func (r *Runtime) clients() []unitclient.Client {
 	}
 	clients, err := unitclient.Find(r.procRoot, func(int) string { return "" })
 	if err != nil {
-		r.log.Debug("processes cannot be listed: which containers services run is not known", "error", err)
+		r.log.Debug("cannot list processes, services of containers unknown", "error", err)
 	}
 	return clients
 }

@@ -17,8 +17,8 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Watch tells of containers that come, are started, end and go, until ctx ends: inotify
-// tells of the root and of each container's folder in it, pidfds tell of ends. A root that
+// Watch reports containers that come, are started, end and go, until ctx ends: inotify
+// reports the root and of each container's folder in it, pidfds report ends. A root that
 // nobody has made yet is waited for. What happened before is not told.
 func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	const what = "watch containers"
@@ -39,7 +39,7 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	return nil
 }
 
-// watch is one Watch under way. Its goroutine owns it.
+// watch is one Watch in progress. Its goroutine owns it.
 type watch struct {
 	r      *Runtime
 	notify *fsnotify.Watcher
@@ -65,7 +65,7 @@ func (w *watch) run(ctx context.Context) error {
 		return err
 	}
 	w.told = true
-	w.r.log.Debug("containers are watched", "folder", w.at, "containers", len(w.seen))
+	w.r.log.Debug("watching containers", "folder", w.at, "containers", len(w.seen))
 	for {
 		var err error
 		select {
@@ -75,7 +75,7 @@ func (w *watch) run(ctx context.Context) error {
 			err = w.look(ctx, id)
 		case event, open := <-w.notify.Events:
 			if !open {
-				return fmt.Errorf("%w: the kernel tells nothing any more", runtime.ErrUnavailable)
+				return fmt.Errorf("%w: the kernel sends no more events", runtime.ErrUnavailable)
 			}
 			err = w.notice(ctx, event.Name)
 		case err = <-w.notify.Errors:
@@ -89,7 +89,7 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// notice looks at what a path is about.
+// notice reads what a path is about.
 func (w *watch) notice(ctx context.Context, path string) error {
 	inside, found := strings.CutPrefix(path, w.r.path+"/")
 	if !found || w.at != w.r.path {
@@ -99,7 +99,7 @@ func (w *watch) notice(ctx context.Context, path string) error {
 	return w.look(ctx, id)
 }
 
-// scan looks at all containers, and at those that were there.
+// scan reads all containers, and at those that were there.
 func (w *watch) scan(ctx context.Context) error {
 	if err := w.settle(); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (w *watch) add(folder string) error {
 	return err
 }
 
-// look looks at one container and tells what has become of it.
+// look reads one container and reports what has become of it.
 func (w *watch) look(ctx context.Context, id string) error {
 	// First watched, then read: what changes later is told.
 	if err := w.add(filepath.Join(w.r.path, id)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
@@ -185,7 +185,7 @@ func (w *watch) look(ctx context.Context, id string) error {
 	case errors.Is(err, errNotFound):
 		return w.gone(ctx, id)
 	case errors.Is(err, runtime.ErrNonsense) || errors.Is(err, runtime.ErrTooLarge):
-		return nil // it is written anew, or listed as it is
+		return nil // it is written again, or listed as it is
 	case err != nil: // others are none the worse for it
 		w.pass(id, err)
 		return nil
@@ -199,10 +199,10 @@ func (w *watch) look(ctx context.Context, id string) error {
 	if known && before.same(now) && before.phase == now.phase {
 		return nil
 	}
-	return w.tell(ctx, meaning(now.phase), id, image)
+	return w.send(ctx, meaning(now.phase), id, image)
 }
 
-// same tells whether both are of one container, and not of two of the same name.
+// same reports whether both are of one container, and not of two of the same name.
 func (s sight) same(other sight) bool { return s.pid == other.pid && s.start == other.start }
 
 // meaning is the event of a container that has come to a phase.
@@ -222,7 +222,7 @@ func meaning(phase runtime.ContainerState) runtime.EventType {
 func (w *watch) pass(id string, err error) {
 	if said := err.Error(); w.passed[id] != said {
 		w.passed[id] = said
-		w.r.log.Warn("container cannot be watched", "container", id, "error", err)
+		w.r.log.Warn("cannot watch container", "container", id, "error", err)
 	}
 }
 
@@ -232,7 +232,7 @@ func (w *watch) gone(ctx context.Context, id string) error {
 		return nil
 	}
 	delete(w.seen, id)
-	return w.tell(ctx, runtime.ContainerRemoved, id, "")
+	return w.send(ctx, runtime.ContainerRemoved, id, "")
 }
 
 // await has the end of a process told.
@@ -249,7 +249,7 @@ func (w *watch) await(ctx context.Context, id string, p *process) {
 	})
 }
 
-func (w *watch) tell(ctx context.Context, kind runtime.EventType, id, image string) error {
+func (w *watch) send(ctx context.Context, kind runtime.EventType, id, image string) error {
 	if !w.told {
 		return nil
 	}

@@ -18,7 +18,7 @@ func TestAWatchTellsALife(t *testing.T) {
 			// Not even the folder above the root is there yet.
 			root := filepath.Join(t.TempDir(), "state", "root")
 			e := watching(t, root)
-			for range 2 { // the root comes back as it came
+			for range 2 { // the root returns as it came
 				for range 2 { // and a container by the same name
 					s := newSleeper(t)
 					fifo := filepath.Join(root, "web", "exec.fifo")
@@ -65,7 +65,7 @@ func TestAWatchTellsOfWhatWasThere(t *testing.T) {
 	}
 }
 
-// One that cannot be looked at keeps nobody from the others.
+// One that cannot be read keeps nobody from the others.
 func TestAWatchOutlivesWhatIsNoContainer(t *testing.T) {
 	root, s := stateRoot(t), newSleeper(t)
 	must(t, os.Symlink("/nowhere", filepath.Join(root, "before")))

@@ -19,7 +19,7 @@ func testStart(b *bench) {
 	dead := b.container()
 	able := b.driver.Abilities().Starts
 	if told := dead.Restart != runtime.RestartUnknown && dead.Restart != runtime.RestartElsewhere; told != able {
-		b.Errorf("Pods() = a container with Restart %v, want it told: %t", dead.Restart, able)
+		b.Errorf("Pods() = a container with Restart %v, want it known: %t", dead.Restart, able)
 	}
 	if able && (began.IsZero() || !dead.StartedAt.Equal(began)) {
 		b.Errorf("Pods() = a run from %v, and from %v once it has ended; want it the same", began, dead.StartedAt)
@@ -47,7 +47,7 @@ func testStart(b *bench) {
 	}
 	b.stop(0)
 	if c := b.container(); c.State != runtime.Exited || c.StartedAt.Before(dead.FinishedAt) || c.FinishedAt.Before(c.StartedAt) {
-		b.Errorf("container is %v, its run from %v to %v, want it ended, and begun after %v", c.State, c.StartedAt, c.FinishedAt, dead.FinishedAt)
+		b.Errorf("container is %v, its run from %v to %v, want it ended, and started after %v", c.State, c.StartedAt, c.FinishedAt, dead.FinishedAt)
 	}
 	if err := starter.StartContainer(b.ctx, runtime.Container{Runtime: b.Name(), ID: strings.Repeat("0", 64), Name: "gone"}); err == nil {
 		b.Errorf("StartContainer() of a missing container = nil, want an error")
@@ -214,8 +214,8 @@ func (b *bench) watch(ctx context.Context) *log {
 	return l
 }
 
-// has tells whether an event that fits has come: of the type, or Changed where
-// the runtime cannot tell, and with the container's ID or one of the image's names
+// has reports whether an event that fits has come: of the type, or Changed where
+// the runtime does not know it, and with the container's ID or one of the image's names
 // or its ID.
 func (l *log) has(t runtime.EventType, objects ...string) bool {
 	l.mu.Lock()
@@ -240,7 +240,7 @@ func (b *bench) prime(i int) {
 	b.driver.RunPod(b, "barn", name, Program{Name: name, Does: EndsOnTERM})
 }
 
-// clear takes away the containers that prime has made.
+// clear removes the containers that prime has made.
 func (b *bench) clear() {
 	b.Helper()
 	pods, err := b.Pods(b.ctx)
@@ -266,7 +266,7 @@ func (b *bench) primed(ctx context.Context) *log {
 		for due := false; !due; {
 			select {
 			case err := <-l.end:
-				b.Fatalf("Watch() = %v, want it to go on", err)
+				b.Fatalf("Watch() = %v, want it to continue", err)
 			case <-wait.C:
 				due = true
 			case <-tick.C:
@@ -340,7 +340,7 @@ func testWatchEnds(b *bench) {
 			b.Errorf("Watch() = %v, want %v", err, context.Canceled)
 		}
 	case <-time.After(patience):
-		b.Errorf("Watch() goes on after its context ended")
+		b.Errorf("Watch() has not returned after its context ended")
 	}
 }
 
@@ -369,10 +369,10 @@ func testCancelStop(b *bench) {
 		b.Errorf("StopContainer() = %v after %v, want %v at once", err, time.Since(start), context.DeadlineExceeded)
 	}
 	if errors.Is(err, runtime.ErrUnavailable) {
-		b.Errorf("StopContainer() = %v, want no word of %q: only the caller was in a hurry", err, runtime.ErrUnavailable)
+		b.Errorf("StopContainer() = %v, want no mention of %q: only the caller's context ended", err, runtime.ErrUnavailable)
 	}
 	if c = b.container(); c.State != runtime.Running {
-		b.Errorf("container is %v, want it running: its grace is not over", c.State)
+		b.Errorf("container is %v, want it running: its grace period has not expired", c.State)
 	}
 }
 
@@ -414,7 +414,7 @@ func testCrash(b *bench) {
 		}
 		restart()
 		if after := b.container(); after.ID != before.ID || after.State != runtime.Running {
-			b.Errorf("Pods() once it is back = %+v, want %+v", after, before)
+			b.Errorf("Pods() once it runs again = %+v, want %+v", after, before)
 		}
 		return
 	}

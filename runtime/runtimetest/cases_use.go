@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// What follows tries what tells whether an image may go, and which goes next: who pins it,
+// What follows tries what reports whether an image may go, and which goes next: who pins it,
 // and what has been made of it.
 
 func testPinned(b *bench) {
@@ -109,11 +109,11 @@ func testMaking(b *bench) {
 		})
 	}
 	if b.driver.Abilities().TellsMaking {
-		b.eventually("event for the making of "+c.ID+" from "+testImage, made)
+		b.eventually("event for the creation of "+c.ID+" from "+testImage, made)
 		return
 	}
 	b.eventually("event for the start of "+c.ID, func() bool { return l.has(runtime.ContainerStarted, c.ID) })
 	if made() {
-		b.Errorf("Watch() tells of the making of %s, want it not to be able to", c.ID)
+		b.Errorf("Watch() reports the creation of %s, want it unable to", c.ID)
 	}
 }

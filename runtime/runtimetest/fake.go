@@ -79,7 +79,7 @@ type Fake struct {
 // seen is what a Fake reports of its callers.
 type seen struct {
 	calls        []*Call
-	atOnce       int // calls under way
+	atOnce       int // calls in progress
 	signals      []Signal
 	removedInUse []string
 }

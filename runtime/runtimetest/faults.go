@@ -29,7 +29,7 @@ const (
 	Watch            Op = "Watch"
 
 	// RemoveImageWindow is a point, not a call: inside RemoveImage, after the
-	// runtime looked whether the image is in use and before it removes it.
+	// runtime checked whether the image is in use and before it removes it.
 	RemoveImageWindow Op = "RemoveImageWindow"
 
 	// Every stands for all operations, RemoveImageWindow apart.
@@ -71,7 +71,7 @@ type Injection struct {
 // Reached is closed when the first call has hit the fault.
 func (i *Injection) Reached() <-chan struct{} { return i.reached }
 
-// Release ends the fault; calls that hang in it go on. More than once is fine.
+// Release ends the fault; calls that hang in it continue. More than once is fine.
 func (i *Injection) Release() { i.once.Do(func() { close(i.released) }) }
 
 // Inject makes an operation misbehave until Release. If several faults fit a

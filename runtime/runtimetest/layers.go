@@ -71,7 +71,7 @@ func CheckLayers(t testing.TB, r runtime.LayerLister, first, second, containerID
 		}
 	}
 	if !shared || !held || !own {
-		t.Errorf("Layers() = %+v, want one of 4 MiB that %s and %s hold, one that container %s holds, and one of 2 MiB of the first alone", layers, first, second, containerID)
+		t.Errorf("Layers() = %+v, want 4 MiB held by %s and %s, one held by container %s, and 2 MiB held by the first", layers, first, second, containerID)
 	}
 }
 

@@ -129,7 +129,7 @@ func (f *Fake) stopContainer(ctx context.Context, id string, grace time.Duration
 	return runtime.ErrKilled
 }
 
-// within waits so long for a container to end, and tells whether it has.
+// within waits so long for a container to end, and reports whether it has.
 func (f *Fake) within(ctx context.Context, d time.Duration, ended <-chan struct{}) (over bool, err error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -311,13 +311,13 @@ func (f *Fake) removeImage(ctx context.Context, id string) error {
 	return nil
 }
 
-// uses tells whether any container, dead ones too, is of the image. The caller
+// uses reports whether any container, dead ones too, is of the image. The caller
 // holds mu.
 func (f *Fake) uses(imageID string) bool {
 	return slices.ContainsFunc(f.containers(), func(c *container) bool { return c.ImageID == imageID })
 }
 
-// subscriber is one Watch under way.
+// subscriber is one Watch in progress.
 type subscriber struct {
 	queue []runtime.Event // Fake.mu guards it
 	wake  chan struct{}   // holds one token if queue may have grown
@@ -373,7 +373,7 @@ func (f *Fake) watch(ctx context.Context, events chan<- runtime.Event) error {
 
 var errStreamEnded = fmt.Errorf("%w: %w", runtime.ErrUnavailable, errors.New("the runtime ended the stream"))
 
-// EndWatches breaks off every Watch under way, as a restart of the runtime does.
+// EndWatches breaks off every Watch in progress, as a restart of the runtime does.
 func (f *Fake) EndWatches() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

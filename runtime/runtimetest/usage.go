@@ -8,7 +8,7 @@ type Usage struct {
 	Inodes, InodesFree            uint64
 }
 
-// freeing is room that a removal gave up and that does not show as free yet.
+// freeing is space that a removal gave up and that does not show as free yet.
 type freeing struct {
 	bytes, inodes uint64
 	until         time.Time
@@ -61,7 +61,7 @@ func (f *Fake) used() (bytes, inodes uint64) {
 	return bytes, inodes
 }
 
-// free runs a removal; the room that it gives up shows as free with the delay
+// free runs a removal; the space that it gives up shows as free with the delay
 // of the options. The caller holds mu.
 func (f *Fake) free(remove func()) {
 	if f.opts.FreesAfter == 0 {

@@ -56,7 +56,7 @@ type ImageSpec struct {
 	Labels        map[string]string
 }
 
-// Layer is what images share: two layers with one ID take their room once.
+// Layer is what images share: two layers with one ID take their space once.
 type Layer struct {
 	ID     string
 	Bytes  uint64
@@ -184,7 +184,7 @@ func (f *Fake) SetState(containerID string, state runtime.ContainerState) {
 	c.State = state
 }
 
-// TakePod takes a pod and its containers away, as somebody else would.
+// TakePod takes a pod and its containers away, as another client would.
 func (f *Fake) TakePod(podID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

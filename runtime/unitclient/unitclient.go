@@ -1,9 +1,9 @@
-// Package unitclient finds services of systemd that run containers by a client of a runtime which
-// stays, such as `docker run`, `docker start --attach` or `docker compose up`: the container is
-// none of the service's processes, but when it ends the client does, and systemd may start both
-// again. Such a container is stopped by stopping its service.
+// Package unitclient finds systemd services that run containers through a client that stays in the
+// foreground, such as `docker run`, `docker start --attach` or `docker compose up`. The container is
+// not a process of the service. When it exits, the client exits too, and systemd may restart both.
+// Such a container is stopped by stopping its service.
 //
-// It owns how clients name what they run. It refuses to ask a runtime or systemd anything.
+// It owns how clients name what they run. It calls neither a runtime nor systemd.
 package unitclient
 
 import (
@@ -63,7 +63,7 @@ func (p project) has(labels map[string]string) bool {
 		files := strings.Split(labels[labelFiles], ",")
 		return slices.ContainsFunc(p.files, func(f string) bool { return slices.Contains(files, f) })
 	}
-	// Compose looks for its file in the folders above, too.
+	// Compose searches for its file in the folders above, too.
 	dir := labels[labelDir]
 	return p.dir == dir || dir != "" && strings.HasPrefix(p.dir, strings.TrimSuffix(dir, "/")+"/")
 }

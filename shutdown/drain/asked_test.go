@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// What can be started again is on record as soon as it is asked to end, for the power may
+// What can be started again is on record as soon as it is sent the stop signal, for the power may
 // go the moment after.
 func TestItIsWrittenDownWhoWasAsked(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

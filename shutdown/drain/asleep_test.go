@@ -26,7 +26,7 @@ func TestARuntimeThatMustNotBeStartedCostsNoTime(t *testing.T) {
 		if _, err := w.roster.List(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		podman.Inject(runtimetest.Every, runtimetest.Fault{Err: runtime.ErrAsleep})
+		podman.Inject(runtimetest.Every, runtimetest.Fault{Err: runtime.ErrNotRunning})
 		r, took := w.run(t.Context())
 		w.expect(r, false, map[string]journal.Outcome{"web": journal.Left, "dns": journal.Stopped})
 		w.expectSignals("dns0", "TERM@0s")

@@ -14,7 +14,7 @@ type State int
 
 // The states of a container.
 const (
-	Unrequested State = iota // its stop is not requested, or another run of it has begun since
+	Unrequested State = iota // its stop is not requested, or another run of it has started since
 	Waiting                  // its stop is requested as soon as the containers that need it have stopped
 	Stopping                 // its stop is requested
 	Stopped                  // it has ended in time
@@ -33,7 +33,7 @@ func (s State) underWay() bool { return s == Waiting || s == Stopping }
 // over reports whether the call that stops the container has ended.
 func (s State) over() bool { return s >= Stopped }
 
-// mayRun reports whether the container may run although its stop was begun.
+// mayRun reports whether the container may run although its stop was started.
 func (s State) mayRun() bool { return s.underWay() || s == Failed }
 
 // Transition is one edge of a container's state machine.
@@ -45,22 +45,22 @@ type Transition struct {
 // Transitions lists every change of state that a container can make. It starts in Unrequested.
 func Transitions() []Transition {
 	return []Transition{
-		{Unrequested, Waiting, "its turn comes after other containers"},
-		{Unrequested, Stopping, "its stop is requested"},
-		{Waiting, Stopping, "the containers before it have stopped"},
-		{Waiting, Failed, "the shutdown is cancelled before its turn"},
-		{Stopping, Stopped, "it has ended"},
-		{Stopping, Killed, "its grace period is over"},
-		{Stopping, Failed, "its runtime does not stop it"},
-		{Stopped, Unrequested, "a list shows another run of it"},
-		{Stopped, Killed, "the last list shows that SIGKILL has ended it"},
-		{Stopped, Failed, "the last list shows that it runs"},
-		{Killed, Unrequested, "a list shows another run of it"},
-		{Killed, Stopped, "the last list shows that it has ended by itself"},
-		{Killed, Failed, "the last list shows that it runs"},
-		{Failed, Unrequested, "a list shows another run of it"},
-		{Failed, Stopped, "the last list shows that it has ended"},
-		{Failed, Killed, "its sandbox is torn down, or the last list shows that SIGKILL has ended it"},
+		{Unrequested, Waiting, "other containers stop first"},
+		{Unrequested, Stopping, "stop requested"},
+		{Waiting, Stopping, "containers before it have stopped"},
+		{Waiting, Failed, "shutdown cancelled before its stop"},
+		{Stopping, Stopped, "container exited"},
+		{Stopping, Killed, "grace period expired"},
+		{Stopping, Failed, "runtime cannot stop it"},
+		{Stopped, Unrequested, "a list shows that it was started again"},
+		{Stopped, Killed, "last list shows that SIGKILL ended it"},
+		{Stopped, Failed, "last list shows it running"},
+		{Killed, Unrequested, "a list shows that it was started again"},
+		{Killed, Stopped, "last list shows that it exited by itself"},
+		{Killed, Failed, "last list shows it running"},
+		{Failed, Unrequested, "a list shows that it was started again"},
+		{Failed, Stopped, "last list shows that it exited"},
+		{Failed, Killed, "sandbox removed, or last list shows that SIGKILL ended it"},
 	}
 }
 
@@ -95,15 +95,15 @@ type pod struct {
 	resumed time.Time // when an earlier process began to stop it that did not see its end
 	spent   time.Time // when a drain began to stop it that finished and left it running
 
-	listed runtime.Pod // as it was when stops of its containers were begun last
+	listed runtime.Pod // as it was when stops of its containers were started last
 	phase  int         // then
 	end    time.Time   // of that
-	stops  int         // calls of stopPod that are under way
+	stops  int         // calls of stopPod that are in progress
 	kept   bool        // these are over, and the sandbox stays for containers that are owed a stop
 
-	tearing int  // teardowns that are under way
+	tearing int  // teardowns that are in progress
 	resort  bool // one of them is the last resort
-	again   bool // other stops have ended since that was begun
+	again   bool // other stops have ended since that was started
 }
 
 // pod is the pod with a key.
@@ -170,7 +170,7 @@ func (p *pod) tears() bool { return p.tearing > 0 }
 // owes reports whether stops of containers are still to be requested.
 func (p *pod) owes() bool { return p.has(func(c *container) bool { return !c.owed.IsZero() }) }
 
-// requested reports whether the stop of a container was begun.
+// requested reports whether the stop of a container was started.
 func (p *pod) requested() bool {
 	return p.has(func(c *container) bool { return c.state != Unrequested })
 }

@@ -1,9 +1,8 @@
-// Package drain stops the pods of a host, phase by phase, and writes down how
-// each fared. It is what a shutdown guard runs while it holds the lock, and what
-// a person's drain is.
+// Package drain stops the pods of a host phase by phase and records the result of each pod.
+// The shutdown guard runs it while it holds the shutdown lock; `hostler drain` runs it too.
 //
-// It owns the calls to the runtimes and how long each may take. It knows no
-// login manager and refuses to decide whether to drain.
+// It owns the calls to the runtimes and their deadlines. It knows nothing of logind and does
+// not decide whether to drain.
 package drain
 
 import (
@@ -59,7 +58,7 @@ type Options struct {
 	Start time.Time
 	// First is the services that are stopped before any pod.
 	First First
-	// Watch is how long a drain goes on after the last stop to see whether something starts
+	// Watch is how long a drain continues after the last stop to see whether something starts
 	// containers again, which are stopped again then. Zero for a drain that others wait for.
 	Watch time.Duration
 	// SkipCritical skips pods from plan.CriticalPriority on.
@@ -103,9 +102,9 @@ type Drain struct {
 // progress is where Run is in the phases.
 type progress struct {
 	phase   int    // that runs
-	inPhase int    // calls that stop its pods and are under way
+	inPhase int    // calls that stop its pods and are in progress
 	calm    bool   // there are none, or the phase is over
-	overran bool   // a phase ended with calls under way
+	overran bool   // a phase ended with calls in progress
 	begun   int    // calls that stop pods in all, and last resorts
 	queue   []*pod // whose sandboxes wait for their turn
 }

@@ -60,7 +60,7 @@ func TestWhoIgnoresTERMIsKilledAtTheEndOfTheSmallerGrace(t *testing.T) {
 	})
 }
 
-// A unit removes its container once that has ended, so that no list tells how. Its turn may
+// A unit removes its container once that has ended, so that no list reports how. Its turn may
 // come late, and the time that it gives counts from then.
 func TestWhoIsKilledByHisUnitIsKilledOnRecord(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -223,7 +223,7 @@ func TestARuntimeThatComesBackIsAskedAgain(t *testing.T) {
 	})
 }
 
-// Nor is one given its time anew whose runtime did not answer for as long.
+// Nor is one given its time again whose runtime did not answer for as long.
 func TestWhoHadAllHisTimeIsKilledWhereTheRuntimeDidNotAnswer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.roster.Runtime = unanswered{w.fake, new(int)}

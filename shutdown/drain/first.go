@@ -235,7 +235,7 @@ func (d *Drain) leadLeft(began time.Time, waited bool) time.Duration {
 	return max(min(FirstBound, left), d.schedule.lead/10).Round(time.Millisecond)
 }
 
-// stopping is the stop of services that is under way.
+// stopping is the stop of services that is in progress.
 type stopping struct {
 	run     context.Context   // of Run
 	ctx     context.Context   // of their calls
@@ -254,7 +254,7 @@ type serviceEnd struct {
 // stopAll stops services, and waits for them for so long, or until a cancellation. Stops that are
 // given up then may take a moment to report what they have done.
 func (d *Drain) stopAll(run context.Context, names []string, atMost time.Duration, before []journal.Service) {
-	ctx, cancel := context.WithTimeoutCause(run, atMost, fmt.Errorf("it had not ended after %v", atMost))
+	ctx, cancel := context.WithTimeoutCause(run, atMost, fmt.Errorf("still running after %v", atMost))
 	defer cancel()
 	d.stopping = &stopping{run: run, ctx: ctx, before: before, awaited: map[string]bool{}}
 	defer func() { d.stopping = nil }()
@@ -272,7 +272,7 @@ func (d *Drain) stopAll(run context.Context, names []string, atMost time.Duratio
 	}
 	d.await(run, wait{reached: all, until: time.Now().Add(answerBound)})
 	for _, name := range names {
-		d.noteService(serviceEnd{name: name, ran: true, err: ctx.Err(), took: atMost}) // which it may have by now
+		d.noteService(serviceEnd{name: name, ran: true, err: ctx.Err(), took: atMost}) // which it may have now
 	}
 }
 
@@ -312,11 +312,11 @@ func (d *Drain) noteFirst(name string, end serviceEnd, before []journal.Service)
 		now.Error = "the shutdown was cancelled"
 	case end.err != nil:
 		now.Error = end.err.Error()
-		d.log.Warn("a service that is to stop before the pods may still run, and start them again", "unit", name, "error", end.err)
+		d.log.Warn("cannot stop service before the pods, it may start them again", "unit", name, "error", end.err)
 	case now.AskedAt.IsZero():
 		d.record.StoppedFirst = slices.DeleteFunc(d.record.StoppedFirst, func(s journal.Service) bool { return s.Name == name })
 	case end.ran:
-		d.log.Info("a service was stopped before the pods", "unit", name, "took", now.Took.Duration)
+		d.log.Info("stopped service before the pods", "unit", name, "took", now.Took.Duration)
 	}
 }
 

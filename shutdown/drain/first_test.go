@@ -141,7 +141,7 @@ func TestAServiceThatDoesNotEndHoldsPodsUpForAWhile(t *testing.T) {
 		r, _ := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped})
 		w.expectSignals("web0", "TERM@10s")
-		if f := r.StoppedFirst; len(f) != 1 || f[0].Error != "it had not ended after 10s" || f[0].AskedAt.IsZero() {
+		if f := r.StoppedFirst; len(f) != 1 || f[0].Error != "still running after 10s" || f[0].AskedAt.IsZero() {
 			t.Errorf("Run() recorded %+v stopped first, want that k3s.service did not end", f)
 		}
 	})
@@ -225,7 +225,7 @@ func TestTheNextProcessAdoptsWhatIsOnRecord(t *testing.T) {
 	})
 }
 
-// The next process may find nobody who tells of pods.
+// The next process may find nobody who reports pods.
 func TestPodsAreOnRecordBeforeTheServiceIsAsked(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 7)
@@ -321,7 +321,7 @@ func TestAServiceThatHasEndedSinceIsNotSaidToRun(t *testing.T) {
 		w.pod("web", 0)
 		s, _ := w.first(nil)
 		s.runs = func(string) bool { return false }
-		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", AskedAt: w.began, Took: metav1.Duration{Duration: 10 * time.Second}, Error: "it had not ended after 10s"}}
+		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", AskedAt: w.began, Took: metav1.Duration{Duration: 10 * time.Second}, Error: "still running after 10s"}}
 		r, _ := w.run(t.Context())
 		if f := r.StoppedFirst; len(f) != 1 || f[0].Error != "" || !f[0].AskedAt.Equal(w.began) {
 			t.Errorf("Run() recorded %+v stopped first, want k3s.service, which has ended", f)
@@ -380,7 +380,7 @@ func TestToLearnOfPodsIsBoundedAndCostsServicesNothing(t *testing.T) {
 		}
 		r, _ := w.run(t.Context())
 		w.expectSignals("web0", "TERM@12s")
-		if f := r.StoppedFirst; len(f) != 1 || f[0].Error != "it had not ended after 10s" {
+		if f := r.StoppedFirst; len(f) != 1 || f[0].Error != "still running after 10s" {
 			t.Errorf("Run() recorded %+v stopped first, want k3s.service to have had its 10s", f)
 		}
 	})

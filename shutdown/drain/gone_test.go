@@ -64,7 +64,7 @@ func TestWhatHasEndedWithoutItsRuntimeIsNotWaitedFor(t *testing.T) {
 				if tt.took > 0 && took > tt.took {
 					t.Errorf("Run() took %v, want at most %v", took, tt.took)
 				}
-				time.Sleep(2 * time.Hour) // for a look that hangs
+				time.Sleep(2 * time.Hour) // for a check that hangs
 			})
 		})
 	}

@@ -111,7 +111,7 @@ func TestAnOldListHasNoSandboxOfALaterPhaseTornDown(t *testing.T) {
 	})
 }
 
-// What does not tell which run it shows is not taken for a new one of what is over.
+// What does not report which run it shows is not taken for a new one of what is over.
 func TestAnOldListBeginsNothingAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
@@ -233,7 +233,7 @@ func TestSandboxesOfAPhaseDoNotWaitForTheNext(t *testing.T) {
 	})
 }
 
-// slowKiller takes a moment to tell that a container has ended.
+// slowKiller takes a moment to report that a container has ended.
 type slowKiller struct{ *runtimetest.Fake }
 
 func (s slowKiller) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {

@@ -16,7 +16,7 @@ import (
 )
 
 // endAndGoOn ends the process that drains at each of these times, counted from its own
-// beginning, and has another one go on as soon as between has returned.
+// beginning, and has another one continue as soon as between has returned.
 func (w *world) endAndGoOn(between func(), ends ...time.Duration) *journal.Record {
 	w.t.Helper()
 	for _, at := range ends {
@@ -137,7 +137,7 @@ func TestWhoWaitsForOthersWhenTheProcessEndsIsStoppedByTheNext(t *testing.T) {
 	})
 }
 
-// Nor has a process that ends while a runtime tears the pod down, to kill it, the last word on it.
+// Nor has a process that ends while a runtime tears the pod down, to kill it, the final status on it.
 func TestWhoIsBeingTornDownWhenTheProcessEndsIsKilledByTheNext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
@@ -187,7 +187,7 @@ func TestARuntimeThatOnlyLetsOneWaitHasAskedNobody(t *testing.T) {
 	})
 }
 
-// A runtime may have passed the signal on before it went away.
+// A runtime may have passed the signal on before it stopped.
 func TestWhoWasAskedBeforeTheRuntimeWentAwayIsNotAskedAgain(t *testing.T) {
 	for _, at := range []time.Duration{300 * time.Millisecond, 5 * time.Second} {
 		inWorld(t, func(t *testing.T, w *world) {
@@ -280,13 +280,13 @@ func TestWhoCrashedBeforeItsTurnWasNotKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
 		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second, Labels: grace("60s")}, runtimetest.ContainerSpec{})
-		time.AfterFunc(time.Second, func() { w.fake.Exit("dns1", 137) }) // for want of memory
+		time.AfterFunc(time.Second, func() { w.fake.Exit("dns1", 137) }) // for lack of memory
 		r, _ := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped})
 	})
 }
 
-// Of one process's containers the next one knows what their runtime tells.
+// Of one process's containers the next one knows what their runtime reports.
 func TestAPodOfWhichAnEarlierProcessKilledOneIsKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("2s")}, runtimetest.ContainerSpec{EndsAfter: 6 * time.Second})

@@ -18,13 +18,13 @@ type listing struct {
 	err         error
 	at          time.Time // when it was requested
 	quiet       bool      // nothing was being stopped then
-	after       int       // how many stops had begun then
+	after       int       // how many stops had started then
 }
 
 // lists is what lists of pods have shown. Run's goroutine owns it.
 type lists struct {
 	answers     chan listing
-	polling     bool // a list is under way
+	polling     bool // a list is in progress
 	current     []runtime.Pod
 	fresh       bool                      // every runtime answered the current list
 	unreachable func(runtime string) bool // runtimes that did not answer; nil before the first list
@@ -70,7 +70,7 @@ func (d *Drain) firstList(ctx context.Context) {
 				return
 			}
 		case time.Now().Before(over) && ok && !again && lacksGrace(known):
-			again, wait = true, min(listBound, d.schedule.slack) // by the one that is under way
+			again, wait = true, min(listBound, d.schedule.slack) // by the one that is in progress
 		case ok:
 			d.lists.current = known // which is better than nothing
 			return
@@ -91,7 +91,7 @@ func lacksGrace(pods []runtime.Pod) bool {
 	return false
 }
 
-// relist asks for the pods, unless a list is under way.
+// relist requests the pods, unless a list is in progress.
 func (d *Drain) relist(ctx context.Context) {
 	if d.lists.polling {
 		return
@@ -108,7 +108,7 @@ func (d *Drain) relist(ctx context.Context) {
 		list, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
 		pods, unreachable, err := d.options.Roster.list(list)
-		if err != nil && first && !asleep(err) {
+		if err != nil && first && !isIdle(err) {
 			_ = bounded.Sleep(ctx, retryPause) // there will be another list
 		}
 		select {
@@ -118,21 +118,21 @@ func (d *Drain) relist(ctx context.Context) {
 	}()
 }
 
-// asleep reports whether all runtimes that have failed do not run, and must not be started.
-func asleep(err error) bool {
+// isIdle reports whether all runtimes that have failed do not run, and must not be started.
+func isIdle(err error) bool {
 	var failed *runtime.SetError
-	return errors.As(err, &failed) && !slices.ContainsFunc(failed.Failed, func(f runtime.MemberError) bool { return !errors.Is(f.Err, runtime.ErrAsleep) })
+	return errors.As(err, &failed) && !slices.ContainsFunc(failed.Failed, func(f runtime.MemberError) bool { return !errors.Is(f.Err, runtime.ErrNotRunning) })
 }
 
 // settles reports whether l, which led to no further stops, shows the host as it
-// is after the last stop. One that failed is as good as there is, but for the
+// is after the last stop. One that failed is as good as there is, except the
 // first moments.
 func (d *Drain) settles(l listing) bool {
 	switch {
 	case d.progress.inPhase > 0:
 		return false
 	case l.err != nil:
-		return d.lists.complete || asleep(l.err) || time.Since(d.schedule.start) >= firstListBound/2
+		return d.lists.complete || isIdle(l.err) || time.Since(d.schedule.start) >= firstListBound/2
 	}
 	return l.quiet && l.after == d.progress.begun
 }

@@ -164,7 +164,7 @@ func TestNoListTakesMoreTimeThanIsGranted(t *testing.T) {
 	}
 }
 
-// A process that goes on with a drain may come when hardly any time is left of it.
+// A process that continues with a drain may come when hardly any time is left of it.
 func TestWhatIsKnownIsOnRecordWhereNoTimeIsLeftToList(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Start, w.options.Granted = time.Now().Add(-time.Second), time.Second
@@ -233,7 +233,7 @@ func TestARuntimeThatAnswersWithNoPodsHasAnswered(t *testing.T) {
 		if len(pods) != 1 || pods[0].ID != "unknown" || !errors.Is(err, runtime.ErrUnavailable) {
 			t.Errorf("List() = %+v, %v, want the pod of the runtime that does not answer alone", pods, err)
 		}
-		// Where somebody else may be there, too, whom nobody names, only what is listed counts.
+		// Where another client may be there, too, whom nobody names, only what is listed counts.
 		w.roster.Runtime = partial{both}
 		if pods, err := w.roster.List(t.Context()); len(pods) != 2 || !errors.Is(err, runtime.ErrUnavailable) {
 			t.Errorf("List() = %+v, %v, want all pods that are known", pods, err)
@@ -260,7 +260,7 @@ func TestPodsThatAppearWhileDraining(t *testing.T) {
 	})
 }
 
-// A container that takes all the time of its phase is no reason to look for nobody
+// A container that takes all the time of its phase is no reason to search for nobody
 // else as long. Who comes when no time is left runs on, and is on record: nobody is to
 // read that all went well.
 func TestPodsThatAppearBesideOneThatWillNotEnd(t *testing.T) {
@@ -291,7 +291,7 @@ func TestPodsThatAppearBesideOneThatWillNotEnd(t *testing.T) {
 	})
 }
 
-// Where the runtime tells of pods that come and go they are listed anyway, and a
+// Where the runtime reports pods that come and go they are listed anyway, and a
 // runtime that is busy stopping them is not to be asked twice.
 func TestWhatSomebodyElseListedIsNotAskedForAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -128,7 +128,7 @@ func TestWhoWaitedItsTurnInAnEarlierProcessIsAsked(t *testing.T) {
 	})
 }
 
-// What another process needs to go on is on record from the beginning.
+// What another process needs to continue is on record from the beginning.
 func TestWhoseTurnHasNotComeIsOnRecord(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0,
@@ -219,7 +219,7 @@ func TestWhatIsNotToldYetIsNotGuessed(t *testing.T) {
 	}
 }
 
-// The one that is known may lack it, and the one under way tell.
+// The one that is known may lack it, and the one in progress tell.
 func TestWhatIsKnownButNotToldIsAwaited(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("db", 0, runtimetest.ContainerSpec{IgnoresTERM: true})

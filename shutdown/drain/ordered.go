@@ -12,14 +12,14 @@ import (
 )
 
 // orderBound is how long systemd may take to return which services it stops before which: the time
-// of the pods has begun.
+// of the pods has started.
 const orderBound = 500 * time.Millisecond
 
 // ordering is what the drain knows of services that are ordered after the units of containers, and
 // does with them. Run's goroutine owns it.
 type ordering struct {
 	order  plan.Order
-	asking int                        // questions under way
+	asking int                        // questions in progress
 	asked  []string                   // units, by name
 	stops  map[string]<-chan struct{} // services; closed once one has stopped, or is waited for no longer
 }
@@ -39,7 +39,7 @@ func (d *Drain) askOrder(ctx context.Context, pods []runtime.Pod) {
 		defer cancel()
 		order, err := services.OrderedAfter(ctx, units...)
 		if err != nil {
-			d.log.Warn("cannot ask systemd which services stop before containers; containers do not wait for services", "error", err)
+			d.log.Warn("cannot list services that stop before containers, containers do not wait for them", "error", err)
 		}
 		if order == nil {
 			order = map[string][]string{}
@@ -78,7 +78,7 @@ func (d *Drain) containersOf(unit string) (all []*container) {
 	return all
 }
 
-// stopService begins to stop a service, unless that was begun before, after those that are ordered
+// stopService begins to stop a service, unless that was started before, after those that are ordered
 // after it. The channel is closed once it has stopped, or a quarter of the time to end is over.
 func (d *Drain) stopService(name string, end time.Time) <-chan struct{} {
 	if over := d.ordering.stops[name]; over != nil {
@@ -108,7 +108,7 @@ func (d *Drain) stopService(name string, end time.Time) <-chan struct{} {
 
 // stopService stops a service that systemd stops before containers, once the others have stopped.
 func (c *calls) stopService(services Services, name string, after []<-chan struct{}, atMost time.Duration) {
-	ctx, cancel := context.WithTimeoutCause(c.ctx, atMost, fmt.Errorf("it had not ended after %v", atMost.Round(time.Millisecond)))
+	ctx, cancel := context.WithTimeoutCause(c.ctx, atMost, fmt.Errorf("still running after %v", atMost.Round(time.Millisecond)))
 	defer cancel()
 	for _, other := range after {
 		select {
@@ -122,8 +122,8 @@ func (c *calls) stopService(services Services, name string, after []<-chan struc
 	runtime.ReportUnitStops(c.ctx, []string{name})
 	switch ran, err := services.StopAlone(ctx, name); {
 	case err != nil && !c.life.isCancelled():
-		c.log.Warn("service may still run; the containers that it is ordered after are stopped now", "unit", name, "error", err)
+		c.log.Warn("cannot stop service in time, stopping the containers that it is ordered after", "unit", name, "error", err)
 	case err == nil && ran:
-		c.log.Info("stopped service before the containers that it is ordered after", "unit", name, "took", time.Since(began))
+		c.log.Info("stopped service before its containers", "unit", name, "took", time.Since(began))
 	}
 }

@@ -135,9 +135,9 @@ func (d *Drain) noteLatecomers() {
 			case came && d.skips(pod):
 				p.record.Outcome = journal.Skipped
 			case d.runsUnasked(pod):
-				p.record.Outcome, p.record.Error = journal.Left, "came when no time was left to stop it"
+				p.record.Outcome, p.record.Error = journal.Left, "started when no time was left to stop it"
 				if d.options.Watch > 0 {
-					p.record.Error = "is started again whenever it has stopped: stop what starts it, such as a service or a scheduler, then drain again"
+					p.record.Error = "is started again after each stop: stop the service or scheduler that starts it, then drain again"
 				}
 				d.record.FinishedAt = time.Time{}
 			}
@@ -210,7 +210,7 @@ func (p *pod) judge() {
 }
 
 // errStillRuns is found where a runtime said that a container stopped.
-var errStillRuns = errors.New("still runs although its runtime stopped it")
+var errStillRuns = errors.New("still running although its runtime reports that it stopped")
 
 // verify corrects the outcomes by what the last list says, if it is to be
 // trusted: exit code 137 is SIGKILL, as runtimes report it.
@@ -253,7 +253,7 @@ func (d *Drain) verifyEnd(c *container, listed runtime.Container) {
 	}
 }
 
-// stuck names the containers whose stop was begun and that may still run.
+// stuck names the containers whose stop was started and that may still run.
 func (d *Drain) stuck() []string {
 	var names []string
 	for _, p := range d.entered {

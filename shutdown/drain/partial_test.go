@@ -117,7 +117,7 @@ func TestWhoTookTheNameOfOneThatWasAskedIsAskedToo(t *testing.T) {
 	}
 }
 
-// byName is a runtime whose IDs are names: it does not tell when a container began to run, and
+// byName is a runtime whose IDs are names: it does not report when a container began to run, and
 // stops none but that which was listed.
 type byName struct{ *runtimetest.Fake }
 
@@ -219,7 +219,7 @@ func TestAContainerThatItsRuntimeHasLostTrackOfKeepsItsGrace(t *testing.T) {
 }
 
 // A process that comes when the last phase is over, or nearly, has no time for whom nobody
-// has asked: to stop him then is to kill him. The service stops later, with time anew.
+// has asked: to stop him then is to kill him. The service stops later, with time again.
 func TestNobodyIsKilledUnaskedAfterTheLastPhase(t *testing.T) {
 	for _, comes := range []time.Duration{29800 * time.Millisecond, 31 * time.Second} {
 		inWorld(t, func(t *testing.T, w *world) {

@@ -24,7 +24,7 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 		d.relist(ctx)
 	}
 	if n > 0 {
-		d.log.Info("shutdown phase begins", "phase", phase.Name, "pods", n, "grace", time.Until(end))
+		d.log.Info("shutdown phase started", "phase", phase.Name, "pods", n, "grace", time.Until(end))
 	} else if d.lists.settled {
 		return
 	}
@@ -58,7 +58,7 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 	case late:
 		d.lists.settled = false
 		if d.progress.inPhase > 0 { // else no list came
-			d.log.Warn("containers did not stop in time", "phase", phase.Name, "containers", d.stuck())
+			d.log.Warn("containers not stopped in time", "phase", phase.Name, "containers", d.stuck())
 			d.progress.overran = true
 		}
 		return // their calls continue, and so do the phases
@@ -66,7 +66,7 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 		return
 	}
 	if n > 0 {
-		d.log.Info("shutdown phase ends", "phase", phase.Name, "took", time.Since(began))
+		d.log.Info("shutdown phase ended", "phase", phase.Name, "took", time.Since(began))
 	}
 	if i < len(d.schedule.phases)-1 && d.any((*pod).tears) {
 		d.awaitSandboxes(ctx, min(time.Until(end), sandboxWait))
@@ -74,7 +74,7 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 	}
 }
 
-// launch begins to stop what runs in phase i and before, unless its stop was begun already. It
+// launch begins to stop what runs in phase i and before, unless its stop was started already. It
 // returns how many pods that were. Pods are not queued for a free slot: that would use up their
 // grace period.
 func (d *Drain) launch(i int, end time.Time) int {
@@ -154,7 +154,7 @@ func (d *Drain) inTurn(s start, end time.Time) {
 				t.after = append(t.after, d.stopService(unit, end))
 			}
 		}
-		d.noteBegun(s.pod, *t, s.listed.Sandbox)
+		d.noteStarted(s.pod, *t, s.listed.Sandbox)
 	}
 }
 
@@ -198,7 +198,7 @@ func (d *Drain) runsUnasked(planned plan.PlannedPod) bool {
 	return !d.skips(planned) && slices.ContainsFunc(planned.Containers, func(c plan.PlannedContainer) bool { return p.isUnrequested(c.Container) })
 }
 
-// targets returns the containers whose stop is not begun yet, and is to begin. If no time
+// targets returns the containers whose stop is not started yet, and is to begin. If no time
 // is left in phase i, it leaves out those whose stop no earlier process has requested, or only in
 // a later phase.
 func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (targets []target) {
@@ -245,10 +245,10 @@ func (d *Drain) containerOf(p *pod, id string) *container {
 	return elsewhere
 }
 
-// noteBegun notes that the stop of a container begins: it is requested now, or in its turn after
+// noteStarted notes that the stop of a container begins: it is requested now, or in its turn after
 // others. When it was requested is on record, also of those that may be started again, as those of
 // a sandbox are not.
-func (d *Drain) noteBegun(p *pod, t target, sandbox bool) {
+func (d *Drain) noteStarted(p *pod, t target, sandbox bool) {
 	c := p.container(t.ID)
 	p.record.Once = p.record.Once || t.Container.Restart == runtime.RestartElsewhere
 	c.Restarting = c.Restarting || t.Container.Restarting

@@ -151,33 +151,33 @@ func (r *Roster) ended(id string, err error) bool {
 	return err == nil && !living[id]
 }
 
-// idLength is that of the IDs by which processes name their container. Others are not looked for.
+// idLength is that of the IDs by which processes name their container. Others are not searched for.
 const idLength = 64
 
 const (
-	// livingAge is how long it is believed which containers live: a look takes all processes.
+	// livingAge is how long it is believed which containers live: a check takes all processes.
 	livingAge = time.Second
-	// livingBound is how long a look may take: the kernel lets it wait for a process that hangs.
+	// livingBound is how long a check may take: the kernel lets it wait for a process that hangs.
 	livingBound = 500 * time.Millisecond
 )
 
-var errLivingHangs = errors.New("a look for the processes of containers hangs")
+var errLivingHangs = errors.New("search for container processes does not return")
 
 // living is which containers live. It is safe for concurrent use.
 type living struct {
 	mu   sync.Mutex
-	look *look     // guarded by mu: under way, or the last; nil before the first
+	look *look     // guarded by mu: in progress, or the last; nil before the first
 	at   time.Time // guarded by mu: when that returned; zero as long as it has not
 }
 
-// look is one look at all processes.
+// look is one check at all processes.
 type look struct {
 	done chan struct{} // closed once it has returned
 	ids  map[string]bool
 	err  error
 }
 
-// get returns what a look answers that is new enough. It waits for livingBound at most.
+// get returns what a check answers that is new enough. It waits for livingBound at most.
 func (l *living) get(ask func() (map[string]bool, error)) (map[string]bool, error) {
 	now := l.latest(ask)
 	timer := time.NewTimer(livingBound)
@@ -190,7 +190,7 @@ func (l *living) get(ask func() (map[string]bool, error)) (map[string]bool, erro
 	}
 }
 
-// latest is the look under way, or the last one if that is new enough, or else one that begins.
+// latest is the check in progress, or the last one if that is new enough, or else one that begins.
 func (l *living) latest(ask func() (map[string]bool, error)) *look {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,8 +34,8 @@ func (d *Drain) release() {
 	}
 }
 
-// finish continues with a pod once all stops of its containers that were begun are over: it waits
-// if stops are owed, and else goes on to the sandbox. A pod that is half stopped at a cancellation
+// finish continues with a pod once all stops of its containers that were started are over: it waits
+// if stops are owed, and else continues to the sandbox. A pod that is half stopped at a cancellation
 // is left as it is.
 func (d *Drain) finish(p *pod, phase int) {
 	ended := d.endedAt(p)

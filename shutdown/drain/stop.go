@@ -17,7 +17,7 @@ import (
 
 // result is what the calls for one pod report to Run's goroutine.
 type result struct {
-	phase     int // in which it was begun
+	phase     int // in which it was started
 	pod       key
 	ends      []containerEnd // of the containers that were to be stopped
 	torn      *teardown      // only this: what became of the sandbox
@@ -42,7 +42,7 @@ type teardown struct {
 	err  error
 }
 
-// calls are the calls to runtimes and services that a drain has under way, each in a goroutine of
+// calls are the calls to runtimes and services that a drain has in progress, each in a goroutine of
 // its own. They know nothing of the drain but what they are given, and report what became of
 // them.
 type calls struct {
@@ -65,7 +65,7 @@ func (c *calls) begin(ctx context.Context, report func(ctx context.Context, name
 	}
 }
 
-// end discards results from now on. The calls under way end by themselves.
+// end discards results from now on. The calls in progress end by themselves.
 func (c *calls) end() {
 	close(c.life.over)
 	go func() {
@@ -165,10 +165,10 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 			return t.Unit == "" && time.Since(began) >= first, nil
 		case c.runtime.ended(t.ID, err):
 			return false, nil
-		case errors.Is(err, runtime.ErrUnsupported), errors.Is(err, runtime.ErrAsleep):
+		case errors.Is(err, runtime.ErrUnsupported), errors.Is(err, runtime.ErrNotRunning):
 			return false, stopError(ctx, t.Name, err)
 		}
-		// Before the runtime went away; one that is only slow may not have come to it.
+		// Before the runtime stopped; one that is only slow may not have come to it.
 		lost := errors.Is(err, runtime.ErrLost) || time.Since(made) >= requestMargin && !errors.Is(err, context.DeadlineExceeded)
 		asked = asked || got || lost
 		_ = bounded.Sleep(ctx, pause)
@@ -178,7 +178,7 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 		case ctx.Err() != nil || c.life.isCancelled():
 			return false, stopError(ctx, t.Name, err)
 		}
-		if !asked && time.Since(made) < max(grace, pause+retryPause) { // its time has not begun
+		if !asked && time.Since(made) < max(grace, pause+retryPause) { // its time has not started
 			began = time.Now()
 		}
 		grace = within(own-time.Since(began), end, c.slack)
@@ -250,7 +250,7 @@ func (c *calls) tearDown(phase int, pod key, what runtime.Pod, end time.Time, la
 	defer cancel()
 	err := bounded.Call(ctx, func() error { return c.runtime.StopPod(ctx, what) })
 	if err != nil {
-		c.log.Warn("the sandbox of a pod stays behind", "pod", strings.TrimPrefix(what.Namespace+"/"+what.Name, "/"), "error", err)
+		c.log.Warn("cannot remove pod sandbox", "pod", strings.TrimPrefix(what.Namespace+"/"+what.Name, "/"), "error", err)
 	}
 	c.report(result{phase: phase, pod: pod, torn: &teardown{last, err}})
 }

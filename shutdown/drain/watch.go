@@ -13,7 +13,7 @@ const (
 	returnGrace = 10 * time.Second
 )
 
-// watch continues a person's drain until no container has been started again for the time of Watch.
+// watch continues an operator's drain until no container has been started again for the time of Watch.
 // One that is started again each time is left running, and the record says so.
 func (d *Drain) watch(ctx context.Context) {
 	if d.options.Watch == 0 {
@@ -21,7 +21,7 @@ func (d *Drain) watch(ctx context.Context) {
 	}
 	last := len(d.schedule.phases) - 1
 	for returns := 0; !d.life.ended(ctx); returns++ {
-		if !d.comesBack(ctx) || returns == maxReturns {
+		if !d.restarts(ctx) || returns == maxReturns {
 			return
 		}
 		end := time.Now().Add(max(time.Until(d.schedule.due(last)), returnGrace))
@@ -30,9 +30,9 @@ func (d *Drain) watch(ctx context.Context) {
 	}
 }
 
-// comesBack reports whether a container runs within the time of Watch whose stop is to be
+// restarts reports whether a container runs within the time of Watch whose stop is to be
 // requested.
-func (d *Drain) comesBack(ctx context.Context) (came bool) {
+func (d *Drain) restarts(ctx context.Context) (came bool) {
 	d.await(ctx, wait{
 		reached:   func() bool { return came },
 		until:     time.Now().Add(d.options.Watch),

@@ -51,7 +51,7 @@ func TestADrainByHandEndsOnceNothingComesBack(t *testing.T) {
 				if got := strings.Count(w.signals("web0"), "TERM"); got != test.signals {
 					t.Errorf("web was asked %d times (%s), want %d", got, w.signals("web0"), test.signals)
 				}
-				if failed := r.Pods[0].Error; strings.Contains(failed, "is started again whenever it has stopped") != (test.want == journal.Left) {
+				if failed := r.Pods[0].Error; strings.Contains(failed, "is started again after each stop") != (test.want == journal.Left) {
 					t.Errorf("the record says of web %q", failed)
 				}
 			})

@@ -12,21 +12,21 @@ type ContainerRecord struct {
 	ID   string
 	Name string // JSON has it of a Restartable one only
 
-	// Requested tells that the record has the container's own stop request. RequestedAt is
+	// Requested reports that the record has the container's own stop request. RequestedAt is
 	// then when the stop signal was requested, and zero as long as it was not.
 	Requested   bool
 	RequestedAt time.Time
-	// Restartable tells that the container may be started again, or that it stops after
+	// Restartable reports that the container may be started again, or that it stops after
 	// others. JSON has its request in "asked", and else in "late".
 	Restartable bool
 
 	// StartedAt is when the run began that was to end, if a runtime reports it; of a container
 	// that runs once, and whose name another one may take, when it was created.
 	StartedAt time.Time
-	// Restarting tells that it had ended when its stop was requested, and that its restart
+	// Restarting reports that it had ended when its stop was requested, and that its restart
 	// policy was about to start it.
 	Restarting bool
-	// ByUnit tells that its systemd unit starts it again.
+	// ByUnit reports that its systemd unit starts it again.
 	ByUnit bool
 	// StopSignal is the signal to stop it by without its runtime; empty if it is not known.
 	StopSignal string

@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// written is a journal as commit b2fdc02 has written it: of a shutdown amid which the agent was
+// written is a journal as commit b2fdc02 has written it: of a shutdown during which the agent was
 // killed, of one before that was cancelled, and of the last one of another boot.
 const written = "testdata/b2fdc02.json"
 
@@ -120,7 +120,7 @@ func TestAJournalOfAnEarlierVersionIsContinued(t *testing.T) {
 
 func owedServices(j *journal.Journal) string {
 	var names []string
-	for _, s := range j.Owed() {
+	for _, s := range j.PendingServices() {
 		names = append(names, s.Name)
 	}
 	return strings.Join(names, " ")

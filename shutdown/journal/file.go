@@ -56,7 +56,7 @@ type Ref struct {
 	Name      string `json:"name"`
 }
 
-// takenUp is the file as a process of the boot bootID goes on with it.
+// takenUp is the file as a process of the boot bootID continues with it.
 func (f content) takenUp(bootID string) content {
 	switch {
 	case !SameBoot(f.BootID, bootID):
@@ -68,7 +68,7 @@ func (f content) takenUp(bootID string) content {
 	return f
 }
 
-// calledOff is the last drain that was called off, if any pod had been asked to
+// calledOff is the last drain that was cancelled, if any pod had been asked to
 // end, or had ended, by then.
 func (f content) calledOff() *Record {
 	touched := func(p PodRecord) bool { return !p.StartedAt.IsZero() || p.Outcome == Stopped }
@@ -124,7 +124,7 @@ func read(path string) (content, error) {
 	return decode(data)
 }
 
-// errFaulty tells of a file that was read, and is none of ours.
+// errFaulty reports a file that was read, and is none of ours.
 var errFaulty = errors.New("decode shutdown journal")
 
 // decode is strict about what the guard relies on.
@@ -143,7 +143,7 @@ func decode(data []byte) (content, error) {
 		return content{}, fmt.Errorf("%w: no boot ID", errFaulty)
 	}
 	if file.Record != nil && file.Record.StartedAt.IsZero() {
-		return content{}, fmt.Errorf("%w: a drain without a start", errFaulty)
+		return content{}, fmt.Errorf("%w: drain has no start time", errFaulty)
 	}
 	return file, nil
 }
@@ -157,7 +157,7 @@ func (f content) verdict() *Record {
 		}
 		r = r.Clone()
 		r.Graceful = false
-		r.Error = "the host went down in the middle of the drain"
+		r.Error = "the host went down during the drain"
 		for i := range r.Pods {
 			if r.Pods[i].Outcome == "" {
 				r.Pods[i].Outcome = Left

@@ -1,9 +1,8 @@
-// Package journal keeps on disk how shutdowns went, pod by pod: for the next
-// process of this boot, which goes on where a drain stood, and for the next
-// boot, which tells people.
+// Package journal keeps the results of shutdowns on disk, pod by pod. The next process of this
+// boot continues an interrupted drain from it; the next boot reports it.
 //
-// It owns the record and its file. It decides nothing but what the file of an
-// earlier boot proves, and refuses to hold anybody up.
+// It owns the record and its file. From the file of an earlier boot it derives only what the
+// file proves. Writes never delay a shutdown.
 package journal
 
 import (
@@ -19,7 +18,7 @@ import (
 )
 
 // Journal keeps on disk how shutdowns went, so that an agent that was killed in
-// the middle goes on where it stood, and the next boot knows. Changes are
+// the middle continues where it stood, and the next boot knows. Changes are
 // written by a goroutine of their own, the newest state at a time: a slow or
 // full disk never stops a drain.
 type Journal struct {
@@ -47,7 +46,7 @@ const (
 )
 
 // Open reads the journal at path. bootID names the present boot: the kernel's
-// boot ID, and after an @ the service manager's start, where that is known. One
+// boot ID, and after an @ systemd's start, where that is known. One
 // that differs from the file's makes the file's story the last shutdown. A file
 // that cannot be understood is set aside beside its path, with a warning; one
 // that cannot be read is read again before it is written over. Nothing that is
@@ -60,11 +59,11 @@ func Open(path, bootID string, log *slog.Logger) *Journal {
 	case errors.Is(err, fs.ErrNotExist):
 	case errors.Is(err, errFaulty):
 		if aside := j.setAside(corrupt, err); aside != nil {
-			j.log.Warn("the shutdown journal is faulty, and stays where it is", "error", errors.Join(err, aside))
+			j.log.Warn("cannot move corrupt shutdown journal aside", "error", errors.Join(err, aside))
 		}
 	default:
 		j.unread = true
-		j.log.Warn("the shutdown journal cannot be read yet: how the last shutdown went is not known", "path", path, "error", err)
+		j.log.Warn("cannot read shutdown journal yet, result of the last shutdown unknown", "path", path, "error", err)
 	}
 	if err != nil {
 		file = content{BootID: bootID}
@@ -84,9 +83,9 @@ const (
 func (j *Journal) setAside(fault string, reason error) error {
 	aside := j.path + fault
 	if err := os.Rename(j.path, aside); err != nil {
-		return fmt.Errorf("set the faulty shutdown journal aside: %w", err)
+		return fmt.Errorf("move corrupt shutdown journal aside: %w", err)
 	}
-	j.log.Warn("set the shutdown journal aside: how the last shutdown went is not known", "path", j.path, "aside", aside, "error", reason)
+	j.log.Warn("moved corrupt shutdown journal aside, result of the last shutdown unknown", "path", j.path, "aside", aside, "error", reason)
 	return nil
 }
 
@@ -118,7 +117,7 @@ func (j *Journal) reread() error {
 	if err != nil {
 		return nil
 	}
-	j.log.Info("the shutdown journal can be read after all", "path", j.path)
+	j.log.Info("shutdown journal readable again", "path", j.path)
 	j.first = !SameBoot(file.BootID, j.file.BootID)
 	file = file.takenUp(j.file.BootID)
 	if j.settled {
@@ -165,7 +164,7 @@ func (j *Journal) LastBoot() *Record {
 	return nil
 }
 
-// Found tells what this process found: whether the file was that of another boot,
+// Found reports what this process found: whether the file was that of another boot,
 // which no process of this boot has taken up before, and whether it could be read at
 // all, which it may be later.
 func (j *Journal) Found() (another, read bool) {
@@ -179,7 +178,7 @@ func (j *Journal) Found() (another, read bool) {
 const keep = 24 * time.Hour
 
 // Kept returns the drains whose pods should not be collected: this boot's, also
-// while it runs and if it was called off, and the last shutdown, each for a day
+// while it runs and if it was cancelled, and the last shutdown, each for a day
 // from its end or from the boot after it, whichever is later. The wall clock now
 // may have been set right since, forth or back: uptime, the time since the kernel
 // started, holds as well, and what seems to end more than a day from now does not
@@ -214,7 +213,7 @@ func (j *Journal) BootID() string {
 	return j.file.BootID
 }
 
-// Current is this boot's drain, if there was one and it was not called off.
+// Current is this boot's drain, if there was one and it was not cancelled.
 func (j *Journal) Current() *Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -325,9 +324,9 @@ func (j *Journal) Run(ctx context.Context) {
 		file, err := j.save()
 		switch {
 		case err != nil && !failing:
-			j.log.Warn("the shutdown journal is not written", "error", err)
+			j.log.Warn("cannot write shutdown journal", "error", err)
 		case err == nil && failing:
-			j.log.Info("the shutdown journal is written again")
+			j.log.Info("shutdown journal writable again")
 		}
 		failing = err != nil
 		if failing {
@@ -369,7 +368,7 @@ func (j *Journal) written(file content) {
 	j.clean = nil
 }
 
-// refused lets those go on who wait for a write that has failed.
+// refused lets those continue who wait for a write that has failed.
 func (j *Journal) refused() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -93,7 +93,7 @@ func TestWhatTheNextBootLearns(t *testing.T) {
 		{"a drain was cut off", func(j *journal.Journal) {
 			j.Mark(refs)
 			j.Put(&journal.Record{BootID: "one", StartedAt: began, Pods: pods(journal.Killed, "")})
-		}, &journal.Record{BootID: "one", StartedAt: began, Pods: pods(journal.Killed, journal.Left), Error: "the host went down in the middle of the drain"}},
+		}, &journal.Record{BootID: "one", StartedAt: began, Pods: pods(journal.Killed, journal.Left), Error: "the host went down during the drain"}},
 		{"a drain was cancelled, and then the power went", func(j *journal.Journal) {
 			j.Mark(refs)
 			j.Put(&journal.Record{BootID: "one", StartedAt: began, CancelledAt: began})

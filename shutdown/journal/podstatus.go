@@ -44,7 +44,7 @@ func (r Record) PodStatus(p PodRecord) PodStatus {
 // ended is the status of a pod whose containers ended in time.
 func (p PodRecord) ended() PodStatus {
 	if len(p.ExitCodes) == 0 {
-		return PodStatus{Phase: corev1.PodUnknown, Message: "its containers ended in time; no runtime told with which exit code"}
+		return PodStatus{Phase: corev1.PodUnknown, Message: "its containers exited in time; exit codes unknown"}
 	}
 	var failed []string
 	for _, name := range slices.Sorted(maps.Keys(p.ExitCodes)) {
@@ -55,5 +55,5 @@ func (p PodRecord) ended() PodStatus {
 	if len(failed) > 0 {
 		return PodStatus{corev1.PodFailed, "Error", strings.Join(failed, "; ")} // kubelet's reason for a container
 	}
-	return PodStatus{corev1.PodSucceeded, "Completed", "its containers ended in time"}
+	return PodStatus{corev1.PodSucceeded, "Completed", "its containers exited in time"}
 }

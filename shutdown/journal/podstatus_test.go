@@ -24,7 +24,7 @@ func TestWhatBecameOfAPod(t *testing.T) {
 		"it ended well": {
 			journal.Record{FinishedAt: noon},
 			journal.PodRecord{Outcome: journal.Stopped, ExitCodes: map[string]int32{"a": 0, "b": 0}},
-			journal.PodStatus{Phase: corev1.PodSucceeded, Reason: "Completed", Message: "its containers ended in time"},
+			journal.PodStatus{Phase: corev1.PodSucceeded, Reason: "Completed", Message: "its containers exited in time"},
 		},
 		"SIGTERM ended it": {
 			journal.Record{FinishedAt: noon},
@@ -34,7 +34,7 @@ func TestWhatBecameOfAPod(t *testing.T) {
 		"it ended, and no runtime told how": {
 			journal.Record{FinishedAt: noon},
 			journal.PodRecord{Outcome: journal.Stopped},
-			journal.PodStatus{Phase: corev1.PodUnknown, Message: "its containers ended in time; no runtime told with which exit code"},
+			journal.PodStatus{Phase: corev1.PodUnknown, Message: "its containers exited in time; exit codes unknown"},
 		},
 		"it was killed": {
 			journal.Record{FinishedAt: noon},

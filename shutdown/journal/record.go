@@ -16,12 +16,12 @@ type Trigger string
 const (
 	// TriggerShutdown: the login manager announced a shutdown.
 	TriggerShutdown Trigger = "shutdown"
-	// TriggerServiceStop: the service stops because the service manager does,
+	// TriggerServiceStop: the service stops because systemd does,
 	// in a shutdown that nobody announced.
 	TriggerServiceStop Trigger = "service-stop"
 	// TriggerPerson: a person asked, and critical pods stay.
 	TriggerPerson Trigger = "person"
-	// TriggerPersonAll: a person asked for critical pods, too.
+	// TriggerPersonAll: a person requested critical pods, too.
 	TriggerPersonAll Trigger = "person-all"
 	// TriggerUnknown: the boot ended without a drain, as when power is lost.
 	TriggerUnknown Trigger = "unknown"
@@ -53,11 +53,11 @@ type PodRecord struct {
 	Outcome    Outcome         `json:"outcome,omitempty"`
 	Error      string          `json:"error,omitempty"`
 	Stuck      []string        `json:"stuck,omitempty"` // containers that did not stop
-	// Once tells that its runtime runs containers once, and cannot start them again.
+	// Once reports that its runtime runs containers once, and cannot start them again.
 	Once bool `json:"once,omitempty"`
-	// Sandbox tells that the pod is a sandbox, which may outlive its runtime.
+	// Sandbox reports that the pod is a sandbox, which may outlive its runtime.
 	Sandbox bool `json:"sandbox,omitempty"`
-	// ExitCodes tells how containers ended, by name, as far as a runtime told.
+	// ExitCodes reports how containers ended, by name, as far as a runtime told.
 	ExitCodes map[string]int32 `json:"exitCodes,omitempty"`
 	ContainerMaps
 }
@@ -70,24 +70,24 @@ type Record struct {
 	Kind       string    `json:"kind,omitempty"`
 	StartedAt  time.Time `json:"startedAt,omitzero"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"` // zero if it never was
-	// CancelledAt is set if the shutdown was called off.
+	// CancelledAt is set if the shutdown was cancelled.
 	CancelledAt time.Time `json:"cancelledAt,omitzero"`
-	// Unheard tells that no process heard of that, and so nobody knows who ended of those that
+	// Unheard reports that no process heard of that, and so nobody knows who ended of those that
 	// had been asked to.
 	Unheard bool `json:"unheard,omitempty"`
-	// Graceful tells that the drain came to its end and left no pod running.
+	// Graceful reports that the drain came to its end and left no pod running.
 	// A pod that was killed had its grace.
 	Graceful bool        `json:"graceful"`
 	Pods     []PodRecord `json:"pods"`
 	// AsOf is when the pods of a boot that ended without a drain were last seen to
 	// come or go. What did so right before the end may be missing.
 	AsOf time.Time `json:"asOf,omitzero"`
-	// Shortened tells that the phases had less time than they were to have; nil
+	// Shortened reports that the phases had less time than they were to have; nil
 	// where they had it all.
 	Shortened *Shortened `json:"shortened,omitempty"`
 	// StoppedFirst are the services that were stopped before any pod.
 	StoppedFirst []Service `json:"stoppedFirst,omitempty"`
-	// Error says why it was not graceful where no pod tells.
+	// Error says why it was not graceful where no pod reports it.
 	Error string `json:"error,omitempty"`
 }
 
@@ -100,12 +100,12 @@ type Service struct {
 	Error   string          `json:"error,omitempty"`  // why it may still run
 	// StartedAt is when it was started again, because the host did not go down.
 	StartedAt time.Time `json:"startedAt,omitzero"`
-	// InTurn tells that it is no service that is stopped first, but a unit that was stopped for
+	// InTurn reports that it is no service that is stopped first, but a unit that was stopped for
 	// a container of it. No record has such ones.
 	InTurn bool `json:"inTurn,omitempty"`
 }
 
-// Lead is how long services were waited for by now before the phases began, or are still.
+// Lead is how long services were waited for now before the phases began, or are still.
 func (r Record) Lead(now time.Time) (took time.Duration) {
 	for _, s := range r.StoppedFirst {
 		if s.Took.Duration == 0 && s.Error == "" && !s.AskedAt.Before(r.StartedAt) {
@@ -123,7 +123,7 @@ func (r Record) First() string {
 		if s.Error == "" {
 			stopped = append(stopped, s.Name)
 		} else {
-			others = append(others, fmt.Sprintf("%s was to stop first: %s", s.Name, s.Error))
+			others = append(others, fmt.Sprintf("%s did not stop first: %s", s.Name, s.Error))
 		}
 	}
 	if len(stopped) > 0 {
@@ -144,7 +144,7 @@ func (s *Shortened) String() string {
 	if s == nil {
 		return ""
 	}
-	return fmt.Sprintf("phases were shortened to %v of %v, for logind granted %v", s.Had.Duration, s.Wanted.Duration, s.Granted.Duration)
+	return fmt.Sprintf("phases were shortened to %v of %v because logind granted %v", s.Had.Duration, s.Wanted.Duration, s.Granted.Duration)
 }
 
 // Clone copies the record so that its pods and services can be changed.

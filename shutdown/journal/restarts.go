@@ -18,13 +18,13 @@ type Restart struct {
 	Priority int32           `json:"priority"` // of the pod
 	Grace    metav1.Duration `json:"grace"`    // of the pod
 	AskedAt  time.Time       `json:"askedAt"`
-	// StartedAt is when the run began that was to end, where its runtime tells.
+	// StartedAt is when the run began that was to end, where its runtime reports it.
 	StartedAt time.Time `json:"startedAt,omitzero"`
-	// Restarting tells that it had ended then, and was about to be started.
+	// Restarting reports that it had ended then, and was about to be started.
 	Restarting bool `json:"restarting,omitempty"`
-	// ByUnit tells that its systemd unit was to start it again, perhaps as a new container.
+	// ByUnit reports that its systemd unit was to start it again, perhaps as a new container.
 	ByUnit bool `json:"byUnit,omitempty"`
-	// HostLived tells that the host did not go down after all.
+	// HostLived reports that the host did not go down after all.
 	HostLived bool `json:"hostLived,omitempty"`
 
 	// Tries is how often a start was tried, and TriedAt the last time.
@@ -43,7 +43,7 @@ type RestartOutcome string
 // The outcomes.
 const (
 	Restarted     RestartOutcome = "started" // by hostler
-	RunsAnyway    RestartOutcome = "runs"    // somebody else has started it, or it never ended
+	RunsAnyway    RestartOutcome = "runs"    // another client has started it, or it never ended
 	LeftStopped   RestartOutcome = "left"    // it is not hostler's to start, though its unit may be
 	RestartFailed RestartOutcome = "failed"  // its runtime refused, time and again, or never told what decides
 )
@@ -52,7 +52,7 @@ const (
 func (r Restart) same(o Restart) bool { return r.Runtime == o.Runtime && r.ID == o.ID }
 
 // owed are the containers that are to be started again now that the story of the drain in
-// the file has ended: those it has asked to end, and those still pending from before. What
+// the file has ended: those it has sent the stop signal, and those still pending from before. What
 // became of others is told until then.
 func (f content) owed(hostLived bool) *[]Restart {
 	var list []Restart
@@ -121,7 +121,7 @@ func (j *Journal) NoteRestart(now Restart) (pending bool) {
 	return pending
 }
 
-// WaiveRestarts settles what is pending, but for pods of priorities that are spared, for
+// WaiveRestarts settles what is pending, except pods of priorities that are spared, for
 // the reason given: a person wants these stopped.
 func (j *Journal) WaiveRestarts(reason string, spared func(priority int32) bool) {
 	j.changeRestarts(func(r *Restart) bool {

@@ -13,7 +13,7 @@ import (
 )
 
 // owes says which restarts a journal has, by container: how long after the first of 2000
-// it was asked to end, an "l" where the host lived, an "r" where it was
+// it was sent the stop signal, an "l" where the host lived, an "r" where it was
 // between two attempts to run, a "u" where its unit starts it, how long it had run where that is known, and the outcome.
 func owes(j *journal.Journal) string {
 	var list []string

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Owed are the services that drains of this boot have asked to stop and that were not started
-// again since, also if they were called off or their story has ended, and units that they
+// PendingServices are the services that drains of this boot have asked to stop and that were not started
+// again since, also if they were cancelled or their story has ended, and units that they
 // stopped for a container of them.
-func (j *Journal) Owed() []Service {
+func (j *Journal) PendingServices() []Service {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if services := j.file.services(); services != nil {
@@ -60,9 +60,9 @@ func (j *Journal) NoteStarted(name string, at time.Time) {
 	})
 }
 
-// OweUnit records that a unit is about to be stopped for a container of it, and is to be
+// AddPendingUnit records that a unit is about to be stopped for a container of it, and is to be
 // started again. Only a shutdown owes that: while none drains the host it does nothing.
-func (j *Journal) OweUnit(name string, at time.Time) {
+func (j *Journal) AddPendingUnit(name string, at time.Time) {
 	j.change(true, func(f *content) bool {
 		if f.Record == nil || !f.Record.CancelledAt.IsZero() {
 			return false

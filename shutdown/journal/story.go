@@ -19,7 +19,7 @@ func Peek(path, bootID string) (Story, error) {
 // Story is all that is told of the last shutdowns. It must not be changed.
 func (j *Journal) Story() Story { return Story{j.Last(), j.CalledOff(), j.Restarts()} }
 
-// CalledOff is this boot's last drain that was called off after it had asked somebody to end;
+// CalledOff is this boot's last drain that was cancelled after it had asked somebody to end;
 // nil if there was none, or a shutdown since.
 func (j *Journal) CalledOff() *Record {
 	last := j.Last()

@@ -17,7 +17,7 @@ func (r Record) Tally() string {
 		text    string
 	}{
 		{Stopped, "stopped"},
-		{Killed, "killed at the end of their grace"},
+		{Killed, "killed after their grace period"},
 		{Left, "cut off"},
 		{Skipped, "not touched"},
 		{"", "not yet stopped"},

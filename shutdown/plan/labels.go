@@ -60,7 +60,7 @@ func (r Rule) compile() (c compiledRule, err error) {
 		quoted = strings.ReplaceAll(strings.ReplaceAll(quoted, `\*`, ".*"), `\?`, ".")
 		re, fault := regexp.Compile("(?s)^(?:" + quoted + ")$")
 		if fault != nil { // the text is not UTF-8, or too long
-			err = fmt.Errorf("%q is no pattern: %v", glob, fault)
+			err = fmt.Errorf("%q is not a valid pattern: %v", glob, fault)
 		}
 		return re
 	}
@@ -201,7 +201,7 @@ func Grace(p runtime.Pod, c runtime.Container) (time.Duration, []Note) {
 		if c.UnitGrace != nil && grace > *c.UnitGrace {
 			notes = append(notes, Note{
 				Runtime: p.Runtime, Namespace: p.Namespace, Pod: p.Name, Container: c.Name, Key: runtime.LabelGracePeriod, Value: grace.String(),
-				Problem: fmt.Sprintf("is more than %s gives it: %v", c.Unit, *c.UnitGrace),
+				Problem: fmt.Sprintf("is more than %s allows: %v", c.Unit, *c.UnitGrace),
 			})
 		}
 		return grace, notes
@@ -257,7 +257,7 @@ func parseSeconds(text string) (time.Duration, error) {
 	case n < 0:
 		return 0, fmt.Errorf("is negative")
 	case n > math.MaxInt64/int64(time.Second):
-		return 0, fmt.Errorf("is too long to count")
+		return 0, fmt.Errorf("is too long")
 	}
 	return time.Duration(n) * time.Second, nil
 }

@@ -23,7 +23,7 @@ func order(pod runtime.Pod, planned []PlannedContainer, atMost time.Duration) {
 	if len(needs) == 0 {
 		return
 	}
-	left := rests(planned, needs, fairShare(planned, needs, atMost))
+	left := isPaused(planned, needs, fairShare(planned, needs, atMost))
 	for i := range planned {
 		c := &planned[i]
 		c.Rest = left[i]
@@ -270,9 +270,9 @@ func circles(direct map[int][]int, count int) []int {
 	return circle
 }
 
-// rests are what each container has to leave of its phase: the longest time that those may
+// isPaused are what each container has to leave of its phase: the longest time that those may
 // take which it needs, one after another, each its own grace and no more than a share.
-func rests(planned []PlannedContainer, needs map[int][]int, share time.Duration) []time.Duration {
+func isPaused(planned []PlannedContainer, needs map[int][]int, share time.Duration) []time.Duration {
 	return Heaviest(needs, len(planned), func(i int) time.Duration { return min(planned[i].Given(), share) })
 }
 
@@ -303,7 +303,7 @@ func Heaviest[W int | time.Duration](needs map[int][]int, count int, weight func
 func fairShare(planned []PlannedContainer, needs map[int][]int, atMost time.Duration) time.Duration {
 	atMost = min(atMost, longestShare) // sums of what is longer could not be counted
 	fits := func(share time.Duration) bool {
-		for i, left := range rests(planned, needs, share) {
+		for i, left := range isPaused(planned, needs, share) {
 			if min(planned[i].Given(), share)+left > atMost {
 				return false
 			}

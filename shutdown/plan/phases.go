@@ -1,8 +1,7 @@
-// Package plan decides who is stopped when, in a shutdown, and with how much
-// time: phases, priorities, graces.
+// Package plan decides which pods stop in which phase of a shutdown, and with how much grace.
 //
-// It owns what labels, rules and periods mean, as pure functions of pods and
-// configuration. It stops nothing and asks nobody.
+// It owns the meaning of labels, rules and grace periods, as pure functions of pods and
+// configuration. It stops nothing and calls no runtime.
 package plan
 
 import (
@@ -89,12 +88,12 @@ func (p Periods) Phases() ([]PhaseSpec, error) {
 	case total == 0 && critical == 0:
 		return nil, nil
 	case critical >= total:
-		return nil, fault("gracePeriodCriticalPods", "%v%s is a part of gracePeriod (%v) and must be shorter", critical, given, total)
+		return nil, fault("gracePeriodCriticalPods", "%v%s is part of gracePeriod (%v) and must be shorter", critical, given, total)
 	case critical == 0:
 		return []PhaseSpec{{Name: "regular", Grace: total}}, nil
 	}
 	if err := period("gracePeriod", total-critical); err != nil {
-		return nil, fault("gracePeriod", "leaves regular pods %v beside gracePeriodCriticalPods (%v), and runtimes count in whole seconds", total-critical, critical)
+		return nil, fault("gracePeriod", "leaves regular pods %v besides gracePeriodCriticalPods (%v); runtimes need at least one second", total-critical, critical)
 	}
 	return []PhaseSpec{
 		{Name: "regular", Grace: total - critical},
@@ -113,7 +112,7 @@ func Defaults() []PhaseSpec {
 
 func (p Periods) byPriority() ([]PhaseSpec, error) {
 	if p.GracePeriod != nil || p.GracePeriodCriticalPods != nil {
-		return nil, fault("byPriority", "excludes gracePeriod and gracePeriodCriticalPods: give one or the other")
+		return nil, fault("byPriority", "cannot be combined with gracePeriod and gracePeriodCriticalPods: set one or the other")
 	}
 	phases := make([]PhaseSpec, 0, len(p.ByPriority))
 	seen := make(map[int32]int, len(p.ByPriority))
@@ -123,11 +122,11 @@ func (p Periods) byPriority() ([]PhaseSpec, error) {
 			return nil, err
 		}
 		if first, ok := seen[g.Priority]; ok {
-			return nil, fault(fmt.Sprintf("byPriority[%d].priority", i), "%d stands in byPriority[%d] already", g.Priority, first)
+			return nil, fault(fmt.Sprintf("byPriority[%d].priority", i), "%d is already used in byPriority[%d]", g.Priority, first)
 		}
 		seen[g.Priority] = i
 		if g.Grace > math.MaxInt64-Margin-total {
-			return nil, fault(fmt.Sprintf("byPriority[%d].gracePeriod", i), "the sum of all periods is too long to count")
+			return nil, fault(fmt.Sprintf("byPriority[%d].gracePeriod", i), "the sum of all periods is too long")
 		}
 		total += g.Grace
 		phases = append(phases, PhaseSpec{Name: fmt.Sprintf("priority-%d", g.Priority), Priority: g.Priority, Grace: g.Grace})
@@ -146,24 +145,24 @@ func period(path string, d time.Duration) error {
 	case d < 0:
 		return fault(path, "%v is negative", d)
 	case d > 0 && d < time.Second:
-		return fault(path, "%v is under one second, in which runtimes count", d)
+		return fault(path, "%v is shorter than one second, the smallest grace period of runtimes", d)
 	case d > math.MaxInt64-Margin:
-		return fault(path, "%v is too long to count", d)
+		return fault(path, "%v is too long", d)
 	}
 	return nil
 }
 
 // Check reports whether phases are what Phases may return. Whoever builds
-// them by hand is held to it.
+// them manually is held to it.
 func Check(phases []PhaseSpec) error {
 	var total time.Duration
 	for i, p := range phases {
 		if p.Grace < 0 || p.Grace > math.MaxInt64-Margin-total {
-			return fmt.Errorf("shutdown phase %q: grace of %v is out of range", p.Name, p.Grace)
+			return fmt.Errorf("shutdown phase %q: grace period %v is out of range", p.Name, p.Grace)
 		}
 		total += p.Grace
 		if i > 0 && p.Priority <= phases[i-1].Priority {
-			return fmt.Errorf("shutdown phase %q: priority %d does not follow %d", p.Name, p.Priority, phases[i-1].Priority)
+			return fmt.Errorf("shutdown phase %q: priority %d is not above %d", p.Name, p.Priority, phases[i-1].Priority)
 		}
 	}
 	return nil
@@ -185,7 +184,7 @@ func Reserve(granted time.Duration) time.Duration { return min(Margin, granted/4
 // Fit shortens the phases to what is granted in all, Margin included. Time goes
 // to the highest priority first, so that critical pods keep their share; but
 // each phase keeps a second as long as there is one for it, because without a
-// pod is killed before it was asked to end. A granted of zero means that nobody
+// pod is killed before it was sent the stop signal. A granted of zero means that nobody
 // knows, and fits everything.
 func Fit(phases []PhaseSpec, granted time.Duration) []PhaseSpec {
 	fitted := slices.Clone(phases)

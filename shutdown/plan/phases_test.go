@@ -40,7 +40,7 @@ func TestPeriods(t *testing.T) {
 		{"critical is negative", plan.Periods{GracePeriodCriticalPods: sec(-1)}, nil, "gracePeriodCriticalPods"},
 		{"total is under a second", plan.Periods{GracePeriod: exact(time.Millisecond)}, nil, "gracePeriod"},
 		{"regular pods are left less than a second", plan.Periods{GracePeriod: exact(10500 * time.Millisecond)}, nil, "gracePeriod"},
-		{"total is too long to count", plan.Periods{GracePeriod: exact(math.MaxInt64)}, nil, "gracePeriod"},
+		{"total is too long", plan.Periods{GracePeriod: exact(math.MaxInt64)}, nil, "gracePeriod"},
 		{"groups are sorted by priority", plan.Periods{ByPriority: []plan.PriorityGroup{{1000, 5 * time.Second}, {-5, 7 * time.Second}, {0, 0}}}, []plan.PhaseSpec{
 			{Name: "priority--5", Priority: -5, Grace: 7 * time.Second},
 			{Name: "priority-0", Priority: 0, Grace: 0},
@@ -52,7 +52,7 @@ func TestPeriods(t *testing.T) {
 		{"groups beside a period for critical pods", plan.Periods{GracePeriodCriticalPods: sec(3), ByPriority: []plan.PriorityGroup{{0, time.Second}}}, nil, "byPriority"},
 		{"two groups of one priority", plan.Periods{ByPriority: []plan.PriorityGroup{{1, time.Second}, {1, time.Second}}}, nil, "byPriority[1].priority"},
 		{"a group is negative", plan.Periods{ByPriority: []plan.PriorityGroup{{1, time.Second}, {2, -time.Second}}}, nil, "byPriority[1].gracePeriod"},
-		{"the sum of groups is too long to count", plan.Periods{ByPriority: []plan.PriorityGroup{{1, math.MaxInt64 / 2}, {2, math.MaxInt64 / 2}}}, nil, "byPriority[1].gracePeriod"},
+		{"the sum of groups is too long", plan.Periods{ByPriority: []plan.PriorityGroup{{1, math.MaxInt64 / 2}, {2, math.MaxInt64 / 2}}}, nil, "byPriority[1].gracePeriod"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

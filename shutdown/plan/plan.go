@@ -14,7 +14,7 @@ import (
 // `hostler shutdown plan` prints and what a drain carries out.
 type Plan struct {
 	Phases []PlannedPhase `json:"phases"` // in the order in which they run
-	// Total is what the configured phases ask for. Where it does not fit into
+	// Total is what the configured phases request. Where it does not fit into
 	// what is granted, the phases' own graces are shorter in sum.
 	Total metav1.Duration `json:"total"`
 	// Granted is the longest delay of the init system; zero if it is not known.
@@ -54,7 +54,7 @@ type PlannedContainer struct {
 	ID      string          `json:"id"`
 	Name    string          `json:"name"`
 	Grace   metav1.Duration `json:"grace"`
-	// After names the containers that need this one: it is asked to end once
+	// After names the containers that need this one: it is sent the stop signal once
 	// they have.
 	After []string `json:"after,omitempty"`
 	// AfterUnits names systemd units that systemd orders after the container's: it is asked to
@@ -62,11 +62,11 @@ type PlannedContainer struct {
 	AfterUnits []string `json:"afterUnits,omitempty"`
 	// Unit is the systemd unit by whose stop it is stopped, if it is of any.
 	Unit string `json:"unit,omitempty"`
-	// Restart is who starts it again after the boot, where its runtime tells.
+	// Restart is who starts it again after the boot, where its runtime reports it.
 	Restart runtime.Restart `json:"restart,omitzero"`
 
 	Container runtime.Container `json:"-"`
-	Own       time.Duration     `json:"-"` // its own grace, whatever its unit's and the phase's
+	Own       time.Duration     `json:"-"` // its own grace, regardless of its unit's and the phase's
 	Waits     []string          `json:"-"` // After, by IDs
 	Rest      time.Duration     `json:"-"` // what of the phase is kept for those that end after it
 }
@@ -157,9 +157,9 @@ func (c PlannedContainer) Given() time.Duration {
 	return c.Own
 }
 
-// Spare takes the critical pods out of a plan: a person's drain leaves them
+// WithoutCritical takes the critical pods out of a plan: an operator's drain leaves them
 // alone. It returns them beside what is left.
-func Spare(p Plan) (Plan, []PlannedPod) {
+func WithoutCritical(p Plan) (Plan, []PlannedPod) {
 	spared := []PlannedPod{}
 	p.Phases = slices.Clone(p.Phases)
 	for i := range p.Phases {
@@ -176,7 +176,7 @@ func Spare(p Plan) (Plan, []PlannedPod) {
 	return p, spared
 }
 
-// Bound is how long the plan takes at the most, but for kills: each phase ends
+// Bound is how long the plan takes at the most, except kills: each phase ends
 // with the longest of the containers' own graces, and at the latest when the
 // graces of the phases up to it are over. Containers that end one after another need
 // the sum of theirs.

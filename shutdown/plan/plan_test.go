@@ -185,8 +185,8 @@ func holds(t *testing.T, seed uint64, phases []plan.PhaseSpec, got plan.Plan, al
 		if phase.Grace.Duration < 0 || phase.Grace.Duration > phases[i].Grace {
 			t.Errorf("seed %d: phase %s has grace %v of %v", seed, phase.Name, phase.Grace, phases[i].Grace)
 		}
-		// Who has less than asked for, and more than a second, proves that all
-		// above have what they asked for.
+		// Who has less than requested, and more than a second, proves that all
+		// above have what they requested.
 		if phase.Grace.Duration > time.Second {
 			for j := i + 1; j < len(phases); j++ {
 				if got.Phases[j].Grace.Duration < phases[j].Grace {

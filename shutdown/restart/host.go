@@ -17,8 +17,8 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// Coming is a systemd unit that this boot is still to bring up.
-type Coming struct {
+// PendingUnit is a systemd unit that this boot is still to bring up.
+type PendingUnit struct {
 	Unit   string
 	Path   string // where it mounts; empty for a unit that is none of a mount
 	Queued bool   // it has a start job; else it is a mount that is not there
@@ -28,9 +28,9 @@ type Coming struct {
 type HostFacts struct {
 	// Needs is what each container needs, whose Paths have the targets of symbolic links as well.
 	// It reports false for one whose runtime did not return that.
-	Needs    func(journal.Restart) (runtime.StartNeeds, bool)
-	Coming   []Coming
-	NoAnswer bool // systemd has not returned what is still to come
+	Needs        func(journal.Restart) (runtime.StartNeeds, bool)
+	PendingUnits []PendingUnit
+	NoAnswer     bool // systemd has not returned what is still to come
 }
 
 const (
@@ -51,11 +51,11 @@ func (h *HostFacts) awaited(r journal.Restart, waited time.Duration) (reason str
 	needs, known := h.Needs(r)
 	switch {
 	case !known && waited < holdBound:
-		return "waits for its runtime, which has not returned what it needs", true
+		return "waits for its runtime to report its dependencies", true
 	case h.NoAnswer && waited < holdBound:
-		return "waits for systemd, which has not returned what it still starts", true
+		return "waits for systemd to report its queued units", true
 	}
-	for _, c := range h.Coming {
+	for _, c := range h.PendingUnits {
 		at := c.Unit
 		if c.Path != "" {
 			at += " (" + c.Path + ")"
@@ -78,25 +78,25 @@ func isWithin(path, folder string) bool {
 	return found && (rest == "" || rest[0] == '/')
 }
 
-// lookBound is how long files of the host are looked for: what is on another host may hang.
-const lookBound = 2 * time.Second
+// hostCheckBound is how long files of the host are searched for: what is on another host may hang.
+const hostCheckBound = 2 * time.Second
 
 // host reads the files of the host as the runtimes see them. hostler itself has other devices, and
 // another /tmp. It is safe for concurrent use.
 type host struct {
 	proc  string
-	hangs atomic.Bool // a look at files has not returned
+	hangs atomic.Bool // a check of files has not returned
 }
 
 func (h *host) root() string { return filepath.Join(h.proc, "1", "root") }
 
-// look calls f, which looks at files, and reports whether it returned in time. Nothing is looked at
-// while an earlier look hangs.
-func (h *host) look(ctx context.Context, f func()) bool {
+// checkHost calls f, which reads files, and reports whether it returned in time. Nothing is read
+// while an earlier check hangs.
+func (h *host) checkHost(ctx context.Context, f func()) bool {
 	if !h.hangs.CompareAndSwap(false, true) {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookBound)
+	ctx, cancel := context.WithTimeout(ctx, hostCheckBound)
 	defer cancel()
 	return bounded.Call(ctx, func() error {
 		defer h.hangs.Store(false)
@@ -108,7 +108,7 @@ func (h *host) look(ctx context.Context, f func()) bool {
 // resolve adds the targets of symbolic links on the way to each path.
 func (h *host) resolve(ctx context.Context, paths []string) []string {
 	var found []string
-	if !h.look(ctx, func() {
+	if !h.checkHost(ctx, func() {
 		for _, path := range paths {
 			found = append(found, targets(h.root(), path)...)
 		}
@@ -152,8 +152,8 @@ func (h *host) picture(ctx context.Context, paths []string) string {
 			fmt.Fprintln(&mounts, m.ID, m.Mountpoint)
 		}
 	}
-	files := new(strings.Builder) // not shared with a look that hangs
-	if !h.look(ctx, func() {
+	files := new(strings.Builder) // not shared with a check that hangs
+	if !h.checkHost(ctx, func() {
 		for _, path := range paths {
 			_, err := os.Lstat(filepath.Join(h.root(), path))
 			fmt.Fprintln(files, path, err == nil)

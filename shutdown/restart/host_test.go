@@ -17,9 +17,9 @@ import (
 )
 
 func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
-	nas := restart.Coming{Unit: "mnt-nas.mount", Path: "/mnt/nas"}
-	queued := func(c restart.Coming) restart.Coming { c.Queued = true; return c }
-	network, others := restart.Coming{Unit: "network-online.target", Queued: true}, restart.Coming{Unit: "podman-restart.service", Queued: true}
+	nas := restart.PendingUnit{Unit: "mnt-nas.mount", Path: "/mnt/nas"}
+	queued := func(c restart.PendingUnit) restart.PendingUnit { c.Queued = true; return c }
+	network, others := restart.PendingUnit{Unit: "network-online.target", Queued: true}, restart.PendingUnit{Unit: "podman-restart.service", Queued: true}
 	day := func(journal.Restart) time.Duration { return 24 * time.Hour }
 	minutes := func(n time.Duration) func(journal.Restart) time.Duration {
 		return func(journal.Restart) time.Duration { return n * time.Minute }
@@ -29,7 +29,7 @@ func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
 		units  []string
 		silent bool // the runtime did not return what the container needs
 		hangs  bool // systemd did not return what it still starts
-		coming restart.Coming
+		coming restart.PendingUnit
 		waited func(journal.Restart) time.Duration
 		want   string
 	}{
@@ -38,7 +38,7 @@ func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
 		"its folder is the mount":                    {paths: "/etc /mnt/nas", coming: queued(nas), want: "wait waits for mnt-nas.mount"},
 		"its folder has a longer name":               {paths: "/mnt/nas2", coming: queued(nas), want: "start"},
 		"the mount has failed":                       {paths: "/mnt/nas/web", coming: nas, waited: minutes(60), want: "wait waits for mnt-nas.mount"},
-		"the mount has failed, a day ago":            {paths: "/mnt/nas/web", coming: nas, waited: day, want: "settle a day later it still waits for mnt-nas.mount"},
+		"the mount has failed, a day ago":            {paths: "/mnt/nas/web", coming: nas, waited: day, want: "settle after a day it still waits for mnt-nas.mount"},
 		"the mount is below its folder":              {paths: "/mnt", coming: queued(nas), want: "wait waits for mnt-nas.mount"},
 		"the mount below its folder has failed":      {paths: "/mnt", coming: nas, want: "start"},
 		"the mount below its folder takes long":      {paths: "/mnt", coming: queued(nas), waited: minutes(10), want: "start"},
@@ -55,8 +55,8 @@ func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := restart.Facts{
 				Restarts: []journal.Restart{owed()}, Pods: []runtime.Pod{{Runtime: "docker", ID: "web", Containers: []runtime.Container{stopped()}}},
-				Silent: func(string) bool { return false }, Waited: tt.waited,
-				Host: &restart.HostFacts{Coming: []restart.Coming{tt.coming}, NoAnswer: tt.hangs, Needs: func(journal.Restart) (runtime.StartNeeds, bool) {
+				Unreachable: func(string) bool { return false }, Waited: tt.waited,
+				Host: &restart.HostFacts{PendingUnits: []restart.PendingUnit{tt.coming}, NoAnswer: tt.hangs, Needs: func(journal.Restart) (runtime.StartNeeds, bool) {
 					return runtime.StartNeeds{Paths: strings.Fields(tt.paths), Units: tt.units}, !tt.silent
 				}},
 			}
@@ -105,13 +105,13 @@ func (h *host) files(paths map[string][]string) (root string, mount func(where s
 }
 
 // brings has systemd bring up a unit, until that has come.
-func (h *host) brings(unit restart.Coming) (come func()) {
+func (h *host) brings(unit restart.PendingUnit) (come func()) {
 	var up atomic.Bool
-	h.options.Coming = func(context.Context, ...string) ([]restart.Coming, error) {
+	h.options.PendingUnits = func(context.Context, ...string) ([]restart.PendingUnit, error) {
 		if up.Load() {
 			return nil, nil
 		}
-		return []restart.Coming{unit}, nil
+		return []restart.PendingUnit{unit}, nil
 	}
 	return func() { up.Store(true) }
 }
@@ -124,10 +124,10 @@ func TestAMountThatComesIsFollowed(t *testing.T) {
 		if err := os.Symlink("/mnt/nas", filepath.Join(root, "data")); err != nil {
 			t.Fatal(err)
 		}
-		come := h.brings(restart.Coming{Unit: "mnt-nas.mount", Path: "/mnt/nas"})
+		come := h.brings(restart.PendingUnit{Unit: "mnt-nas.mount", Path: "/mnt/nas"})
 		began := time.Now()
 		var started time.Time
-		h.options.Tell = func(r journal.Restart) {
+		h.options.Report = func(r journal.Restart) {
 			if r.ID == "db" {
 				started = time.Now()
 			}
@@ -152,7 +152,7 @@ func TestAMountThatComesIsFollowed(t *testing.T) {
 func TestTheNetworkIsAwaited(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		h.files(nil)
-		come := h.brings(restart.Coming{Unit: "network-online.target", Queued: true})
+		come := h.brings(restart.PendingUnit{Unit: "network-online.target", Queued: true})
 		time.AfterFunc(8*time.Second, func() { h.expectStarts(""); come() })
 		h.run("two", 11*time.Second)
 		h.expectStarts("dns db api web")

@@ -14,7 +14,7 @@ func TestAPictureThatCannotBeTakenIsNoOther(t *testing.T) {
 	}
 	h := &host{proc: proc}
 	before := h.picture(t.Context(), []string{"/srv"})
-	h.hangs.Store(true) // an earlier look has not returned
+	h.hangs.Store(true) // an earlier check has not returned
 	if differs(before, h.picture(t.Context(), []string{"/srv"})) {
 		t.Error("a look that hangs counts as a change")
 	}

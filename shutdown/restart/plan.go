@@ -1,9 +1,9 @@
-// Package restart starts again, once the host is back, what a shutdown's drain has
-// stopped and nobody else starts.
+// Package restart starts containers after a boot: those that a shutdown's drain has stopped and
+// that nothing else starts.
 //
-// It owns the rule of what that is, as a pure function of the journal and of what the
-// runtimes list, and the calls that carry it out. It refuses to start anything that
-// hostler has not stopped, or that somebody has touched since.
+// It owns the decision, a pure function of the journal and of the runtimes' lists, and the calls
+// that carry it out. It starts only containers that hostler stopped and that nothing has
+// started or changed since.
 package restart
 
 import (
@@ -31,22 +31,22 @@ const (
 type Facts struct {
 	Restarts []journal.Restart // as the journal has them
 	Pods     []runtime.Pod     // as the runtimes list them
-	// Silent tells which runtimes did not answer, or are not there.
-	Silent func(runtime string) bool
-	// Waited tells how long it is known that a container is pending, by no wall clock; nil if
+	// Unreachable reports which runtimes did not answer, or are not there.
+	Unreachable func(runtime string) bool
+	// Waited reports how long it is known that a container is pending, by no wall clock; nil if
 	// only now.
 	Waited func(journal.Restart) time.Duration
 	// Heard tells likewise for how long of that its runtime has answered without a break, up
 	// to now.
 	Heard func(journal.Restart) time.Duration
-	// Unable tells which cannot start a container again; nil if all can.
+	// Unable reports which cannot start a container again; nil if all can.
 	Unable func(runtime string) bool
 	// Host is what is known of the host that containers are started on; nil if nothing is awaited.
 	Host *HostFacts
 	// Changed reports whether what a container needs of the host is different from what it was at
 	// the last try to start it; nil if nothing is.
 	Changed func(journal.Restart) bool
-	// Never tells that nothing is to be started.
+	// Never reports that nothing is to be started.
 	Never bool
 }
 
@@ -71,7 +71,7 @@ const maxTries = 5
 // margin is how much longer than its grace a container may take to end that was asked to.
 const margin = 5 * time.Second
 
-// holdBound is how long those that need a container wait for its runtime to tell of it.
+// holdBound is how long those that need a container wait for its runtime to list it.
 const holdBound = 2 * time.Minute
 
 // settleAfter is how long after it has answered a runtime may take to start what it starts at a
@@ -82,15 +82,15 @@ const settleAfter = 10 * time.Second
 // goneAfter is how long a runtime is waited for that does not answer.
 const goneAfter = 24 * time.Hour
 
-// untoldAfter is how long one is waited for that answers, and does not tell of a container
+// missingFactsAfter is how long one is waited for that answers, and does not list a container
 // what decides.
-const untoldAfter = time.Hour
+const missingFactsAfter = time.Hour
 
 // listAge is above the age of a list that a drain goes by.
 const listAge = time.Minute
 
 // byUnit is why nobody here starts a container of a unit.
-const byUnit = "the systemd unit that it is of starts it, or not"
+const byUnit = "its systemd unit decides whether it starts"
 
 // pauseAfter is how long after so many tries the next one is made: 5 s, and three times
 // as long each time.
@@ -196,10 +196,10 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	switch {
 	case f.Never:
 		return leave(journal.LeftStopped, "shutdown.restartAfterBoot is never")
-	case f.Silent(r.Runtime) && waited >= goneAfter:
-		return leave(journal.LeftStopped, "its runtime does not answer, a day later")
-	case f.Silent(r.Runtime):
-		return wait("waits for its runtime, which does not answer")
+	case f.Unreachable(r.Runtime) && waited >= goneAfter:
+		return leave(journal.LeftStopped, "its runtime has not answered for a day")
+	case f.Unreachable(r.Runtime):
+		return wait("waits for its runtime to answer")
 	case f.Unable != nil && f.Unable(r.Runtime):
 		return leave(journal.LeftStopped, "its runtime cannot start it again")
 	case !there && r.ByUnit:
@@ -207,29 +207,29 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	case !there:
 		return leave(journal.LeftStopped, "it was removed")
 	case c.State == runtime.Running && r.HostLived && now.Sub(r.AskedAt).Abs() < r.Grace.Duration+margin:
-		d := wait("waits for its end, which was requested") // it may be about to come
+		d := wait("waits for its stop, which was requested") // it may be about to come
 		d.holds = r.Tries == 0
 		return d
 	case c.State == runtime.Running:
 		return leave(journal.RunsAnyway, "")
 	case r.Tries >= maxTries && ended(r, c):
 		return leave(journal.RestartFailed, r.Reason)
-	case untold(r, c) != "" && heard >= untoldAfter:
-		return leave(journal.RestartFailed, "for an hour "+untold(r, c)+"; start it yourself if it is to run")
-	case untold(r, c) != "":
-		d := wait("waits for its runtime: " + untold(r, c))
+	case missingFacts(r, c) != "" && heard >= missingFactsAfter:
+		return leave(journal.RestartFailed, "for an hour "+missingFacts(r, c)+"; start it manually if it should run")
+	case missingFacts(r, c) != "":
+		d := wait("waits for its runtime: " + missingFacts(r, c))
 		d.holds = r.Tries == 0 && heard < holdBound
 		return d
 	case !sameRun(r, c) && !c.StartedAt.Before(r.AskedAt):
-		return leave(journal.LeftStopped, "somebody has started it since, and it has ended")
+		return leave(journal.LeftStopped, "it was started after the shutdown and has exited")
 	case endedBefore(r, c) && !r.Restarting:
-		return leave(journal.LeftStopped, "it had ended before the shutdown")
+		return leave(journal.LeftStopped, "it had exited before the shutdown")
 	case c.Restart == runtime.RestartByUnit, r.ByUnit:
 		return leave(journal.LeftStopped, byUnit)
 	case c.Restart == runtime.RestartNever, c.Restart == runtime.RestartNotAtBoot && !r.HostLived:
-		return leave(journal.LeftStopped, "its restart policy does not ask for it")
+		return leave(journal.LeftStopped, "its restart policy does not require it")
 	case c.Restart == runtime.RestartByRuntime && !r.HostLived && r.Tries == 0 && heard < settleAfter:
-		d := wait("waits for its runtime, which may start it")
+		d := wait("waits in case its runtime starts it")
 		d.holds = true
 		return d
 	}
@@ -240,7 +240,7 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	}
 	if reason, queued := f.Host.awaited(r, waited); reason != "" {
 		if waited >= goneAfter {
-			return leave(journal.RestartFailed, "a day later it still "+reason)
+			return leave(journal.RestartFailed, "after a day it still "+reason)
 		}
 		d := wait(reason)
 		d.holds = queued
@@ -249,16 +249,16 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	return Decision{Action: Start, Restart: r, Container: c}
 }
 
-// untold says what has to be known of a container that does not run before it is decided
+// missingFacts says what has to be known of a container that does not run before it is decided
 // about; empty where all is.
-func untold(r journal.Restart, c runtime.Container) string {
+func missingFacts(r journal.Restart, c runtime.Container) string {
 	switch {
 	case !ended(r, c):
-		return fmt.Sprintf("its runtime has said that it is %v, not that it has ended", c.State)
+		return fmt.Sprintf("its runtime reports it as %v, not as exited", c.State)
 	case c.StartedAt.IsZero():
-		return "its runtime has not told of its last run"
+		return "its runtime has not reported its last run"
 	case c.Restart == runtime.RestartUnknown:
-		return "nobody has told who starts it again"
+		return "its restart policy is unknown"
 	}
 	return ""
 }

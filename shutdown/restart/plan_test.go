@@ -73,7 +73,7 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 		"no":                             {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
 		"a policy that nobody knows yet": {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, want: "wait"},
 		"an end that nobody knows yet":   {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, want: "wait"},
-		"a policy that nobody tells":     {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, facts: restart.Facts{Heard: anHour}, want: "settle failed who starts it"},
+		"a policy that nobody tells":     {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, facts: restart.Facts{Heard: anHour}, want: "settle failed policy is unknown"},
 		"an end that nobody tells":       {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, facts: restart.Facts{Heard: anHour}, want: "settle failed last run"},
 		"one that stays made ready":      {owed: owed(), now: []runtime.Container{stopped(madeReady)}, facts: restart.Facts{Heard: anHour}, want: "settle failed Created"},
 		"one that is told in an hour":    {owed: owed(), now: []runtime.Container{stopped()}, facts: restart.Facts{Heard: anHour}, want: "start"},
@@ -83,26 +83,26 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 		"one that somebody removed":                  {owed: owed(), want: "settle left removed"},
 		"one that its unit makes anew":               {owed: owed(func(r *journal.Restart) { r.ByUnit = true }), want: "settle left unit"},
 		"one that somebody started":                  {owed: owed(), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
-		"one that somebody started, and stopped":     {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left somebody"},
+		"one that somebody started, and stopped":     {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left started after"},
 		"one that somebody had stopped before":       {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Millisecond) })}, want: "settle left before"},
 		"one that was between two attempts":          {owed: owed(func(r *journal.Restart) { r.Restarting = true }), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Second) })}, want: "start"},
 		"a clock set back since, and the same run":   {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-48 * time.Hour) })}, want: "start"},
 		"a clock set back before, and the same run":  {owed: owed(ran(2 * time.Hour)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Hour) })}, want: "start"},
 		"the same run, which had ended just before":  {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Second) })}, want: "settle left before"},
-		"another run, which somebody started":        {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left somebody"},
+		"another run, which somebody started":        {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left started after"},
 		"another run, that no list had shown":        {owed: owed(ran(-time.Hour)), now: []runtime.Container{stopped()}, want: "start"},
 		"one that ended only when the host did":      {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(time.Hour) })}, want: "start"},
 		"one that nobody saw end":                    {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = time.Time{} })}, want: "start"},
 		"one of a systemd unit":                      {owed: owed(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartByUnit))}, want: "settle left unit"},
 		"one that somebody has made ready":           {owed: owed(), now: []runtime.Container{stopped(madeReady)}, want: "wait"},
 		"a start that was cut off in the middle":     {owed: owed(tried(1, time.Minute)), now: []runtime.Container{stopped(madeReady)}, want: "start"},
-		"a runtime that does not answer":             {owed: owed(), facts: restart.Facts{Silent: func(string) bool { return true }}, want: "wait"},
-		"a runtime that is gone":                     {owed: owed(), facts: restart.Facts{Silent: func(string) bool { return true }, Waited: aDay}, want: "settle left day"},
+		"a runtime that does not answer":             {owed: owed(), facts: restart.Facts{Unreachable: func(string) bool { return true }}, want: "wait"},
+		"a runtime that is gone":                     {owed: owed(), facts: restart.Facts{Unreachable: func(string) bool { return true }, Waited: aDay}, want: "settle left day"},
 		"a runtime that was gone, and answers":       {owed: owed(), now: []runtime.Container{stopped()}, facts: restart.Facts{Waited: aDay}, want: "start"},
 		"the host lived, and its clock was set back": {owed: owed(hostLived, func(r *journal.Restart) { r.AskedAt = asked.Add(time.Hour) }), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
 		"a runtime that cannot":                      {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, facts: restart.Facts{Unable: func(string) bool { return true }}, want: "settle left cannot"},
 		"switched off":                               {owed: owed(), now: []runtime.Container{stopped()}, facts: restart.Facts{Never: true}, want: "settle left never"},
-		"switched off, of a runtime that is away":    {owed: owed(), facts: restart.Facts{Never: true, Silent: func(string) bool { return true }}, want: "settle left never"},
+		"switched off, of a runtime that is away":    {owed: owed(), facts: restart.Facts{Never: true, Unreachable: func(string) bool { return true }}, want: "settle left never"},
 		"what was settled":                           {owed: owed(func(r *journal.Restart) { r.Outcome = journal.Restarted }), now: []runtime.Container{stopped()}, want: ""},
 		"a start that failed a moment ago":           {owed: owed(tried(1, 4*time.Second)), now: []runtime.Container{stopped()}, want: "wait"},
 		"a start that failed a while ago":            {owed: owed(tried(1, 5*time.Second)), now: []runtime.Container{stopped()}, want: "start"},
@@ -121,8 +121,8 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tt.facts.Restarts = []journal.Restart{tt.owed}
 			tt.facts.Pods = []runtime.Pod{{Runtime: "docker", ID: "web", Containers: tt.now}}
-			if tt.facts.Silent == nil {
-				tt.facts.Silent = func(string) bool { return false }
+			if tt.facts.Unreachable == nil {
+				tt.facts.Unreachable = func(string) bool { return false }
 			}
 			list := restart.Plan(tt.facts, asked.Add(time.Minute))
 			if len(list) == 0 && tt.want == "" {
@@ -149,7 +149,7 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 func TestTheOrderIsThatOfTheShutdownReversed(t *testing.T) {
 	needs := map[string]string{"proxy": "web", "web": "api", "api": "db cache", "ring": "loop", "loop": "ring db"}
 	var facts restart.Facts
-	facts.Silent = func(string) bool { return false }
+	facts.Unreachable = func(string) bool { return false }
 	shop := runtime.Pod{Runtime: "docker", ID: "compose:shop"}
 	for _, id := range []string{"proxy", "web", "api", "ring", "loop", "db", "cache"} {
 		shop.Containers = append(shop.Containers, stopped(func(c *runtime.Container) { c.ID, c.StopsBefore = id, strings.Fields(needs[id]) }))
@@ -184,7 +184,7 @@ func TestTheOrderIsThatOfTheShutdownReversed(t *testing.T) {
 // Sixty layers of two services, of which each needs both below: there are more ways
 // through them than anybody could go.
 func TestTheOrderOfManyLayersIsFound(t *testing.T) {
-	facts := restart.Facts{Silent: func(string) bool { return false }}
+	facts := restart.Facts{Unreachable: func(string) bool { return false }}
 	pod := runtime.Pod{Runtime: "docker", ID: "layers"}
 	for layer := range 60 {
 		for side := range 2 {
@@ -215,7 +215,7 @@ func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
 		waited time.Duration
 		want   string
 	}{
-		"it has ended":                         {stopped(), owed(hostLived), 0, "db=start web=start proxy=start"},
+		"container exited":                     {stopped(), owed(hostLived), 0, "db=start web=start proxy=start"},
 		"it may be about to end":               {stopped(running), owed(hostLived, slow), 0, "db=wait web=wait proxy=wait"},
 		"it may be, for long":                  {stopped(running), owed(hostLived, slow), 3 * time.Minute, "db=wait web=wait proxy=wait"},
 		"its grace is over":                    {stopped(running), owed(hostLived), 0, "db=settle web=start proxy=start"},
@@ -225,7 +225,7 @@ func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := runtime.Pod{Runtime: "docker", ID: "shop"}
-			facts := restart.Facts{Silent: func(string) bool { return false }, Heard: func(journal.Restart) time.Duration { return tt.waited }}
+			facts := restart.Facts{Unreachable: func(string) bool { return false }, Heard: func(journal.Restart) time.Duration { return tt.waited }}
 			for id, needs := range map[string]string{"db": "", "web": "db", "proxy": "web"} {
 				c, r := stopped(), owed(hostLived)
 				if id == "db" {
@@ -248,7 +248,7 @@ func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
 }
 
 // Of containers that are pods of their own, whoever shares the network of another one comes after
-// it, whatever its policy, and is not tried without it.
+// it, regardless of its policy, and is not tried without it.
 func TestWhoJoinsAnotherContainerIsStartedAfterIt(t *testing.T) {
 	joins := map[string]string{"app": "vpn", "log": "app"}
 	settled := func(journal.Restart) time.Duration { return time.Minute }
@@ -268,7 +268,7 @@ func TestWhoJoinsAnotherContainerIsStartedAfterIt(t *testing.T) {
 		"the first is over":               {owed: map[string]func(*journal.Restart){"vpn": func(r *journal.Restart) { r.Outcome = journal.RestartFailed }}, want: "app=start log=start"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			facts := restart.Facts{Silent: func(string) bool { return false }, Heard: settled}
+			facts := restart.Facts{Unreachable: func(string) bool { return false }, Heard: settled}
 			for _, id := range []string{"app", "log", "vpn"} {
 				r := owed(func(r *journal.Restart) { r.ID, r.Pod = id, id })
 				if change := tt.owed[id]; change != nil {
@@ -289,7 +289,7 @@ func TestWhoJoinsAnotherContainerIsStartedAfterIt(t *testing.T) {
 				return runtime.StartNeeds{}, true
 			}}
 			if tt.need != "" {
-				facts.Host.Coming = []restart.Coming{{Unit: "mnt-nas.mount", Path: tt.need}}
+				facts.Host.PendingUnits = []restart.PendingUnit{{Unit: "mnt-nas.mount", Path: tt.need}}
 			}
 			var got []string
 			for _, d := range restart.Plan(facts, asked.Add(time.Minute)) {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// atOnce bounds the starts under way: a host that has just booted is busy.
+	// atOnce bounds the starts in progress: a host that has just booted is busy.
 	atOnce = 4
 	// firstPause and longestPause are how long the runtimes are not asked while something is
 	// pending, no try is due, and nothing that is awaited has changed.
@@ -31,16 +31,16 @@ type Options struct {
 	Log     *slog.Logger
 	// Never has all that is pending left as it is.
 	Never bool
-	// Held tells that nothing may be started now, as while the host goes down.
+	// Held reports that nothing may be started now, as while the host goes down.
 	Held func() bool
-	// Tell is called with each container that was started, or that could not be. Several calls
+	// Report is called with each container that was started, or that could not be. Several calls
 	// may run at the same time.
-	Tell func(journal.Restart)
+	Report func(journal.Restart)
 	// Wake has the Restarter check at once: a runtime has appeared, or a shutdown was cancelled.
 	Wake <-chan struct{}
-	// Coming returns what systemd is still to bring up: the network, mounts, and those of the units
+	// PendingUnit returns what systemd is still to bring up: the network, mounts, and those of the units
 	// named; nil where there is none.
-	Coming func(ctx context.Context, units ...string) ([]Coming, error)
+	PendingUnits func(ctx context.Context, units ...string) ([]PendingUnit, error)
 	// Proc is the proc filesystem in which process 1 shows the files of the host; /proc if empty.
 	Proc string
 }
@@ -106,18 +106,18 @@ func (r *Restarter) pending() bool {
 	return slices.ContainsFunc(r.o.Journal.Restarts(), func(o journal.Restart) bool { return o.Outcome == "" })
 }
 
-// pass looks once at all that is pending, and returns after how long a next try is due.
+// pass checks all that is pending, and returns after how long a next try is due.
 func (r *Restarter) pass(ctx context.Context) time.Duration {
 	f := Facts{Restarts: r.o.Journal.Restarts(), Never: r.o.Never}
 	if !f.Never {
 		if r.o.Held() {
 			return longestPause
 		}
-		f.Pods, f.Silent = r.list(ctx)
+		f.Pods, f.Unreachable = r.list(ctx)
 		f.Unable = r.unable
 		f.Waited = r.known.follow(f.Restarts, func(journal.Restart) bool { return true })
-		f.Heard = r.heard.follow(f.Restarts, func(o journal.Restart) bool { return !f.Silent(o.Runtime) })
-		r.lookAtHost(ctx, &f)
+		f.Heard = r.heard.follow(f.Restarts, func(o journal.Restart) bool { return !f.Unreachable(o.Runtime) })
+		r.readHost(ctx, &f)
 	}
 	decisions := Plan(f, time.Now())
 	for _, d := range decisions {
@@ -141,7 +141,7 @@ func (r *Restarter) pass(ctx context.Context) time.Duration {
 	return r.nextDue(time.Now())
 }
 
-// nextDue is after how long the next try is due, of what has failed by now.
+// nextDue is after how long the next try is due, of what has failed now.
 func (r *Restarter) nextDue(now time.Time) time.Duration {
 	due := longestPause
 	for _, o := range r.o.Journal.Restarts() {
@@ -152,7 +152,7 @@ func (r *Restarter) nextDue(now time.Time) time.Duration {
 	return due
 }
 
-// list asks the runtimes for their pods, and tells which did not answer.
+// list asks the runtimes for their pods, and reports which did not answer.
 func (r *Restarter) list(ctx context.Context) ([]runtime.Pod, func(string) bool) {
 	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
@@ -169,7 +169,7 @@ func (r *Restarter) list(ctx context.Context) ([]runtime.Pod, func(string) bool)
 	return pods, func(name string) bool { return !members[name] }
 }
 
-// sinces tells of what is pending since when something is so.
+// sinces reports what is pending since when something is so.
 type sinces map[owed]time.Time
 
 // follow takes in of which of them it is so now, and tells for how long.
@@ -202,7 +202,7 @@ func (r *Restarter) unable(name string) bool {
 	})
 }
 
-// startAll starts those of a stretch of the decisions that are to be, all at once but for
+// startAll starts those of a stretch of the decisions that are to be, all at once except
 // those that others need, which are tried before.
 func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to int) {
 	tried := make(map[int]chan struct{})
@@ -229,7 +229,7 @@ func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to
 }
 
 // start starts one container. That it is tried is on disk before: a process that comes
-// after this one looks whether it runs, and goes on counting.
+// after this one checks whether it runs, and continues counting.
 func (r *Restarter) start(ctx context.Context, d Decision) {
 	now := d.Restart
 	now.Tries, now.TriedAt = now.Tries+1, time.Now()
@@ -239,7 +239,7 @@ func (r *Restarter) start(ctx context.Context, d Decision) {
 	flush, flushed := context.WithTimeout(ctx, flushBound)
 	r.o.Journal.Flush(flush)
 	flushed()
-	if r.o.Held() || !r.o.Journal.NoteRestart(now) { // a drain has begun meanwhile
+	if r.o.Held() || !r.o.Journal.NoteRestart(now) { // a drain has started meanwhile
 		r.o.Journal.NoteRestart(d.Restart) // it was not tried
 		return
 	}
@@ -256,7 +256,7 @@ func (r *Restarter) start(ctx context.Context, d Decision) {
 	default:
 		now.Reason = err.Error()
 		if now.Tries == 1 {
-			r.log.Warn("container does not start again yet", "container", now.Name, "id", now.ID, "runtime", now.Runtime, "error", err)
+			r.log.Warn("cannot restart container yet", "container", now.Name, "id", now.ID, "runtime", now.Runtime, "error", err)
 		}
 		r.o.Journal.NoteRestart(now)
 		return
@@ -273,12 +273,12 @@ func (r *Restarter) settle(now journal.Restart) {
 	attributes := []any{"container", now.Name, "id", now.ID, "runtime", now.Runtime}
 	switch now.Outcome {
 	case journal.Restarted:
-		r.log.Info("started a container again that a shutdown had stopped", attributes...)
-		r.o.Tell(now)
+		r.log.Info("restarted container that the shutdown stopped", attributes...)
+		r.o.Report(now)
 	case journal.RestartFailed:
-		r.log.Warn("a container that a shutdown had stopped stays down", append(attributes, "tries", now.Tries, "error", now.Reason)...)
-		r.o.Tell(now)
+		r.log.Warn("cannot restart container that the shutdown stopped", append(attributes, "tries", now.Tries, "error", now.Reason)...)
+		r.o.Report(now)
 	case journal.LeftStopped:
-		r.log.Info("a container that a shutdown had stopped is not hostler's to start", append(attributes, "reason", now.Reason)...)
+		r.log.Info("did not restart container that the shutdown stopped", append(attributes, "reason", now.Reason)...)
 	}
 }

@@ -72,7 +72,7 @@ func afterBoot(t *testing.T, test func(*testing.T, *host)) {
 		time.Sleep(time.Minute)
 		h.options = restart.Options{
 			Set: h.set, Log: slog.New(slog.DiscardHandler), Held: h.held.Load,
-			Tell: func(r journal.Restart) {
+			Report: func(r journal.Restart) {
 				h.mu.Lock()
 				defer h.mu.Unlock()
 				h.told = append(h.told, r)
@@ -190,14 +190,14 @@ func TestItIsNeverStartedWhereThatIsSwitchedOff(t *testing.T) {
 }
 
 // An agent that is killed between two starts, or right after one that it did not hear of,
-// goes on where it stood.
+// continues where it stood.
 func TestAnAgentThatIsKilledStartsNothingTwice(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		lost := h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Delay: time.Minute, Subject: "api"})
 		h.run("two", 5*time.Second) // in which api hangs
 		h.expectStarts("dns db api")
 		lost.Release()
-		if err := h.fake.StartContainer(t.Context(), runtime.Container{ID: "api"}); err != nil { // which goes on without the agent
+		if err := h.fake.StartContainer(t.Context(), runtime.Container{ID: "api"}); err != nil { // which continues without the agent
 			t.Fatal(err)
 		}
 		h.run("two", time.Hour)

@@ -9,11 +9,11 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// hostPoll is how often the host is looked at while containers wait for it.
+// hostPoll is how often the host is read while containers wait for it.
 const hostPoll = time.Second
 
-// comingBound is how long systemd may take to answer.
-const comingBound = 2 * time.Second
+// pendingUnitsBound is how long systemd may take to answer.
+const pendingUnitsBound = 2 * time.Second
 
 // need is what a container needs of the host.
 type need struct {
@@ -24,19 +24,19 @@ type need struct {
 // watched is what containers wait for, as the last pass has seen it.
 type watched struct {
 	units   []string
-	coming  []Coming
+	coming  []PendingUnit
 	paths   []string
 	picture string
 }
 
 // queued reports whether systemd is at work on what is awaited.
 func (w watched) queued() bool {
-	return slices.ContainsFunc(w.coming, func(c Coming) bool { return c.Queued })
+	return slices.ContainsFunc(w.coming, func(c PendingUnit) bool { return c.Queued })
 }
 
-// lookAtHost adds to the facts what is known of the host that the containers need which are due,
+// readHost adds to the facts what is known of the host that the containers need which are due,
 // or are tried again, also if they wait for other containers.
-func (r *Restarter) lookAtHost(ctx context.Context, f *Facts) {
+func (r *Restarter) readHost(ctx context.Context, f *Facts) {
 	asking, cancel := context.WithTimeout(ctx, listBound) // for all: a runtime may hang
 	defer cancel()
 	needs, asked := map[owed]need{}, map[owed]bool{}
@@ -50,7 +50,7 @@ func (r *Restarter) lookAtHost(ctx context.Context, f *Facts) {
 		if !known {
 			var err error
 			if n, err = r.askNeeds(asking, d.Container); err != nil {
-				r.log.Debug("runtime does not return what a container needs", "container", d.Restart.Name, "id", d.Restart.ID, "error", err)
+				r.log.Debug("cannot read dependencies of container", "container", d.Restart.Name, "id", d.Restart.ID, "error", err)
 				continue
 			}
 		}
@@ -62,12 +62,12 @@ func (r *Restarter) lookAtHost(ctx context.Context, f *Facts) {
 	var err error
 	if len(needs) > 0 {
 		if now.coming, err = r.coming(ctx, now.units); err != nil {
-			r.log.Debug("systemd does not return what it still starts", "error", err)
+			r.log.Debug("cannot list queued start jobs of systemd", "error", err)
 		}
 		now.picture = r.host.picture(ctx, now.paths)
 	}
 	r.needs, r.watched = needs, now
-	f.Host = &HostFacts{Coming: now.coming, NoAnswer: err != nil, Needs: func(o journal.Restart) (runtime.StartNeeds, bool) {
+	f.Host = &HostFacts{PendingUnits: now.coming, NoAnswer: err != nil, Needs: func(o journal.Restart) (runtime.StartNeeds, bool) {
 		return needs[owedBy(o)].StartNeeds, asked[owedBy(o)]
 	}}
 	f.Changed = func(o journal.Restart) bool {
@@ -86,13 +86,13 @@ func (r *Restarter) askNeeds(ctx context.Context, c runtime.Container) (need, er
 }
 
 // coming asks systemd, if there is one.
-func (r *Restarter) coming(ctx context.Context, units []string) ([]Coming, error) {
-	if r.o.Coming == nil {
+func (r *Restarter) coming(ctx context.Context, units []string) ([]PendingUnit, error) {
+	if r.o.PendingUnits == nil {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, comingBound)
+	ctx, cancel := context.WithTimeout(ctx, pendingUnitsBound)
 	defer cancel()
-	return r.o.Coming(ctx, units...)
+	return r.o.PendingUnits(ctx, units...)
 }
 
 // hostChanged reports whether what containers wait for has changed since the last pass.
@@ -126,6 +126,6 @@ func (r *Restarter) noteWait(before []journal.Restart, now journal.Restart) {
 		return
 	}
 	if r.o.Journal.NoteRestart(now) && now.Reason != "" {
-		r.log.Info("container is not started yet", "container", now.Name, "id", now.ID, "runtime", now.Runtime, "reason", now.Reason)
+		r.log.Info("container not started yet", "container", now.Name, "id", now.ID, "runtime", now.Runtime, "reason", now.Reason)
 	}
 }

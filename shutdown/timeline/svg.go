@@ -29,7 +29,7 @@ var colors = map[string]string{
 }
 
 // SVG writes the time line as a picture that needs nothing else, with a line above it. It is
-// put together by hand: a template would have the linker keep every method of the binary.
+// put together manually: a template would have the linker keep every method of the binary.
 func (t Timeline) SVG(w io.Writer, title string) error {
 	const left = 8 + phaseWidth + nameWidth
 	bottom := top + len(t.Lanes)*laneHeight
@@ -46,7 +46,7 @@ func (t Timeline) SVG(w io.Writer, title string) error {
 		y := top + i*laneHeight
 		tip := l.Name + ": " + l.Outcome
 		if l.Asked {
-			tip += fmt.Sprintf(", asked after %s, took %s", rounded(l.From), rounded(l.To-l.From))
+			tip += fmt.Sprintf(", stop requested after %s, took %s", rounded(l.From), rounded(l.To-l.From))
 		}
 		fmt.Fprintf(&b, "<g><title>%s</title>\n", escaped(tip))
 		text(&b, 8, y+10, "#555555", l.Phase)

@@ -61,7 +61,7 @@ func pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-columns(s)))
 }
 
-// shortened keeps the end of a name, which tells pods of one workload apart.
+// shortened keeps the end of a name, which distinguishes pods of one workload.
 func shortened(s string, width int) string {
 	runes := []rune(s)
 	if len(runes) <= width {

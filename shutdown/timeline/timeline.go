@@ -1,8 +1,8 @@
-// Package timeline draws how a shutdown went over time, from its record in the journal:
-// who was asked to end when, how long it took, and what time was left of its grace.
+// Package timeline draws a shutdown over time, from its record in the journal: when each pod was
+// sent the stop signal, how long it took, and how much of its grace period was left.
 //
-// It owns the order of the lanes and their lengths. It refuses to judge the shutdown, and to
-// know where pictures go.
+// It owns the order and the lengths of the lanes. It does not judge the shutdown and writes no
+// file.
 package timeline
 
 import (

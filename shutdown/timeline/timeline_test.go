@@ -127,7 +127,7 @@ func TestThePictureIsWhole(t *testing.T) {
 	if counts["script"] != 0 || counts["g"] != 7 || counts["rect"] != 1+2*5 {
 		t.Errorf("SVG() has %v, want 7 lanes, 5 of them with two bars, and no script:\n%s", counts, b.String())
 	}
-	for _, want := range []string{`reboot "<now>"`, `shop/</text><script>"&`, "killed", "k3s.service: service, asked after 0s, took 2s", "20s"} {
+	for _, want := range []string{`reboot "<now>"`, `shop/</text><script>"&`, "killed", "k3s.service: service, stop requested after 0s, took 2s", "20s"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("SVG() says nothing of %s:\n%s", want, text)
 		}

@@ -1,9 +1,9 @@
-// Package conditions runs the checks that a host's administrator has put into a folder,
-// each an executable that says of one condition whether there is a problem.
+// Package conditions runs the checks that an administrator has put into a folder. Each check is an
+// executable that reports whether one condition has a problem.
 //
-// It owns which files are checks, as whom and how often they run, and what each said
-// last. It refuses to run what others than root could have written, and to judge the
-// host: what an answer makes of the Node is for package status.
+// It owns which files are checks, as which user and how often they run, and their last results.
+// It refuses to run files that users other than root can write. What a result means for the Node
+// is decided by package status.
 package conditions
 
 import (
@@ -22,7 +22,7 @@ import (
 // DefaultFolder is where checks lie on a host.
 const DefaultFolder = "/etc/hostler/conditions.d"
 
-// The bounds of what a file may ask for.
+// The bounds of what a file may request.
 const (
 	MinInterval = time.Second
 	MaxInterval = 7 * 24 * time.Hour
@@ -37,7 +37,7 @@ type Policy struct {
 	Timeout  time.Duration // of one run
 }
 
-// Validate tells what of a policy cannot be. Each fault is a *field.Error.
+// Validate reports what of a policy cannot be. Each fault is a *field.Error.
 func (p Policy) Validate() error {
 	var errs []error
 	if !filepath.IsAbs(p.Folder) {
@@ -85,8 +85,8 @@ type Fault struct {
 	Problem string `json:"problem"`
 	Mend    string `json:"mend"`
 
-	off    bool // somebody may have switched it off so
-	silent bool // the folder does not answer
+	off          bool // somebody may have switched it off so
+	unresponsive bool // the folder does not answer
 }
 
 // String writes the fault as path:line: problem.
@@ -109,9 +109,9 @@ type Check struct {
 	Message   string                   `json:"message"`
 	LastRun   *time.Time               `json:"lastRun"`  // its start; null before the first
 	Duration  metav1.Duration          `json:"duration"` // of that
-	// LocalOnly tells that the condition is not published, since the Node is a kubelet's.
+	// LocalOnly reports that the condition is not published, since the Node is a kubelet's.
 	LocalOnly bool `json:"localOnly,omitempty"`
-	// Faulty tells that the check is not run because of one of the faults, and Fault which.
+	// Faulty reports that the check is not run because of one of the faults, and Fault which.
 	Faulty bool   `json:"faulty,omitempty"`
 	Fault  *Fault `json:"fault,omitempty"`
 }
@@ -123,5 +123,5 @@ type Result struct {
 	Started time.Time
 	Took    time.Duration
 
-	said string // by the check itself, of Message
+	printed string // by the check itself, of Message
 }

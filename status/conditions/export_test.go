@@ -15,7 +15,7 @@ func (r *Runner) SetExecute(f func(context.Context, Program) (Result, <-chan str
 	r.execute = f
 }
 
-// SetRead has another function look into the folder.
+// SetRead has another function scan of the folder.
 func (r *Runner) SetRead(f func(Policy) ([]Program, []Fault)) { r.read = f }
 
 // Header is what a header says.

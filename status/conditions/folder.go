@@ -22,7 +22,7 @@ import (
 // maxPrograms is how many conditions of one's own a Node may have.
 const maxPrograms = 100
 
-// Read looks into the folder: which files are checks, and what is wrong with the
+// Read scans the folder: which files are checks, and what is wrong with the
 // others. It runs nothing.
 func Read(p Policy) ([]Program, []Fault) {
 	_, info, err := trust.Path(p.Folder)
@@ -37,7 +37,7 @@ func Read(p Policy) ([]Program, []Fault) {
 		entries, err = os.ReadDir(p.Folder)
 	}
 	if err != nil {
-		return nil, []Fault{notRun(p.Folder, err, "make the folder, or set conditions.directory")}
+		return nil, []Fault{notRun(p.Folder, err, "create the folder, or set conditions.directory")}
 	}
 	r := reading{policy: p, beside: map[string]bool{}}
 	for _, e := range entries {
@@ -50,7 +50,7 @@ func Read(p Policy) ([]Program, []Fault) {
 	return r.programs, r.faults
 }
 
-// reading is one look into the folder.
+// reading is one scan of the folder.
 type reading struct {
 	policy   Policy
 	beside   map[string]bool // the names of all that is there
@@ -61,7 +61,7 @@ type reading struct {
 // notRun is the fault of what cannot be read, or is not trusted.
 func notRun(path string, err error, mend string) Fault {
 	if untrusted, ok := errors.AsType[*trust.Error](err); ok {
-		return Fault{Path: path, Problem: fmt.Sprintf("is not run, since %v", untrusted), Mend: untrusted.Hint}
+		return Fault{Path: path, Problem: fmt.Sprintf("is not run because %v", untrusted), Mend: untrusted.Hint}
 	}
 	if fault, ok := errors.AsType[*fs.PathError](err); ok && fault.Path == path {
 		err = fault.Err
@@ -69,7 +69,7 @@ func notRun(path string, err error, mend string) Fault {
 	return Fault{Path: path, Problem: fmt.Sprintf("cannot be read: %v", err), Mend: mend}
 }
 
-// passedOver reports whether a file is meant for somebody else: hidden, a copy that an
+// passedOver reports whether a file is meant for another client: hidden, a copy that an
 // editor or a package manager has left, or something to read.
 func passedOver(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "README") || strings.HasSuffix(name, "~") ||
@@ -83,12 +83,12 @@ func (r *reading) entry(name string) {
 	}
 	switch base, isYAML := strings.CutSuffix(name, ".yaml"); {
 	case filepath.Ext(name) == ".yml":
-		r.faults = append(r.faults, Fault{Path: path, Problem: "is not read, as its name does not end in .yaml", Mend: "rename it"})
+		r.faults = append(r.faults, Fault{Path: path, Problem: "is not read because its name does not end in .yaml", Mend: "rename it"})
 		return
 	case isYAML && r.beside[base]:
 		return // read with that
 	case isYAML:
-		r.faults = append(r.faults, Fault{Path: path, Problem: "describes " + base + ", which is not there", Mend: "put the executable beside it, or remove it"})
+		r.faults = append(r.faults, Fault{Path: path, Problem: "describes " + base + ", which does not exist", Mend: "put the executable next to it, or remove it"})
 		return
 	}
 	_, info, err := trust.Path(path)
@@ -96,19 +96,19 @@ func (r *reading) entry(name string) {
 		if _, there := os.Lstat(path); there != nil {
 			return // gone since the folder was read
 		}
-		err = errors.New("the link leads nowhere")
+		err = errors.New("broken symbolic link")
 	}
-	const remove = "mend or remove it"
+	const remove = "fix or remove it"
 	switch {
 	case err != nil:
 		r.faults = append(r.faults, notRun(path, err, remove))
 	case info.IsDir():
 	case !info.Mode().IsRegular():
-		r.faults = append(r.faults, Fault{Path: path, Problem: "is not run, since it is not a regular file", Mend: remove})
+		r.faults = append(r.faults, Fault{Path: path, Problem: "is not run because it is not a regular file", Mend: remove})
 	case info.Mode().Perm()&0o111 == 0:
-		r.faults = append(r.faults, Fault{Path: path, Problem: "is not run, since it is not executable", Mend: "chmod 755 " + path + " to have it run, or remove it", off: true})
+		r.faults = append(r.faults, Fault{Path: path, Problem: "is not run because it is not executable", Mend: "chmod 755 " + path + " to enable it, or remove it", off: true})
 	case len(r.programs) >= maxPrograms:
-		r.faults = append(r.faults, Fault{Path: path, Problem: fmt.Sprintf("is not run, since %d others are", maxPrograms), Mend: "have one check look at several things"})
+		r.faults = append(r.faults, Fault{Path: path, Problem: fmt.Sprintf("is not run because the limit of %d checks is reached", maxPrograms), Mend: "combine several checks in one executable"})
 	default:
 		r.program(name, path, info)
 	}
@@ -118,7 +118,7 @@ func (r *reading) entry(name string) {
 func (r *reading) program(name, path string, info fs.FileInfo) {
 	text, err := beginning(path)
 	if err != nil {
-		r.faults = append(r.faults, notRun(path, err, "see that root can read it"))
+		r.faults = append(r.faults, notRun(path, err, "make it readable for root"))
 		return
 	}
 	var h header
@@ -138,9 +138,9 @@ func (r *reading) program(name, path string, info fs.FileInfo) {
 		}
 		switch {
 		case err != nil:
-			faults = append(faults, notRun(at, err, "mend or remove it"))
+			faults = append(faults, notRun(at, err, "fix or remove it"))
 		case found:
-			faults = append(faults, Fault{Path: at, Problem: "is not read, since " + name + " has a header itself", Mend: "keep one of them"})
+			faults = append(faults, Fault{Path: at, Problem: "is not read because " + name + " has a header of its own", Mend: "keep one of them"})
 		default:
 			h, faults = parseFile(at, text)
 		}
@@ -152,13 +152,13 @@ func (r *reading) program(name, path string, info fs.FileInfo) {
 	p.User = p.as.name
 	kind := cmp.Or(h.kind, typeOf(name))
 	if err := status.CheckCustomType(kind); err != nil && h.kind == "" {
-		faults = append(faults, Fault{Path: path, Problem: fmt.Sprintf("its name makes no type: %v", err), Mend: "say the type in its header"})
+		faults = append(faults, Fault{Path: path, Problem: fmt.Sprintf("cannot derive the condition type from its name: %v", err), Mend: "set `type` in its header"})
 	}
 	p.Type = corev1.NodeConditionType(kind)
 	if p.Reason == "" {
 		p.Reason = kind[strings.LastIndexByte(kind, '/')+1:]
 		if len(faults) == 0 && !reasons.MatchString(p.Reason) {
-			faults = append(faults, Fault{Path: at, Problem: fmt.Sprintf("%q is not a word of letters and digits, as a reason is", p.Reason), Mend: "say the reason in its header"})
+			faults = append(faults, Fault{Path: at, Problem: fmt.Sprintf("reason %q is not one word of letters and digits", p.Reason), Mend: "set `reason` in its header"})
 		}
 	}
 	if len(faults) > 0 {
@@ -195,7 +195,7 @@ func (r *reading) refuseTwins() {
 		if len(same) == 1 {
 			return false
 		}
-		r.faults = append(r.faults, Fault{Path: p.Path, Problem: fmt.Sprintf("is not run, since %s are all of type %s", strings.Join(same, " and "), p.Type), Mend: "give each its own type"})
+		r.faults = append(r.faults, Fault{Path: p.Path, Problem: fmt.Sprintf("is not run because %s have the same type %s", strings.Join(same, " and "), p.Type), Mend: "give each check its own type"})
 		return true
 	})
 	slices.SortFunc(r.programs, func(a, b Program) int { return strings.Compare(string(a.Type), string(b.Type)) })

@@ -81,33 +81,33 @@ func TestWhichFilesAreChecks(t *testing.T) {
 			}
 		}, types: []string{"hostler.io/Linked"}},
 		"a file that is not executable":        {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o644) }, faults: []fault{{"x", "not executable"}}},
-		"a file that others may write":         {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o757) }, faults: []fault{{"x", "may be written by others than root"}}},
-		"a file that the group root may write": {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o775) }, faults: []fault{{"x", "may be written by others than root"}}},
+		"a file that others may write":         {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o757) }, faults: []fault{{"x", "is writable by users other than root"}}},
+		"a file that the group root may write": {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o775) }, faults: []fault{{"x", "is writable by users other than root"}}},
 		"a file that a list of its own lets another user write": {lay: func(t *testing.T, f string) {
 			put(t, f+"/x", script, 0o755)
 			letWrite(t, f+"/x", 1234)
-		}, faults: []fault{{"x", "may be written by others than root"}}},
-		"a folder that others may write":          {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o755); _ = os.Chmod(f, 0o777) }, faults: []fault{{"", "may be written by others than root"}}},
-		"a folder with the sticky bit":            {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o755); _ = os.Chmod(f, 0o777|os.ModeSticky) }, faults: []fault{{"", "may be written by others than root"}}},
-		"a folder above it that others may write": {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o755); _ = os.Chmod(filepath.Dir(f), 0o777) }, faults: []fault{{"", "may be written by others than root"}}},
+		}, faults: []fault{{"x", "is writable by users other than root"}}},
+		"a folder that others may write":          {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o755); _ = os.Chmod(f, 0o777) }, faults: []fault{{"", "is writable by users other than root"}}},
+		"a folder with the sticky bit":            {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o755); _ = os.Chmod(f, 0o777|os.ModeSticky) }, faults: []fault{{"", "is writable by users other than root"}}},
+		"a folder above it that others may write": {lay: func(t *testing.T, f string) { put(t, f+"/x", script, 0o755); _ = os.Chmod(filepath.Dir(f), 0o777) }, faults: []fault{{"", "is writable by users other than root"}}},
 		"a link into a folder that others may write": {lay: func(t *testing.T, f string) {
 			open := filepath.Dir(f) + "/open"
 			if err := errors.Join(os.Mkdir(open, 0o755), os.Chmod(open, 0o777), os.Symlink("../open/x", f+"/x")); err != nil {
 				t.Fatal(err)
 			}
 			put(t, open+"/x", script, 0o755)
-		}, faults: []fault{{"x", "may be written by others than root"}}},
+		}, faults: []fault{{"x", "is writable by users other than root"}}},
 		"a link by way of one that others may lead elsewhere": {lay: func(t *testing.T, f string) {
 			open := filepath.Dir(f) + "/open"
 			put(t, filepath.Dir(f)+"/fine", script, 0o755)
 			if err := errors.Join(os.Mkdir(open, 0o755), os.Chmod(open, 0o777), os.Symlink("../fine", open+"/x"), os.Symlink("../open/x", f+"/x")); err != nil {
 				t.Fatal(err)
 			}
-		}, faults: []fault{{"x", "may be written by others than root"}}},
-		"a link that leads nowhere": {lay: func(t *testing.T, f string) { _ = os.Symlink("nowhere", f+"/x") }, faults: []fault{{"x", "leads nowhere"}}},
+		}, faults: []fault{{"x", "is writable by users other than root"}}},
+		"a link that leads nowhere": {lay: func(t *testing.T, f string) { _ = os.Symlink("nowhere", f+"/x") }, faults: []fault{{"x", "broken symbolic link"}}},
 		"a link to itself":          {lay: func(t *testing.T, f string) { _ = os.Symlink("x", f+"/x") }, faults: []fault{{"x", "too many levels"}}},
 		"a fifo":                    {lay: func(t *testing.T, f string) { _ = syscall.Mkfifo(f+"/x", 0o755) }, faults: []fault{{"x", "not a regular file"}}},
-		"a header of nothing":       {lay: func(t *testing.T, f string) { put(t, f+"/x.yaml", "", 0o644) }, faults: []fault{{"x.yaml", "describes x, which is not there"}}},
+		"a header of nothing":       {lay: func(t *testing.T, f string) { put(t, f+"/x.yaml", "", 0o644) }, faults: []fault{{"x.yaml", "describes x, which does not exist"}}},
 		"a header by another name": {lay: func(t *testing.T, f string) {
 			put(t, f+"/x", script, 0o755)
 			put(t, f+"/x.yml", "", 0o644)
@@ -115,26 +115,26 @@ func TestWhichFilesAreChecks(t *testing.T) {
 		"two headers": {lay: func(t *testing.T, f string) {
 			put(t, f+"/x", header("reason: A"), 0o755)
 			put(t, f+"/x.yaml", "reason: B\n", 0o644)
-		}, faults: []fault{{"x.yaml", "x has a header itself"}}},
+		}, faults: []fault{{"x.yaml", "x has a header of its own"}}},
 		"a header beside it that others may write": {lay: func(t *testing.T, f string) {
 			put(t, f+"/x", script, 0o755)
 			put(t, f+"/x.yaml", "", 0o666)
-		}, faults: []fault{{"x.yaml", "may be written by others"}}},
+		}, faults: []fault{{"x.yaml", "is writable by users other than root"}}},
 		"an unknown key":            {lay: func(t *testing.T, f string) { put(t, f+"/x", header("reason: A", "what: ever"), 0o755) }, faults: []fault{{"x", ":4: what: unknown key"}}},
 		"a user who is not there":   {lay: func(t *testing.T, f string) { put(t, f+"/x", header("user: who-is-not-there"), 0o755) }, faults: []fault{{"x", "user: "}}},
-		"a name that makes no type": {lay: func(t *testing.T, f string) { put(t, f+"/ä", script, 0o755) }, faults: []fault{{"ä", "its name makes no type"}}},
+		"a name that makes no type": {lay: func(t *testing.T, f string) { put(t, f+"/ä", script, 0o755) }, faults: []fault{{"ä", "cannot derive the condition type"}}},
 		"a name of hostler's own":   {lay: func(t *testing.T, f string) { put(t, f+"/shutdown-protected", script, 0o755) }, faults: []fault{{"shutdown-protected", "reports itself"}}},
-		"a type that is no reason":  {lay: func(t *testing.T, f string) { put(t, f+"/x", header("type: example.com/a.b"), 0o755) }, faults: []fault{{"x", `"a.b" is not a word`}}},
+		"a type that is no reason":  {lay: func(t *testing.T, f string) { put(t, f+"/x", header("type: example.com/a.b"), 0o755) }, faults: []fault{{"x", `"a.b" is not one word`}}},
 		"two of one type": {lay: func(t *testing.T, f string) {
 			put(t, f+"/a-b", script, 0o755)
 			put(t, f+"/other", header("type: hostler.io/AB"), 0o755)
-		}, faults: []fault{{"a-b", "other are all of type hostler.io/AB"}, {"other", "a-b and "}}},
+		}, faults: []fault{{"a-b", "other have the same type hostler.io/AB"}, {"other", "a-b and "}}},
 		"too many": {lay: func(t *testing.T, f string) {
 			for i := range conditions.MaxPrograms {
 				put(t, fmt.Sprintf("%s/a%03d", f, i), "#!/bin/sh\n", 0o755)
 			}
 			put(t, f+"/b", script, 0o755)
-		}, types: make([]string, conditions.MaxPrograms), faults: []fault{{"b", "100 others are"}}},
+		}, types: make([]string, conditions.MaxPrograms), faults: []fault{{"b", "limit of 100 checks"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "conditions.d")

@@ -73,16 +73,16 @@ func parseScript(path string, text []byte) (h header, found bool, faults []Fault
 		case inside:
 			inside = false
 			if key, _, colon := strings.Cut(content, ":"); block.Len() == 0 && colon && slices.Contains(keys(), key) {
-				p.fault(number, "indent it, and the keys below it, more than `# "+headerMark+"`", "%s: is not indented, and so no key of the header", key)
+				p.fault(number, "indent it, and the keys below it, more than `# "+headerMark+"`", "%s: not indented, so it is not a key of the header", key)
 			}
 		}
 		switch {
 		case content == headerMark && found:
-			p.fault(number, "keep one of them", "a second header begins here")
+			p.fault(number, "keep one of them", "second header")
 		case content == headerMark:
 			found, inside, indent, p.before = true, true, blanks, number
 		case strings.HasPrefix(strings.ToLower(content), headerMark):
-			p.fault(number, "write `# "+headerMark+"` on a line of its own, and the keys in the comments below it, indented", "%q does not begin a header", content)
+			p.fault(number, "write `# "+headerMark+"` on a line of its own, and the keys in the comments below it, indented", "%q does not start a header", content)
 		}
 	}
 	if found {
@@ -128,7 +128,7 @@ func (p *parser) parse(text []byte) {
 		return
 	}
 	if root.Kind != yaml.MappingNode {
-		p.fault(p.before+root.Line, writeYAML, "the header is no map of keys")
+		p.fault(p.before+root.Line, writeYAML, "the header is not a map of keys")
 		return
 	}
 	seen := map[string]bool{}
@@ -139,7 +139,7 @@ func (p *parser) parse(text []byte) {
 		case seen[key.Value]:
 			p.fault(line, "keep one of them", "%s: set twice", key.Value)
 		case value.Kind != yaml.ScalarNode || value.Tag == "!!null" || value.Value == "":
-			p.fault(line, "write a value behind it, or leave the key out", "%s: must be a single value", key.Value)
+			p.fault(line, "write a value after it, or remove the key", "%s: must be a single value", key.Value)
 		default:
 			if mend, err := p.set(key.Value, value); err != nil {
 				p.fault(line, mend, "%s: %v", key.Value, err)
@@ -149,17 +149,17 @@ func (p *parser) parse(text []byte) {
 	}
 }
 
-// set takes in one key; an error comes with its mend.
+// set takes in one key; an error comes with its hint.
 func (p *parser) set(key string, value *yaml.Node) (mend string, err error) {
 	h := &p.header
 	switch key {
 	case "type":
 		h.kind = value.Value
-		return "name it as in hostler.io/DiskFailing", status.CheckCustomType(h.kind)
+		return "write a qualified name such as hostler.io/DiskFailing", status.CheckCustomType(h.kind)
 	case "reason":
 		h.reason = value.Value
 		if !reasons.MatchString(h.reason) {
-			return "write one word, such as DiskFailing", fmt.Errorf("%q is not a word of letters and digits", h.reason)
+			return "write one word, such as DiskFailing", fmt.Errorf("%q is not one word of letters and digits", h.reason)
 		}
 	case "interval":
 		h.interval, err = duration(value.Value, MinInterval, MaxInterval)
@@ -183,7 +183,7 @@ func (p *parser) set(key string, value *yaml.Node) (mend string, err error) {
 func duration(text string, least, most time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a duration with its unit", text)
+		return 0, fmt.Errorf("%q is not a duration with a unit", text)
 	}
 	if problem := outside(d, least, most); problem != "" {
 		return 0, errors.New(problem)

@@ -32,7 +32,7 @@ func identityOf(name string) (identity, error) {
 		if name == "" || err == nil && u.Username == name {
 			return identity{name: strconv.Itoa(own)}, nil
 		}
-		return identity{}, errors.New("the agent does not run as root, and can run nothing as somebody else")
+		return identity{}, errors.New("the agent does not run as root and cannot run checks as another user")
 	}
 	if name == "root" {
 		return identity{name: name}, nil
@@ -58,7 +58,7 @@ func identityOf(name string) (identity, error) {
 	if wanted != Nobody {
 		groups, err := u.GroupIds()
 		if err != nil {
-			return identity{}, fmt.Errorf("the groups of user %q: %w", wanted, err)
+			return identity{}, fmt.Errorf("list groups of user %q: %w", wanted, err)
 		}
 		id.groups = strings.Join(groups, ",")
 	}

@@ -106,18 +106,18 @@ func execute(ctx context.Context, p Program) (r Result, gone <-chan struct{}) {
 	defer killed.Stop()
 	select {
 	case answer := <-done:
-		if answer.said != "" {
-			r.Message += "; it said: " + answer.said
+		if answer.printed != "" {
+			r.Message += "; output: " + answer.printed
 		}
 	case <-killed.C:
-		r.Message += ", and cannot be killed: it waits in the kernel, as for a disk or a mount that does not answer"
+		r.Message += ", and cannot be killed: it is blocked in the kernel, such as on a disk or a mount"
 	}
 	return r, ended
 }
 
 // start starts a check and waits until it ends.
 func start(p Program, g *group) Result {
-	real, _, err := trust.Path(p.Path) // which may have changed since it was looked at
+	real, _, err := trust.Path(p.Path) // which may have changed since it was read
 	if err != nil {
 		return Result{Answer: status.NotRun, Message: notRun(p.Path, err, "").String()}
 	}
@@ -134,7 +134,7 @@ func start(p Program, g *group) Result {
 		Env:    []string{"PATH=" + searchPath, "LANG=C.UTF-8", "HOME=/", "USER=" + p.User, "LOGNAME=" + p.User},
 		Stdout: out, Stderr: complaint, WaitDelay: pipeGrace,
 		// A session of its own, which is a group of its own, too, has no terminal: on that of
-		// whoever runs the agent by hand, nobody could type what root's shell reads (TIOCSTI,
+		// whoever runs the agent manually, nobody could type what root's shell reads (TIOCSTI,
 		// ioctl_tty(2)).
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Credential: credential},
 	}
@@ -158,19 +158,19 @@ func start(p Program, g *group) Result {
 		return failed(p, err)
 	}
 	if max(out.size, complaint.size) > outputBytes {
-		return Result{Answer: status.Undecided, Message: fmt.Sprintf("the check was ended, since it printed more than %d MiB", outputBytes>>20)}
+		return Result{Answer: status.Undecided, Message: fmt.Sprintf("the check was killed because it printed more than %d MiB", outputBytes>>20)}
 	}
 	return judge(cmd.ProcessState.Sys().(syscall.WaitStatus), message(out, complaint))
 }
 
 // judge says what the end of a check means.
 func judge(end syscall.WaitStatus, said string) Result {
-	r := Result{Answer: status.Undecided, Message: said, said: said}
+	r := Result{Answer: status.Undecided, Message: said, printed: said}
 	switch {
 	case end.Signaled():
-		r.Message = fmt.Sprintf("the check was ended by signal %d (%v)", end.Signal(), end.Signal())
+		r.Message = fmt.Sprintf("the check was killed by signal %d (%v)", end.Signal(), end.Signal())
 		if said != "" {
-			r.Message += "; it said: " + said
+			r.Message += "; output: " + said
 		}
 		return r
 	case end.ExitStatus() == 0:
@@ -179,12 +179,12 @@ func judge(end syscall.WaitStatus, said string) Result {
 		r.Answer = status.Problem
 	}
 	if r.Message == "" {
-		r.Message = fmt.Sprintf("the check ended with %d and said nothing", end.ExitStatus())
+		r.Message = fmt.Sprintf("the check exited with code %d and printed nothing", end.ExitStatus())
 	}
 	return r
 }
 
-// failed says why a check was not started, with what mends it.
+// failed says why a check was not started, with what fixes it.
 func failed(p Program, err error) Result {
 	why := err
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
@@ -193,13 +193,13 @@ func failed(p Program, err error) Result {
 	hint := ""
 	switch {
 	case errors.Is(err, fs.ErrPermission) && p.as.switched:
-		hint = fmt.Sprintf("; user %s must be able to read and run it, and to enter its folder", p.User)
+		hint = fmt.Sprintf("; let user %s read and execute it, and enter its folder", p.User)
 	case errors.Is(err, fs.ErrNotExist) && endsAsOnWindows(p.Path):
-		hint = "; its first line ends in a carriage return, as on Windows, which the kernel takes for part of the interpreter's name: sed -i 's/\\r$//' " + p.Path
+		hint = "; its first line ends in a carriage return, which becomes part of the interpreter's name: run sed -i 's/\\r$//' " + p.Path
 	case errors.Is(err, fs.ErrNotExist):
-		hint = "; it, or the interpreter that its first line names, is not there"
+		hint = "; the file, or the interpreter in its first line, does not exist"
 	case errors.Is(err, syscall.ENOEXEC):
-		hint = "; the first line of a script names its interpreter, as #!/bin/sh"
+		hint = "; begin the script with its interpreter, such as #!/bin/sh"
 	}
 	return Result{Answer: status.NotRun, Message: fmt.Sprintf("start %s: %v%s", p.Path, why, hint)}
 }

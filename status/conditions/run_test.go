@@ -24,18 +24,18 @@ func TestWhatAScriptSays(t *testing.T) {
 		want   string // of the message; its beginning where it ends in "*"
 	}{
 		"fine":                              {"echo all well", status.Passed, "all well"},
-		"fine, without a word":              {"exit 0", status.Passed, "the check ended with 0 and said nothing"},
+		"fine, without a word":              {"exit 0", status.Passed, "the check exited with code 0 and printed nothing"},
 		"a problem":                         {"echo bad disk; echo more; exit 1", status.Problem, "bad disk"},
 		"a problem told on stderr alone":    {"echo first >&2; echo last >&2; echo >&2; exit 1", status.Problem, "last"},
 		"a problem told on both":            {"echo on stderr >&2; echo on stdout; exit 1", status.Problem, "on stdout"},
 		"blank lines before the first":      {`printf '\n  \nfirst\n'; exit 1`, status.Problem, "first"},
 		"that it cannot tell":               {"echo no idea; exit 2", status.Undecided, "no idea"},
-		"a number that no one knows":        {"exit 77", status.Undecided, "the check ended with 77 and said nothing"},
-		"nothing, being killed":             {"echo half; kill -9 $$", status.Undecided, "the check was ended by signal 9 (killed); it said: half"},
+		"a number that no one knows":        {"exit 77", status.Undecided, "the check exited with code 77 and printed nothing"},
+		"nothing, being killed":             {"echo half; kill -9 $$", status.Undecided, "the check was killed by signal 9 (killed); output: half"},
 		"a megabyte":                        {"echo first; head -c 1000000 /dev/zero | tr '\\0' x; exit 1", status.Problem, "first"},
 		"a megabyte on one line":            {"head -c 1000000 /dev/zero | tr '\\0' x; exit 1", status.Problem, "xxxx*"},
 		"a megabyte of complaints":          {"head -c 1000000 /dev/zero | tr '\\0' 'x' >&2; echo >&2; echo last >&2; exit 1", status.Problem, "last"},
-		"output without end":                {"exec cat /dev/zero", status.Undecided, "the check was ended, since it printed more than 8 MiB"},
+		"output without end":                {"exec cat /dev/zero", status.Undecided, "the check was killed because it printed more than 8 MiB"},
 		"bytes that are no text":            {`printf 'a\377\033[31mb\007\n'; exit 1`, status.Problem, "a\uFFFDb"},
 		"where and with what it is":         {"echo $(pwd) $HOME $# $(cat | wc -c) $(env | grep -v '^_=\\|^PWD=\\|^OLDPWD=\\|^SHLVL=' | cut -d= -f1 | sort | tr '\\n' ' ')", status.Passed, "/ / 0 0 HOME LANG LOGNAME PATH USER"},
 		"with a child that holds its pipes": {"sleep 1000 & echo done", status.Passed, "done"},
@@ -72,7 +72,7 @@ func TestAScriptThatHangsIsKilledWithItsGroup(t *testing.T) {
 	path, child := filepath.Join(folder, "x"), filepath.Join(folder, "child")
 	put(t, path, "#!/bin/sh\ntrap '' TERM\necho half\nsleep 1000 &\necho $! >"+child+"\nwait\nsleep 1000\n", 0o755)
 	got, gone := conditions.Execute(t.Context(), path, time.Second)
-	if got.Answer != status.TimedOut || got.Message != "the check did not end within 1s; it said: half" || got.Took < time.Second || got.Took > bound {
+	if got.Answer != status.TimedOut || got.Message != "the check did not end within 1s; output: half" || got.Took < time.Second || got.Took > bound {
 		t.Errorf("execute() = %+v, want that it timed out after 1s", got)
 	}
 	<-gone
@@ -155,16 +155,16 @@ func TestWhatOthersMayWriteByNowIsNotRun(t *testing.T) {
 	put(t, path, "#!/bin/sh\ntouch "+ran+"\n", 0o757)
 	got, gone := conditions.Execute(t.Context(), path, bound)
 	<-gone
-	if _, err := os.Stat(ran); err == nil || got.Answer != status.NotRun || !strings.Contains(got.Message, "may be written by others than root") {
+	if _, err := os.Stat(ran); err == nil || got.Answer != status.NotRun || !strings.Contains(got.Message, "is writable by users other than root") {
 		t.Errorf("execute() = %+v, ran: %v, want it not to be run", got, err == nil)
 	}
 }
 
 func TestWhatCannotBeStarted(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"an interpreter that is not there": {"#!/no/such/thing\n", "no such file or directory; it, or the interpreter"},
-		"lines that end as on Windows":     {"#!/bin/sh\r\nexit 0\r\n", "no such file or directory; its first line ends in a carriage return, as on Windows"},
-		"no interpreter":                   {"exit 0\n", "exec format error; the first line of a script names its interpreter"},
+		"an interpreter that is not there": {"#!/no/such/thing\n", "no such file or directory; the file, or the interpreter"},
+		"lines that end as on Windows":     {"#!/bin/sh\r\nexit 0\r\n", "no such file or directory; its first line ends in a carriage return"},
+		"no interpreter":                   {"exit 0\n", "exec format error; begin the script with its interpreter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "x")

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// LookInterval is how soon files that come, change or go are noticed.
-	LookInterval = 10 * time.Second
+	// ScanInterval is how soon files that come, change or go are noticed.
+	ScanInterval = 10 * time.Second
 	// maxRunning is how many checks run at once.
 	maxRunning = 4
 	// stopGrace is how long the end of Run, which may be the host's, waits for checks that
@@ -51,7 +51,7 @@ type Runner struct {
 
 	// Run's goroutine owns what follows.
 	checks  map[string]*check // by path
-	scan    *scan             // of the folder, that is still under way; nil if none is
+	scan    *scan             // of the folder, that is still in progress; nil if none is
 	busy    map[string]bool   // paths of checks that are not gone yet
 	running int               // of those that are waited for
 	ended   chan outcome
@@ -88,7 +88,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	if o.Changed == nil || o.Appeared == nil || o.Observe == nil || o.Log == nil {
-		return nil, errors.New("conditions: nobody is told of changes, problems or runs")
+		return nil, errors.New("conditions: Changed, Appeared, Observe and Log are required")
 	}
 	r := &Runner{
 		options: o, read: Read, execute: execute, poke: make(chan struct{}, 1),
@@ -96,7 +96,7 @@ func New(o Options) (*Runner, error) {
 	}
 	r.policy.Store(&o.Policy)
 	r.published.Store(&answers{checks: []Check{}})
-	r.look(time.Now())
+	r.runScan(time.Now())
 	return r, nil
 }
 
@@ -122,7 +122,7 @@ func (r *Runner) Faults() []Fault { return slices.Clone(r.published.Load().fault
 func (r *Runner) Folder() string { return r.policy.Load().Folder }
 
 // Run runs the checks until ctx ends, and kills then those that run. beat is called
-// with each round, at least once in a LookInterval.
+// with each round, at least once in a ScanInterval.
 func (r *Runner) Run(ctx context.Context, beat func()) error {
 	var workers sync.WaitGroup
 	stop, cancel := context.WithCancel(ctx)
@@ -132,15 +132,15 @@ func (r *Runner) Run(ctx context.Context, beat func()) error {
 	}()
 	var looked time.Time
 	for {
-		if time.Since(looked) >= LookInterval {
+		if time.Since(looked) >= ScanInterval {
 			looked = time.Now()
-			if r.look(looked) {
+			if r.runScan(looked) {
 				r.options.Changed()
 			}
 		}
 		next := r.start(stop, &workers)
 		beat()
-		if later := looked.Add(LookInterval); later.Before(next) {
+		if later := looked.Add(ScanInterval); later.Before(next) {
 			next = later
 		}
 		timer := time.NewTimer(time.Until(next))
@@ -168,12 +168,12 @@ func (r *Runner) await(workers *sync.WaitGroup) {
 	clear(r.busy)
 }
 
-// look takes in what is in the folder, and reports whether that changes conditions.
-func (r *Runner) look(now time.Time) (changed bool) {
+// runScan takes in what is in the folder, and reports whether that changes conditions.
+func (r *Runner) runScan(now time.Time) (changed bool) {
 	policy, before := *r.policy.Load(), r.published.Load().faults
 	programs, faults, answered := r.readFolder(policy)
 	if !answered {
-		r.note(append(slices.DeleteFunc(slices.Clone(before), isSilent), silent(policy.Folder)))
+		r.note(append(slices.DeleteFunc(slices.Clone(before), isUnresponsive), unresponsive(policy.Folder)))
 		return false // what was known of it stands
 	}
 	checks, types := map[string]*check{}, map[corev1.NodeConditionType]bool{}
@@ -182,11 +182,11 @@ func (r *Runner) look(now time.Time) (changed bool) {
 		c := r.checks[p.Path]
 		switch {
 		case c == nil || c.program.Type != p.Type || c.program.Temporary != p.Temporary:
-			r.options.Log.Info("check of a condition found", "path", p.Path, "type", p.Type, "user", p.User, "interval", p.Interval, "timeout", p.Timeout)
+			r.options.Log.Info("found condition check", "path", p.Path, "type", p.Type, "user", p.User, "interval", p.Interval, "timeout", p.Timeout)
 			c = &check{due: now}
 			changed = true
 		case c.broken != nil:
-			r.options.Log.Info("check of a condition is run again", "path", p.Path, "type", p.Type)
+			r.options.Log.Info("condition check enabled again", "path", p.Path, "type", p.Type)
 			c.due, changed = now, true
 		case c.program != p:
 			c.due = now
@@ -205,7 +205,7 @@ func (r *Runner) look(now time.Time) (changed bool) {
 			continue
 		}
 		changed = true
-		r.options.Log.Info("check of a condition is gone", "path", path, "type", c.program.Type)
+		r.options.Log.Info("condition check was removed", "path", path, "type", c.program.Type)
 	}
 	r.checks = checks
 	r.note(faults)
@@ -224,10 +224,10 @@ func brokenBy(faults []Fault, path, folder string) *Fault {
 	return nil
 }
 
-// start starts what is due, the longest due first, and tells when to start more.
+// start starts what is due, the longest due first, and reports when to start more.
 func (r *Runner) start(ctx context.Context, workers *sync.WaitGroup) (next time.Time) {
 	now := time.Now()
-	next = now.Add(LookInterval)
+	next = now.Add(ScanInterval)
 	for _, c := range slices.SortedFunc(maps.Values(r.checks), func(a, b *check) int { return a.due.Compare(b.due) }) {
 		p := c.program
 		switch {
@@ -236,7 +236,7 @@ func (r *Runner) start(ctx context.Context, workers *sync.WaitGroup) (next time.
 			if c.due.Before(next) {
 				next = c.due
 			}
-		case r.running < maxRunning: // else one that ends makes room
+		case r.running < maxRunning: // else one that ends frees space
 			c.due = now.Add(p.Interval)
 			r.busy[p.Path] = true
 			r.running++
@@ -273,12 +273,12 @@ func (r *Runner) take(o outcome) {
 	}
 	r.running--
 	r.options.Observe(o.program, o.result)
-	if o.result.Answer == status.NotRun && r.look(time.Now()) { // it may be gone
+	if o.result.Answer == status.NotRun && r.runScan(time.Now()) { // it may be gone
 		r.options.Changed()
 	}
 	c := r.checks[o.program.Path]
 	if c == nil || c.program.Type != o.program.Type || c.broken != nil {
-		return // it is another's file by now
+		return // it is another's file now
 	}
 	before := c.last
 	c.last = o.result

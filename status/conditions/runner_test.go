@@ -254,20 +254,20 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 		}
 		b.start(t)
 		put(t, b.folder+"/b", script, 0o755)
-		b.after(conditions.LookInterval)
+		b.after(conditions.ScanInterval)
 		b.wantAnswers(t, "after one has come", "hostler.io/A passed", "hostler.io/B passed")
 
 		before := len(b.starts("hostler.io/A"))
 		put(t, b.folder+"/a", script+"# changed\n", 0o755)
-		b.after(conditions.LookInterval)
+		b.after(conditions.ScanInterval)
 		if n := len(b.starts("hostler.io/A")); n != before+1 {
 			t.Errorf("a was started %d times after it was changed, want once", n-before)
 		}
 
 		put(t, b.folder+"/a", script, 0o757)
-		b.after(conditions.LookInterval)
+		b.after(conditions.ScanInterval)
 		b.wantAnswers(t, "after others may write it", "hostler.io/A not-run", "hostler.io/B passed")
-		if m := b.Custom()[0].Message; !strings.Contains(m, "may be written by others") || !strings.Contains(m, "chmod go-w") {
+		if m := b.Custom()[0].Message; !strings.Contains(m, "is writable by users other than root") || !strings.Contains(m, "chmod go-w") {
 			t.Errorf("Custom() = %q, want why, and the mend", m)
 		}
 		if c, faults := b.Checks()[0], b.Faults(); len(faults) != 1 || !c.Faulty || c.Fault == nil || *c.Fault != faults[0] {
@@ -275,27 +275,27 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 		}
 		before = len(b.starts("hostler.io/A"))
 		b.after(time.Hour)
-		if n := len(b.starts("hostler.io/A")); n != before || b.log.Count("is at fault") != 1 {
+		if n := len(b.starts("hostler.io/A")); n != before || b.log.Count("invalid condition check") != 1 {
 			t.Errorf("it was started %d times, log %s, want it not run, and that told once", n-before, b.log)
 		}
 		put(t, b.folder+"/a", script, 0o755)
-		b.after(conditions.LookInterval)
+		b.after(conditions.ScanInterval)
 		b.wantAnswers(t, "after that is mended", "hostler.io/A passed", "hostler.io/B passed")
 
 		put(t, b.folder+"/twin", header("type: hostler.io/B"), 0o755)
-		b.after(conditions.LookInterval)
+		b.after(conditions.ScanInterval)
 		b.wantAnswers(t, "with a twin", "hostler.io/A passed", "hostler.io/B not-run")
 		if err := os.Remove(b.folder + "/b"); err != nil {
 			t.Fatal(err)
 		}
-		b.after(conditions.LookInterval)
+		b.after(conditions.ScanInterval)
 		b.wantAnswers(t, "with the twin alone", "hostler.io/A passed", "hostler.io/B passed")
 
 		if err := os.Chmod(b.folder+"/a", 0o644); err != nil {
 			t.Fatal(err)
 		}
 		changes := b.told()
-		b.after(conditions.LookInterval)
+		b.after(conditions.ScanInterval)
 		b.wantAnswers(t, "after it was switched off", "hostler.io/B passed")
 		if f := b.Faults(); len(f) != 1 || !strings.Contains(f[0].String(), "not executable") || b.told() != changes+1 {
 			t.Errorf("Faults() = %v, %d changes told, want that it is not executable, and one", f, b.told()-changes)
@@ -303,7 +303,7 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 	})
 }
 
-// Where a file is a link to a network mount that does not answer, looking at it hangs.
+// Where a file is a link to a network mount that does not answer, reading it hangs.
 func TestAFolderThatHangsHoldsUpNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "a")
@@ -320,13 +320,13 @@ func TestAFolderThatHangsHoldsUpNothing(t *testing.T) {
 		put(t, b.folder+"/b", script, 0o755)
 		b.after(time.Hour)
 		if n := len(b.starts("hostler.io/A")); n < 100 {
-			t.Errorf("a was started %d times in an hour, want it to go on", n)
+			t.Errorf("a was started %d times in an hour, want it to continue", n)
 		}
-		if gap := b.beatGap(); gap > conditions.LookInterval+conditions.ScanGrace {
+		if gap := b.beatGap(); gap > conditions.ScanInterval+conditions.ScanGrace {
 			t.Errorf("the loop did not beat for %v, want no more than a look and its grace", gap)
 		}
 		b.wantAnswers(t, "meanwhile", "hostler.io/A passed")
-		if f := b.Faults(); len(f) != 1 || f[0].Path != b.folder || !strings.Contains(f[0].String(), "does not answer") || b.log.Count("is at fault") != 1 {
+		if f := b.Faults(); len(f) != 1 || f[0].Path != b.folder || !strings.Contains(f[0].String(), "does not answer") || b.log.Count("invalid condition check") != 1 {
 			t.Errorf("Faults() = %v, log %s, want that the folder does not answer, told once", f, b.log)
 		}
 		b.set(func() {
@@ -338,13 +338,13 @@ func TestAFolderThatHangsHoldsUpNothing(t *testing.T) {
 		other := policy(t.TempDir())
 		put(t, other.Folder+"/c", script, 0o755)
 		b.SetPolicy(other)
-		b.after(conditions.LookInterval)
+		b.after(conditions.ScanInterval)
 		if got := b.Checks(); len(got) != 1 || got[0].Type != "hostler.io/C" || len(b.Faults()) != 0 {
 			t.Errorf("in another folder Checks() = %+v, faults %v, want what is there", got, b.Faults())
 		}
 		close(hangs)
 		b.SetPolicy(policy(b.folder))
-		b.after(conditions.LookInterval)
+		b.after(conditions.ScanInterval)
 		b.wantAnswers(t, "when it answers again", "hostler.io/A passed", "hostler.io/B not-asked")
 	})
 }

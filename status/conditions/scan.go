@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// scanGrace is how long a look into the folder is waited for. Where a file of it is a
+// scanGrace is how long a check into the folder is waited for. Where a file of it is a
 // link to a network mount that does not answer, it takes until that does.
 const scanGrace = 2 * time.Second
 
-// scan is one look into a folder, which may hang.
+// scan is one scan of a folder, which may hang.
 type scan struct {
 	policy Policy
 	found  chan found // takes one without a receiver
@@ -20,8 +20,8 @@ type found struct {
 	faults   []Fault
 }
 
-// readFolder looks into the folder, and reports whether that has answered. If not, the
-// next call waits for the same look: a folder that hangs holds one goroutine, and not
+// readFolder scans the folder, and reports whether that has answered. If not, the
+// next call waits for the same check: a folder that hangs holds one goroutine, and not
 // the loop, whose beat the watchdog waits for.
 func (r *Runner) readFolder(p Policy) (programs []Program, faults []Fault, answered bool) {
 	if r.scan == nil || r.scan.policy != p { // the other one may hang for ever
@@ -43,22 +43,22 @@ func (r *Runner) readFolder(p Policy) (programs []Program, faults []Fault, answe
 	}
 }
 
-// silent is the fault of a folder that does not answer.
-func silent(folder string) Fault {
+// unresponsive is the fault of a folder that does not answer.
+func unresponsive(folder string) Fault {
 	return Fault{
-		Path: folder, Problem: "does not answer, nor may what a link in it leads to: files that came, changed or went are not noticed",
-		Mend: "see whether the disk or the network mount answers, and let no check be a link to one that may not", silent: true,
+		Path: folder, Problem: "does not answer, or the target of a link in it: changes of files are not noticed",
+		Mend: "check whether the disk or the network mount answers; do not link checks to a mount that may hang", unresponsive: true,
 	}
 }
 
-func isSilent(f Fault) bool { return f.silent }
+func isUnresponsive(f Fault) bool { return f.unresponsive }
 
 // note publishes what is wrong with files, and logs what is new of it.
 func (r *Runner) note(faults []Fault) {
 	next := *r.published.Load()
 	for _, f := range faults {
 		if !slices.Contains(next.faults, f) {
-			r.options.Log.Warn("check of a condition is at fault", "problem", f.String(), "mend", f.Mend)
+			r.options.Log.Warn("invalid condition check", "problem", f.String(), "mend", f.Mend)
 		}
 	}
 	next.faults = faults

@@ -27,13 +27,13 @@ func bubble(t *testing.T, test func(t *testing.T, b *bed)) {
 		b := &bed{
 			runtimes: opened(t),
 			runtime:  runtimetest.NewFake(runtimetest.Options{Name: "containerd"}),
-			guard:    shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
+			guard:    shutdown.Status{State: shutdown.Armed, Reason: "shutdown lock held"},
 		}
 		t.Cleanup(func() { _ = b.runtime.Close() })
 		if err := b.runtimes.Set().Add(b.runtime); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.runtimes.Look(t.Context()); err != nil {
+		if err := b.runtimes.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		b.facts = factsOf(t, b.runtimes, func() shutdown.Status { return b.guard })

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// LookTimeout bounds one look at the host, whatever filesystem hangs.
-	LookTimeout = 5 * time.Second
+	// ProbeTimeout bounds one check of the host, whatever filesystem hangs.
+	ProbeTimeout = 5 * time.Second
 	// listTimeout bounds what of it runtimes may take, so that one that hangs
 	// leaves time to measure the host itself.
 	listTimeout = 3 * time.Second
@@ -31,7 +31,7 @@ const (
 	listPause = 10 * time.Second
 	// maxListPause is the same after lists that failed, in the end.
 	maxListPause = time.Minute
-	// machineAge is how old what was read of the machine may get where nothing tells
+	// machineAge is how old what was read of the machine may get where nothing reports
 	// that it has changed.
 	machineAge = 5 * time.Minute
 )
@@ -41,8 +41,8 @@ type Runtimes interface {
 	Set() *runtime.Set
 	// Current returns what each runtime last reported, and whether all were asked yet.
 	Current() (states []runtime.Health, asked bool)
-	// Unheard returns the runtimes that cannot be reached while their containers run.
-	Unheard() []runtime.Health
+	// Unreachable returns the runtimes that cannot be reached while their containers run.
+	Unreachable() []runtime.Health
 	// DeadSockets returns the paths of sockets without a usable runtime.
 	DeadSockets() []string
 }
@@ -53,7 +53,7 @@ type FactsOptions struct {
 	Folder   string // on the node filesystem; if it is not there, the nearest one above it that is
 	Runtimes Runtimes
 	Machine  probe.Machine        // as Reader has just read it
-	Network  func() probe.Network // as last looked at; none if nil
+	Network  func() probe.Network // as last read; none if nil
 	// Guard is what the shutdown guard says of itself.
 	Guard func() shutdown.Status
 	// OtherGuard names another program that guards the shutdown, with its evidence; empty if
@@ -93,7 +93,7 @@ func NewFacts(o FactsOptions) *Facts {
 // Now measures the host. Status of the shutdown guard is taken from guarded if it
 // is not nil: it is then newer than what the guard itself says.
 func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts {
-	ctx, cancel := context.WithTimeout(ctx, LookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
 	g := f.options.Guard()
 	if guarded != nil {
@@ -103,7 +103,7 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	images, filesystems := f.lists(ctx, draining.Active)
 
 	result := f.Measure(ctx, filesystems)
-	result.Shutdown, result.Unheard = protection.Shutdown, protection.Unheard
+	result.Shutdown, result.Unreachable = protection.Shutdown, protection.Unreachable
 	result.RuntimesAsked, result.Runtimes, result.Images = protection.RuntimesAsked, protection.Runtimes, images
 	result.DeadSockets = f.options.Runtimes.DeadSockets()
 	result.Draining = draining
@@ -126,7 +126,7 @@ func startFolders() []string {
 	}
 }
 
-// Measure looks at the machine and its filesystems, and asks no runtime.
+// Measure reads the machine and its filesystems, and asks no runtime.
 func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesystem) status.Facts {
 	folders := []string{f.options.Folder}
 	for _, fs := range imageFilesystems {
@@ -153,7 +153,7 @@ func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesyst
 	return result
 }
 
-// follow has the machine read anew where its parts are others than at the last look.
+// follow has the machine read again where its parts are others than at the last check.
 func (f *Facts) follow(layout probe.Layout) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,7 +163,7 @@ func (f *Facts) follow(layout probe.Layout) {
 	f.layout = layout
 }
 
-// Machine returns the machine, read anew if it has changed or that was long ago.
+// Machine returns the machine, read again if it has changed or that was long ago.
 // Where something cannot be read, what was read before stands.
 func (f *Facts) Machine() probe.Machine {
 	f.mu.Lock()
@@ -192,8 +192,8 @@ func draining(g shutdown.Status) status.Draining {
 	return d
 }
 
-// lists returns the images and their filesystems, listed anew if they are old or
-// something happened; kept asks for the last lists, since a drain must not wait
+// lists returns the images and their filesystems, listed again if they are old or
+// something happened; kept requests the last lists, since a drain must not wait
 // for them. Where a runtime does not answer, what it last listed stands.
 func (f *Facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtime.Filesystem) {
 	f.mu.Lock()
@@ -247,7 +247,7 @@ func withLast[T any](listed, last []T, err error, runtimeOf func(T) string) []T 
 	return listed
 }
 
-// Renew has the lists asked for at the next look, because a runtime came, went or
+// Renew has the lists requested at the next check, because a runtime came, went or
 // is back.
 func (f *Facts) Renew() {
 	f.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// A host that people plug parts into while it runs, a look each ten seconds.
+// A host that people plug parts into while it runs, a check each ten seconds.
 func TestWhatIsPluggedInIsSeenAtTheNextLook(t *testing.T) {
 	root := t.TempDir()
 	if err := os.CopyFS(root, os.DirFS("../../test/hosts/small-vm")); err != nil {

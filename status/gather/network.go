@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// resolveInterval is how often a control plane's name is resolved anew, and
+	// resolveInterval is how often a control plane's name is resolved again, and
 	// resolvePause the least time between two for changes of the network: a
 	// container that starts is one.
 	resolveInterval = 5 * time.Minute
 	resolvePause    = 30 * time.Second
-	// resolveTimeout bounds one look for the addresses; resolveRetry is the first
+	// resolveTimeout bounds one search for the addresses; resolveRetry is the first
 	// pause after one in vain, which grows to a minute.
 	resolveTimeout  = 2 * time.Second
 	resolveRetry    = time.Second
@@ -34,7 +34,7 @@ const (
 	maxAnswers = 8
 )
 
-// NetworkOptions say what is looked at, and how.
+// NetworkOptions say what is read, and how.
 type NetworkOptions struct {
 	// ControlPlane returns where connections to the control plane go, as HOST:PORT;
 	// nil where that is on this host. It may take as long as reading a file.
@@ -68,7 +68,7 @@ type Network struct {
 	// Run's goroutine owns what follows, and before it NewNetwork's.
 	server  string // HOST:PORT that the answers are for
 	answers []known
-	failed  bool // the last look for them
+	failed  bool // the last search for them
 }
 
 // known is an address of the control plane.
@@ -77,7 +77,7 @@ type known struct {
 	at time.Time // when it was last said
 }
 
-// NewNetwork looks at the network once, and asks no DNS yet. Where the control plane is
+// NewNetwork reads the network once, and asks no DNS yet. Where the control plane is
 // is waited for for a moment only: Run asks again.
 func NewNetwork(o NetworkOptions) *Network {
 	if o.Look == nil {
@@ -119,7 +119,7 @@ func soon(ask func() (string, error)) (server string, answered bool) {
 	}
 }
 
-// Current is the network as it was last looked at.
+// Current is the network as it was last read.
 func (n *Network) Current() probe.Network {
 	if n.o.ControlPlane != nil && n.o.Endpoint() != *n.endpoint.Load() {
 		n.Again()
@@ -127,15 +127,15 @@ func (n *Network) Current() probe.Network {
 	return *n.now.Load()
 }
 
-// Again has the control plane's addresses looked for anew.
+// Again has the control plane's addresses searched for again.
 func (n *Network) Again() {
 	select {
 	case n.again <- struct{}{}:
-	default: // that is asked for already
+	default: // that is requested already
 	}
 }
 
-// Run looks at the network again whenever it may have changed, and calls changed if
+// Run reads the network again whenever it may have changed, and calls changed if
 // it has, until ctx ends or the network cannot be watched, and says which. Name
 // servers are waited for beside that.
 func (n *Network) Run(ctx context.Context, changed func()) error {
@@ -184,7 +184,7 @@ type hunt struct {
 	results chan found
 	under   bool        // a search is
 	more    bool        // another one is wanted after it
-	due     *time.Timer // the next one, which the result of one under way sets
+	due     *time.Timer // the next one, which the result of one in progress sets
 	began   time.Time   // the last one
 	retry   time.Duration
 }
@@ -193,7 +193,7 @@ func (n *Network) hunt() *hunt {
 	return &hunt{Network: n, results: make(chan found, 1), due: time.NewTimer(resolveInterval), retry: resolveRetry}
 }
 
-// begin searches where there is anything to find, after the search that is under way.
+// begin searches where there is anything to find, after the search that is in progress.
 func (h *hunt) begin(ctx context.Context) {
 	if h.o.ControlPlane == nil || h.under {
 		h.more = h.under
@@ -244,14 +244,14 @@ type found struct {
 	err       error
 }
 
-// search looks for the addresses of the control plane, for a bounded time.
+// search searches for the addresses of the control plane, for a bounded time.
 func (n *Network) search(ctx context.Context) found {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	server, err := n.o.ControlPlane()
 	host, port, split := splitServer(server)
 	if err != nil || !split {
-		return found{err: cmp.Or(err, error(&net.AddrError{Err: "no host and port", Addr: server}))}
+		return found{err: cmp.Or(err, error(&net.AddrError{Err: "host or port missing", Addr: server}))}
 	}
 	f := found{server: server}
 	ips := []netip.Addr{}
@@ -273,7 +273,7 @@ func (n *Network) search(ctx context.Context) found {
 // turns them. What failed adds nothing.
 func (n *Network) take(f found) {
 	if f.err != nil && !n.failed && n.o.Log != nil {
-		n.o.Log.Debug("the control plane's addresses cannot be found, going on by those of before", "error", f.err)
+		n.o.Log.Debug("cannot resolve control plane address, using the previous ones", "error", f.err)
 	}
 	n.failed = f.err != nil
 	if f.server != "" && f.server != n.server {
@@ -298,7 +298,7 @@ func (n *Network) take(f found) {
 	n.destinations.Store(&destinations)
 }
 
-// literal tells that the control plane's address is known by itself.
+// literal reports that the control plane's address is known by itself.
 func (n *Network) literal() bool {
 	host, _, split := splitServer(n.server)
 	_, err := netip.ParseAddr(host)

@@ -72,7 +72,7 @@ func (w *wire) open() {
 				n.Addresses = append(n.Addresses, probe.Address{IP: netip.MustParseAddr(a)})
 			}
 			for _, t := range to {
-				way := probe.Way{To: t}
+				way := probe.TargetRoute{To: t}
 				if w.source != "" {
 					way.Source = netip.MustParseAddr(w.source)
 				}
@@ -125,13 +125,13 @@ func (w *wire) counts() (told, asked int) {
 	return w.told, w.asked
 }
 
-// changed tells of a change of the network, and waits until all is settled.
+// changed reports a change of the network, and waits until all is settled.
 func (w *wire) changed() {
 	w.changes <- struct{}{}
 	synctest.Wait()
 }
 
-// ways are where the control plane is looked for, in their order.
+// ways are where the control plane is searched for, in their order.
 func (w *wire) ways() string {
 	var list []string
 	for _, way := range w.Current().ControlPlane {
@@ -282,7 +282,7 @@ func TestAnotherServerIsTakenUp(t *testing.T) {
 	wired(t, w, func(w *wire) {
 		w.want(t, "without a kubeconfig", "", false)
 		w.set(func() { w.server, w.endpoint = "api.example:6443", "https://api.example:6443" })
-		w.Current() // as the next look at the host does
+		w.Current() // as the next check of the host does
 		w.want(t, "once there is one", "10.1.2.3:6443", false)
 		w.set(func() { w.server, w.names = "other.example:6443", []string{"10.9.0.1"} })
 		w.Again() // as a reload does
@@ -351,7 +351,7 @@ func TestAControlPlaneOnThisHostHasNoWays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNetwork(NetworkOptions{
 			Look: func(to ...netip.AddrPort) probe.Network {
-				return probe.Network{ControlPlane: slices.Repeat([]probe.Way{{}}, len(to))}
+				return probe.Network{ControlPlane: slices.Repeat([]probe.TargetRoute{{}}, len(to))}
 			},
 			Watch: func(ctx context.Context, _ func() []netip.Addr, changes chan<- struct{}) error {
 				changes <- struct{}{}
@@ -380,7 +380,7 @@ func TestAFileThatHangsHoldsUpNoStart(t *testing.T) {
 			Look:         func(...netip.AddrPort) probe.Network { return probe.Network{} },
 		})
 		if took := time.Since(begun); took > 5*time.Second || !n.Current().Resolving {
-			t.Errorf("NewNetwork() took %v, and is Resolving: %v, want it to go on without knowing", took, n.Current().Resolving)
+			t.Errorf("NewNetwork() took %v, and is Resolving: %v, want it to continue without knowing", took, n.Current().Resolving)
 		}
 		close(comes)
 	})

@@ -17,7 +17,7 @@ func (f *Facts) Protected(g shutdown.Status) (protected bool, reason, message st
 // protection are all facts that the condition ShutdownProtected is judged by.
 func (f *Facts) protection(g shutdown.Status) status.Facts {
 	runtimes, asked := f.options.Runtimes.Current()
-	return status.Facts{Shutdown: f.guarded(g), RuntimesAsked: asked, Runtimes: runtimes, Unheard: f.options.Runtimes.Unheard()}
+	return status.Facts{Shutdown: f.guarded(g), RuntimesAsked: asked, Runtimes: runtimes, Unreachable: f.options.Runtimes.Unreachable()}
 }
 
 // guarded says in the Node's words what the shutdown guard says of itself.
@@ -32,7 +32,7 @@ func (f *Facts) guarded(g shutdown.Status) status.Shutdown {
 	switch {
 	case g.InhibitDelayNeeded.Duration == 0:
 		s.Fault = status.ReasonSwitchedOff
-		// It may be switched off because somebody else does it.
+		// It may be switched off because another client does it.
 		if f.options.OtherGuard == nil {
 			break
 		}

@@ -114,7 +114,7 @@ func TestSwapAndHugePagesOfAHostThatIsItselfLimited(t *testing.T) {
 	}
 }
 
-// The kernel does not count ZFS's cache as available, although that gives way.
+// The kernel does not count ZFS's cache as available, although that yields.
 func TestZFSGivesItsCacheBack(t *testing.T) {
 	const stats = "13 1 0x01 123 33456 5 6\nname                            type data\nhits                            4    9\nc_min                           4    1048576\nc_max                           4    99\nsize                            4    5242880\n"
 	for name, c := range map[string]struct {

@@ -3,7 +3,7 @@
 // the only one that knows cadvisor.
 //
 // It measures and refuses to judge: no thresholds, no choice among addresses,
-// nothing that needs a time. What a host lacks (DMI, NUMA, a limit) comes back
+// nothing that needs a time. What a host lacks (DMI, NUMA, a limit) returns
 // empty and is no error; what should be there and cannot be read says why.
 //
 // Everything under /proc, /sys and /etc is read below a root folder, so that a

@@ -4,7 +4,7 @@ var (
 	ParseCPUList = parseCPUList
 	ParseTasks   = parseTasks
 	PrettyName   = prettyName
-	WorthALook   = worthALook
+	WorthALook   = isRelevant
 	NewStall     = newStall
 )
 
@@ -26,6 +26,6 @@ func HangFilesystem(r *Reader, folder string) (release func()) {
 
 // MountOfPath finds a mount as on a kernel without mount IDs in statx.
 func MountOfPath(r *Reader, folder string) (mountpoint, device, kind string) {
-	m := r.lookUpMount(folder, 0)
+	m := r.mountAt(folder, 0)
 	return m.mountpoint, m.device, m.kind
 }

@@ -15,7 +15,7 @@ import (
 // Filesystem is the mount that holds a folder, and how full it is. Available is
 // what a process without privileges may still use.
 type Filesystem struct {
-	Path       string // the folder that was asked for
+	Path       string // the folder that was requested
 	Mountpoint string // empty where the mount could not be told
 	Device     string // source of the mount, such as "/dev/sda2" or "tmpfs"
 	Type       string // such as "ext4"
@@ -36,14 +36,14 @@ type mount struct {
 	mountpoint, device, kind string
 }
 
-// mountKey tells one mount from another. The device belongs to it because the
+// mountKey distinguishes one mount from another. The device belongs to it because the
 // kernel gives the ID of a mount that is gone to the next one.
 type mountKey struct {
 	id           uint64 // as statx reports it; 0 if it does not
 	major, minor uint32
 }
 
-// question is one statfs under way. A filesystem that does not answer, such as
+// question is one statfs in progress. A filesystem that does not answer, such as
 // NFS whose server is gone, holds it for as long as that lasts.
 type question struct {
 	done   chan struct{} // closed once the answer stands
@@ -67,7 +67,7 @@ func (r *Reader) filesystems(ctx context.Context, folders []string) []Filesystem
 			result[i] = r.filesystem(folder, questions[i].answer)
 		} else {
 			result[i] = Filesystem{Path: folder, Problem: fmt.Sprintf(
-				"statfs %s: no answer from the filesystem; if it is a network mount, see whether its server can be reached", folder)}
+				"statfs %s: no answer from the filesystem; if it is a network mount, check whether its server is reachable", folder)}
 		}
 	}
 	return result
@@ -162,7 +162,7 @@ func (r *Reader) mountOf(folder string, key mountKey) mount {
 	if found && key.id != 0 && known.key == key {
 		return known
 	}
-	m := r.lookUpMount(folder, key.id)
+	m := r.mountAt(folder, key.id)
 	m.key = key
 	r.mu.Lock()
 	r.mounts[folder] = m
@@ -170,10 +170,10 @@ func (r *Reader) mountOf(folder string, key mountKey) mount {
 	return m
 }
 
-// lookUpMount finds a folder's mount, by its ID if that is not 0. It is named as people on
+// mountAt finds a folder's mount, by its ID if that is not 0. It is named as people on
 // the host find it: the agent's own mounts, such as that of the unit's StateDirectory=, nobody
 // else sees.
-func (r *Reader) lookUpMount(folder string, id uint64) mount {
+func (r *Reader) mountAt(folder string, id uint64) mount {
 	real := folder
 	if p, err := filepath.EvalSymlinks(folder); err == nil {
 		real = p

@@ -18,8 +18,8 @@ type Network struct {
 	Routes    []DefaultRoute // the one of each family that is taken first
 	// ControlPlane are the ways to the control plane's addresses, the one that
 	// counts first; none where it is on this host only.
-	ControlPlane []Way
-	// Resolving tells that the control plane has a name whose addresses are not
+	ControlPlane []TargetRoute
+	// Resolving reports that the control plane has a name whose addresses are not
 	// known yet.
 	Resolving bool
 	Problem   string // why it was not read; empty if it was
@@ -76,7 +76,7 @@ func Addresses(controlPlane ...netip.AddrPort) Network {
 		n.Problem = err.Error()
 	}
 	for _, to := range controlPlane {
-		n.ControlPlane = append(n.ControlPlane, way(to, n, byIndex))
+		n.ControlPlane = append(n.ControlPlane, routeTo(to, n, byIndex))
 	}
 	return n
 }

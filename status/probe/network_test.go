@@ -41,7 +41,7 @@ func TestWatchReportsOnceAtTheStartAndEndsWithItsContext(t *testing.T) {
 	select {
 	case <-changes:
 	case err := <-ended:
-		t.Fatalf("Watch() = %v, want it to go on", err)
+		t.Fatalf("Watch() = %v, want it to continue", err)
 	case <-time.After(10 * time.Second):
 		t.Fatal("Watch() reported nothing within 10s, want one change at the start")
 	}

@@ -20,7 +20,7 @@ type Reader struct {
 
 	// mu guards what follows.
 	mu     sync.Mutex
-	asked  map[string]*question // statfs calls under way, by folder
+	asked  map[string]*question // statfs calls in progress, by folder
 	mounts map[string]mount     // the mount each folder was last found on
 }
 
@@ -30,7 +30,7 @@ func New(root string) (*Reader, error) {
 	root = filepath.Clean(root)
 	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
 	if err != nil {
-		return nil, fmt.Errorf("read host below %s: %w; mount /proc, or name the folder that holds it", root, err)
+		return nil, fmt.Errorf("read host below %s: %w; mount /proc, or set the folder where it is mounted", root, err)
 	}
 	r := &Reader{
 		root:   root,

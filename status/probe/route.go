@@ -24,8 +24,8 @@ type DefaultRoute struct {
 	Source netip.Addr
 }
 
-// Way is how the kernel would send to one address.
-type Way struct {
+// TargetRoute is how the kernel would send to one address.
+type TargetRoute struct {
 	To        netip.AddrPort
 	Interface string     // where it leaves; where To is the host's own, the interface that holds it
 	Gateway   netip.Addr // invalid on a link without one
@@ -34,17 +34,17 @@ type Way struct {
 	Problem   string     // why there is no way; empty where there is one
 }
 
-// way asks the kernel how it would open a connection to that address, by its rules
+// routeTo asks the kernel how it would open a connection to that address, by its rules
 // and all its tables. Nothing is sent.
-func way(to netip.AddrPort, n Network, links map[int]netlink.Link) Way {
-	w := Way{To: to}
+func routeTo(to netip.AddrPort, n Network, links map[int]netlink.Link) TargetRoute {
+	w := TargetRoute{To: to}
 	through := 0
 	for index, link := range links {
 		if link.Attrs().Name == to.Addr().Zone() {
 			through = index // a link-local address is on one link
 		}
 	}
-	a, err := lookUp(to, through, 0)
+	a, err := queryRoute(to, through, 0)
 	if err != nil {
 		w.Problem = err.Error()
 		return w
@@ -90,7 +90,7 @@ func defaultRoutes(family int, links map[int]netlink.Link) ([]DefaultRoute, erro
 		}
 		if ip, ok := netip.AddrFromSlice(r.Src); ok {
 			route.Source = ip.Unmap()
-		} else if a, err := lookUp(everywhere(family), index, 0); err == nil {
+		} else if a, err := queryRoute(everywhere(family), index, 0); err == nil {
 			route.Source = a.source
 		}
 		result = append(result, route)
@@ -102,11 +102,11 @@ func defaultRoutes(family int, links map[int]netlink.Link) ([]DefaultRoute, erro
 // withTaken puts the default route first that the kernel would take now.
 func withTaken(routes []DefaultRoute, family int, links map[int]netlink.Link) []DefaultRoute {
 	to := everywhere(family)
-	entry, err := lookUp(to, 0, unix.RTM_F_FIB_MATCH)
+	entry, err := queryRoute(to, 0, unix.RTM_F_FIB_MATCH)
 	if err != nil || entry.bits != 0 { // a VPN may cover all in two halves: that is no default route
 		return routes
 	}
-	a, err := lookUp(to, 0, 0)
+	a, err := queryRoute(to, 0, 0)
 	if err != nil || a.kind != unix.RTN_UNICAST || links[a.link] == nil {
 		return routes
 	}
@@ -131,18 +131,18 @@ func everywhere(family int) netip.AddrPort {
 // reply is what the kernel says of a destination.
 type reply struct {
 	kind            uint8 // of the route: RTN_UNICAST, RTN_LOCAL
-	bits            uint8 // length of the prefix that was matched, where that was asked for
+	bits            uint8 // length of the prefix that was matched, where that was requested
 	metric          int
 	link            int
 	gateway, source netip.Addr
 }
 
-// lookUp asks for the route to a destination, of TCP where it names a port: rules
+// queryRoute requests the route to a destination, of TCP where it names a port: rules
 // may tell connections by that. Unless link is 0 the route goes through it. An
 // error says why there is no route.
 //
 // netlink.RouteGet knows no ports. Kernels before 4.18 pass them over.
-func lookUp(to netip.AddrPort, link int, flags uint32) (reply, error) {
+func queryRoute(to netip.AddrPort, link int, flags uint32) (reply, error) {
 	ip := to.Addr()
 	message := &nl.RtMsg{}
 	message.Family, message.Dst_len, message.Flags = unix.AF_INET6, uint8(ip.BitLen()), flags
@@ -164,7 +164,7 @@ func lookUp(to netip.AddrPort, link int, flags uint32) (reply, error) {
 	case err != nil:
 		return reply{}, err
 	case len(replies) == 0 || len(replies[0]) < unix.SizeofRtMsg:
-		return reply{}, errors.New("the kernel gave no answer")
+		return reply{}, errors.New("no answer from the kernel")
 	}
 	return parseRoute(replies[0])
 }
@@ -209,7 +209,7 @@ func address(value []byte) netip.Addr {
 	return ip.Unmap()
 }
 
-// unsupported tells that the kernel has no such address family.
+// unsupported reports that the kernel has no such address family.
 func unsupported(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
 }

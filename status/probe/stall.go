@@ -10,7 +10,7 @@ import (
 )
 
 // Stall is the pressure stall information (PSI) of one resource: for how much of
-// the time tasks could not go on for want of it. See Documentation/accounting/psi.rst
+// the time tasks could not continue for lack of it. See Documentation/accounting/psi.rst
 // of the kernel.
 type Stall struct {
 	Resource string   // as its file below /proc/pressure is called: "cpu", "memory" or "io"
@@ -55,7 +55,7 @@ func newStall(resource string, stats procfs.PSIStats, err error) Stall {
 		}
 		s.Problem = fmt.Sprintf("read %s: %v", file, err)
 	case stats.Some == nil || stats.Full == nil && resource != "cpu": // which has had one since Linux 5.13
-		s.Problem = file + ` lacks a line "some" or "full"`
+		s.Problem = file + ` has no line "some" or "full"`
 	default:
 		s.Some, s.Full = averages(stats.Some), averages(stats.Full)
 	}

@@ -26,8 +26,8 @@ func TestStalls(t *testing.T) {
 		{"both lines", map[string]string{"proc/pressure/memory": some + full}, probe.Stall{Some: someAverages, Full: fullAverages}},
 		{"a line that no kernel has yet", map[string]string{"proc/pressure/memory": some + "most avg10=x\n" + full}, probe.Stall{Some: someAverages, Full: fullAverages}},
 		{"a kernel without PSI", map[string]string{"proc/meminfo": ""}, probe.Stall{Absent: true}},
-		{"memory without a full line", map[string]string{"proc/pressure/memory": some}, probe.Stall{Problem: `/proc/pressure/memory lacks a line "some" or "full"`}},
-		{"an empty file", map[string]string{"proc/pressure/memory": ""}, probe.Stall{Problem: `/proc/pressure/memory lacks a line "some" or "full"`}},
+		{"memory without a full line", map[string]string{"proc/pressure/memory": some}, probe.Stall{Problem: `/proc/pressure/memory has no line "some" or "full"`}},
+		{"an empty file", map[string]string{"proc/pressure/memory": ""}, probe.Stall{Problem: `/proc/pressure/memory has no line "some" or "full"`}},
 		{"nonsense", map[string]string{"proc/pressure/memory": "some avg10=much\n"}, probe.Stall{Problem: "read /proc/pressure/memory: strconv.ParseFloat: parsing \"\": invalid syntax"}},
 		{"what is no file", map[string]string{"proc/pressure/memory/x": ""}, probe.Stall{Problem: "read /proc/pressure/memory: is a directory"}},
 	} {

@@ -14,7 +14,7 @@ import (
 // tree is cadvisor's view of /sys, below a Reader's root. The paths that it
 // hands out and takes back are the host's, for cadvisor finds node and CPU
 // numbers in them with regular expressions that a root folder could match. What
-// it does not override (block and network devices) is not asked for here.
+// it does not override (block and network devices) is not requested here.
 type tree struct {
 	sysfs.SysFs
 	reader *Reader
@@ -69,7 +69,7 @@ func (t *tree) GetMemInfo(node string) (string, error) {
 	return text, err
 }
 
-// GetDistances keeps cadvisor from reading what nobody here asks for, and from
+// GetDistances keeps cadvisor from reading what nobody here requests, and from
 // writing to standard error where it is missing.
 func (t *tree) GetDistances(string) (string, error) { return "0", nil }
 

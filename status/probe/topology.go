@@ -83,14 +83,14 @@ func parseCPUList(text string) ([]int, error) {
 		}
 		from, err := strconv.ParseUint(first, 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("CPU list %q: %q is no number", text, first)
+			return nil, fmt.Errorf("CPU list %q: %q is not a number", text, first)
 		}
 		to, err := strconv.ParseUint(last, 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("CPU list %q: %q is no number", text, last)
+			return nil, fmt.Errorf("CPU list %q: %q is not a number", text, last)
 		}
 		if from > to || to >= maxCPUID {
-			return nil, fmt.Errorf("CPU list %q: no range %q", text, part)
+			return nil, fmt.Errorf("CPU list %q: invalid range %q", text, part)
 		}
 		for cpu := from; cpu <= to; cpu++ {
 			cpus = append(cpus, int(cpu))
@@ -101,5 +101,5 @@ func parseCPUList(text string) ([]int, error) {
 }
 
 func (r *Reader) exists(hostPath string) bool {
-	return unix.Access(r.path(hostPath), unix.F_OK) == nil // os.Stat would allocate at each look
+	return unix.Access(r.path(hostPath), unix.F_OK) == nil // os.Stat would allocate at each check
 }

@@ -14,7 +14,7 @@ type Usage struct {
 	Memory      Memory
 	CPUs        CPUs
 	PIDs        PIDs
-	Filesystems []Filesystem // one for each folder asked for, in that order
+	Filesystems []Filesystem // one for each folder requested, in that order
 }
 
 // Layout is by what a change of the Machine is told without reading all of it: equal
@@ -147,7 +147,7 @@ func (r *Reader) pids() PIDs {
 		}
 	}
 	if tightest.Source == "" {
-		return PIDs{Problem: "no limit of PIDs below /proc/sys/kernel or /sys/fs/cgroup"}
+		return PIDs{Problem: "no PID limit found below /proc/sys/kernel or /sys/fs/cgroup"}
 	}
 	return tightest
 }
@@ -163,7 +163,7 @@ func parseTasks(loadavg string) (uint64, error) {
 	_, total, _ := strings.Cut(fields[3], "/")
 	tasks, err := strconv.ParseUint(total, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q names no number of tasks", loadavg)
+		return 0, fmt.Errorf("%q has no number of tasks", loadavg)
 	}
 	return tasks, nil
 }

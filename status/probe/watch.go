@@ -19,7 +19,7 @@ const quietTime = 200 * time.Millisecond
 // Watch reports on changes whenever an address, an interface, a routing rule, a
 // nexthop that routes share, a default route or one to the given destinations may have changed in the process's
 // network namespace: read Addresses again and compare. It reports one change as soon
-// as it is subscribed, so that nothing between an earlier look and this one is
+// as it is subscribed, so that nothing between an earlier check and this one is
 // missed; changes in quick succession count as one. It blocks until ctx ends or the
 // subscription is lost, and returns why. destinations is called for each route that
 // changes, and must not block. It needs no privileges.
@@ -64,7 +64,7 @@ func Watch(ctx context.Context, destinations func() []netip.Addr, changes chan<-
 
 func group(number uint) uint32 { return 1 << (number - 1) }
 
-// receive waits for one datagram and tells whether it is worth a look.
+// receive waits for one datagram and reports whether it is worth a check.
 func receive(socket *os.File, buffer []byte, destinations func() []netip.Addr) (relevant bool, err error) {
 	n, err := socket.Read(buffer)
 	if errors.Is(err, unix.ENOBUFS) {
@@ -73,7 +73,7 @@ func receive(socket *os.File, buffer []byte, destinations func() []netip.Addr) (
 	if err != nil {
 		return false, err
 	}
-	return worthALook(buffer[:n], destinations), nil
+	return isRelevant(buffer[:n], destinations), nil
 }
 
 // settle lets a burst of changes pass: it waits and then drops what came
@@ -109,10 +109,10 @@ func empty(ctx context.Context, socket *os.File, buffer []byte) error {
 	return errors.Join(err, readErr)
 }
 
-// worthALook reports whether a datagram of route messages holds anything but routes
+// isRelevant reports whether a datagram of route messages holds anything but routes
 // to where nobody wants to go, which a router changes by the thousand. A message
 // that cannot be told counts.
-func worthALook(datagram []byte, destinations func() []netip.Addr) bool {
+func isRelevant(datagram []byte, destinations func() []netip.Addr) bool {
 	if len(datagram) == 0 {
 		return true
 	}

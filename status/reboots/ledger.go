@@ -1,8 +1,8 @@
-// Package reboots knows which boot this is, how the one before it ended, and how
-// many ended so, across restarts of the agent and boots without one.
+// Package reboots records how each boot of the host ended, and counts reboots, across restarts of
+// the agent and boots without an agent.
 //
-// It owns the verdict on each reboot and the count. It refuses to tell anybody, and
-// to say more of a boot than its journal and the agent's own end prove.
+// It owns the verdict on each reboot and the count. It reports only what the journal and the
+// agent's own end prove.
 package reboots
 
 import (
@@ -26,7 +26,7 @@ type Store interface {
 	WriteNow(put map[string][]byte, remove []string) error
 }
 
-// Machine is what tells one machine from another; empty where it is not known.
+// Machine is what distinguishes one machine from another; empty where it is not known.
 type Machine struct {
 	ID   string `json:"id,omitempty"`   // machine-id(5)
 	UUID string `json:"uuid,omitempty"` // of the hardware
@@ -39,7 +39,7 @@ func (m Machine) differs(o Machine) bool {
 
 // Options say which boot this is, and what there is to judge it by.
 type Options struct {
-	Boot    string // names it: the kernel's boot ID, and after an @ the service manager's start where that is known
+	Boot    string // names it: the kernel's boot ID, and after an @ systemd's start where that is known
 	Machine Machine
 	// Began is when the kernel started by the wall clock, zero where that clock is
 	// not to be believed.
@@ -50,7 +50,7 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Journal tells how the boot before this one ended: a *journal.Journal.
+// Journal reports how the boot before this one ended: a *journal.Journal.
 type Journal interface {
 	LastBoot() *journal.Record
 	Found() (another, read bool)
@@ -62,7 +62,7 @@ type ending string
 const (
 	runs      ending = ""           // it did not: it runs, or went down with all the host
 	stopped   ending = "stopped"    // as a service that a person or an upgrade stops
-	goingDown ending = "going-down" // because the service manager went down
+	goingDown ending = "going-down" // because systemd went down
 )
 
 // kept is what outlives the agent.
@@ -71,8 +71,8 @@ type kept struct {
 	Machine Machine `json:"machine"`
 	Ended   ending  `json:"ended,omitempty"` // the agent of that boot
 	Counts
-	Last *Reboot `json:"last,omitempty"`
-	Told bool    `json:"told"` // the fleet has heard of Last
+	Last     *Reboot `json:"last,omitempty"`
+	Reported bool    `json:"told"` // the fleet has heard of Last
 }
 
 // Counts are the reboots that an agent saw: boots in which none ran are not among
@@ -95,7 +95,7 @@ type Ledger struct {
 }
 
 // Open reads what is kept, and settles how this boot came about if that can be told
-// by now.
+// now.
 func Open(o Options) *Ledger {
 	o.Log = o.Log.With("component", "reboots")
 	if o.Now == nil {
@@ -107,7 +107,7 @@ func Open(o Options) *Ledger {
 		err = json.Unmarshal(value, &l.kept)
 	}
 	if err != nil {
-		o.Log.Warn("reboots are counted anew: those of before are not known", "error", err)
+		o.Log.Warn("cannot read reboot history, counting from now", "error", err)
 		l.kept = kept{}
 	}
 	l.Settle(false)
@@ -125,7 +125,7 @@ func (l *Ledger) Settle(anyway bool) bool {
 	case l.settled:
 		return true
 	case l.kept.Boot != "" && l.kept.Machine.differs(l.o.Machine):
-		l.o.Log.Info("reboots are counted anew: what is kept of them is of another machine", "before", l.kept.Machine.ID, "now", l.o.Machine.ID)
+		l.o.Log.Info("stored reboot history belongs to another machine, counting from now", "before", l.kept.Machine.ID, "now", l.o.Machine.ID)
 		l.begin()
 		l.foreign = true
 	case l.kept.Boot != "" && journal.SameBoot(l.kept.Boot, l.o.Boot):
@@ -154,7 +154,7 @@ func (l *Ledger) count(r Reboot) {
 	if l.kept.Boot == "" {
 		l.begin()
 	}
-	l.kept.Boot, l.kept.Machine, l.kept.Last, l.kept.Told = l.o.Boot, l.o.Machine, &r, false
+	l.kept.Boot, l.kept.Machine, l.kept.Last, l.kept.Reported = l.o.Boot, l.o.Machine, &r, false
 	level := slog.LevelWarn
 	switch r.Verdict {
 	case Expected:
@@ -165,7 +165,7 @@ func (l *Ledger) count(r Reboot) {
 	default:
 		l.kept.Unknown++
 	}
-	l.o.Log.Log(context.Background(), level, "the host has been rebooted", "bootID", r.BootID, "verdict", r.Verdict, "how", r.String())
+	l.o.Log.Log(context.Background(), level, "host rebooted", "bootID", r.BootID, "verdict", r.Verdict, "how", r.String())
 }
 
 // write has it written at once, ahead of the journal, which takes a second: else a boot that ends within seconds
@@ -176,12 +176,12 @@ func (l *Ledger) write() {
 		err = l.o.Store.WriteNow(map[string][]byte{key: value}, nil)
 	}
 	if err != nil {
-		l.o.Log.Warn("what is known of reboots may not survive the agent", "error", err)
+		l.o.Log.Warn("cannot persist reboot history", "error", err)
 	}
 }
 
-// Ends notes that the agent ends, and whether that is because the service manager
-// goes down: the next boot judges by it where no journal tells.
+// Ends notes that the agent ends, and whether that is because systemd
+// goes down: the next boot judges by it where no journal reports it.
 func (l *Ledger) Ends(systemStops bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,22 +195,22 @@ func (l *Ledger) Ends(systemStops bool) {
 	l.write()
 }
 
-// Untold is the reboot that began this boot, if the fleet has not heard of it.
-func (l *Ledger) Untold() *Reboot {
+// Unreported is the reboot that began this boot, if the fleet has not heard of it.
+func (l *Ledger) Unreported() *Reboot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.settled || l.kept.Told {
+	if !l.settled || l.kept.Reported {
 		return nil
 	}
 	return l.ofThisBoot()
 }
 
-// Told notes that the fleet has heard of it, or will.
-func (l *Ledger) Told() {
+// Reported notes that the fleet has heard of it, or will.
+func (l *Ledger) Reported() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.settled && !l.kept.Told {
-		l.kept.Told = true
+	if l.settled && !l.kept.Reported {
+		l.kept.Reported = true
 		l.write()
 	}
 }
@@ -272,7 +272,7 @@ func kernel(boot string) string {
 	return id
 }
 
-// managerStart is when the service manager started, in the name of a boot.
+// managerStart is when systemd started, in the name of a boot.
 func managerStart(boot string) (time.Time, bool) {
 	_, text, found := strings.Cut(boot, "@")
 	var seconds int64

@@ -37,7 +37,7 @@ func (s *shelf) WriteNow(put map[string][]byte, remove []string) error {
 	return s.err
 }
 
-// left is what a journal tells.
+// left is what a journal reports.
 type left struct {
 	last          *journal.Record
 	another, read bool
@@ -48,7 +48,7 @@ func (l left) Found() (another, read bool) { return l.another, l.read }
 
 var nothing = left{read: true}
 
-// drained is how the journal tells of a boot that ended in a reboot.
+// drained is how the journal records a boot that ended in a reboot.
 func drained(boot string, change func(*journal.Record)) left {
 	r := &journal.Record{
 		BootID: boot, Trigger: journal.TriggerShutdown, Kind: "reboot", Graceful: true,
@@ -84,7 +84,7 @@ func TestHowABootCameAboutIsTold(t *testing.T) {
 	}{
 		"a reboot that logind announced": {
 			goesDown, "two@200", drained(before, nil), back,
-			"expected (reboot announced by logind), graceful, pods were stopped in 12.345s, this boot began 1m40s later by the host's clock", true,
+			"expected (reboot announced by logind), graceful, pods were stopped in 12.345s, this boot started 1m40s later by the host's clock", true,
 		},
 		"a kind that systemd does not tell": {
 			goesDown, "two@200", drained(before, func(r *journal.Record) { r.Kind = "" }),
@@ -98,54 +98,54 @@ func TestHowABootCameAboutIsTold(t *testing.T) {
 		"a shutdown past logind that left a pod running": {
 			goesDown, "two@200", drained(before, func(r *journal.Record) { r.Kind, r.Trigger, r.Graceful = "", journal.TriggerServiceStop, false }),
 			time.Time{},
-			"expected (by the service manager, past logind), not graceful, pods were stopped in 12.345s", false,
+			"expected (by systemd, without logind notification), not graceful, pods were stopped in 12.345s", false,
 		},
 		"power that went in the middle of a drain": {
 			dies, "two@200", drained(before, func(r *journal.Record) {
-				r.FinishedAt, r.Graceful, r.Error = time.Time{}, false, "the host went down in the middle of the drain"
+				r.FinishedAt, r.Graceful, r.Error = time.Time{}, false, "the host went down during the drain"
 			}), back,
-			"expected (reboot announced by logind), not graceful: the host went down in the middle of the drain", false,
+			"expected (reboot announced by logind), not graceful: the host went down during the drain", false,
 		},
 		"a power cut": {
 			dies, "two@200", drained(before, func(r *journal.Record) {
 				*r = journal.Record{BootID: before, Trigger: journal.TriggerUnknown, Error: "the host went down without a drain"}
 			}), back,
-			"unexpected (as in a power cut, a kernel panic or a forced reboot), not graceful: the host went down without a drain", false,
+			"unexpected (such as power loss, kernel panic or forced reboot), not graceful: the host went down without a drain", false,
 		},
 		"a soft-reboot": {
 			goesDown, "one@1795176100", drained(before, func(r *journal.Record) { r.Kind = "soft-reboot" }), noon.Add(-time.Hour),
-			"expected (soft-reboot announced by logind), graceful, pods were stopped in 12.345s, this boot began 1m40s later by the host's clock", true,
+			"expected (soft-reboot announced by logind), graceful, pods were stopped in 12.345s, this boot started 1m40s later by the host's clock", true,
 		},
 		"a shutdown that another program guarded": {
 			goesDown, "two@200", nothing, back,
-			"expected (by the service manager), hostler did not stop the pods", true,
+			"expected (by systemd), hostler did not stop the pods", true,
 		},
 		"a power cut while nobody guarded the shutdown": {
 			dies, "two@200", nothing, back,
-			"unexpected (as in a power cut, a kernel panic or a forced reboot): the host went down with the agent running", false,
+			"unexpected (such as power loss, kernel panic or forced reboot): the host went down while the agent was running", false,
 		},
 		"an agent that was stopped before the host": {
 			stops, "two@200", nothing, back,
-			"whether that was expected is not known: no agent saw how the boot before ended", false,
+			"not known whether expected: no agent saw how the previous boot ended", false,
 		},
 		"a journal of a boot before that one": {
 			stops, "three@300", drained("zero@10", nil), back,
-			"whether that was expected is not known: no agent saw how the boot before ended", false,
+			"not known whether expected: no agent saw how the previous boot ended", false,
 		},
 		"an agent that starts again":                            {stops, before, nothing, back, "", true},
 		"an agent that died and starts again":                   {dies, before, nothing, back, "", true},
 		"a service manager that does not tell its start now":    {dies, "one", nothing, back, "", true},
-		"a restart of the service manager that logs of nothing": {dies, "one@1763640100", nothing, back, "unexpected (by force: the kernel ran on): the host went down with the agent running", false},
+		"a restart of the service manager that logs of nothing": {dies, "one@1763640100", nothing, back, "unexpected (forced, without a reboot of the kernel): the host went down while the agent was running", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := &shelf{}
 			first := start(store, before, nothing, noon)
-			if r := first.Untold(); r != nil {
+			if r := first.Unreported(); r != nil {
 				t.Fatalf("the first start ever tells of %v, want no reboot", r)
 			}
 			c.ends(first)
 			l := start(store, c.boot, c.left, c.began)
-			r := l.Untold()
+			r := l.Unreported()
 			if r == nil {
 				if c.want != "" {
 					t.Errorf("no reboot is told of, want %s", c.want)
@@ -178,13 +178,13 @@ func TestReboots(t *testing.T) {
 	for range 3 { // starts in the same boot, of which the first one is killed
 		l = start(store, "three", drained("two", nil), noon)
 		counts("after a reboot", l, 1, 0, 1)
-		if l.Untold() == nil {
+		if l.Unreported() == nil {
 			t.Error("a reboot that nobody has heard of is not told")
 		}
 	}
-	l.Told()
+	l.Reported()
 	l = start(store, "three", nothing, noon)
-	if r := l.Untold(); r != nil {
+	if r := l.Unreported(); r != nil {
 		t.Errorf("what was told is told again: %v", r)
 	}
 	if r := l.Status(0).Last; r == nil || r.Verdict != reboots.Expected {
@@ -216,7 +216,7 @@ func TestWhatCannotBeKnownIsNotTold(t *testing.T) {
 		"a machine whose hardware was not known before, rebooted": {other(known, drained("one", nil)), false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if r := c.ledger.Untold(); (r != nil) != c.told || c.ledger.Foreign() != c.foreign {
+			if r := c.ledger.Unreported(); (r != nil) != c.told || c.ledger.Foreign() != c.foreign {
 				t.Errorf("Untold() = %v, foreign: %v, want told: %v, foreign: %v", r, c.ledger.Foreign(), c.told, c.foreign)
 			}
 		})
@@ -229,25 +229,25 @@ func TestAJournalThatCannotBeReadYetIsWaitedFor(t *testing.T) {
 	j := &left{}
 	var log bytes.Buffer
 	l := reboots.Open(reboots.Options{Boot: "two", Journal: j, Store: store, Log: slog.New(slog.NewTextHandler(&log, nil))})
-	if l.Settle(false) || l.Untold() != nil {
+	if l.Settle(false) || l.Unreported() != nil {
 		t.Fatal("a reboot is judged without the journal")
 	}
 	l.Ends(true) // what is to be judged is not touched
-	if l = start(&shelf{values: maps.Clone(store.values)}, "two", left{}, noon); !l.Settle(true) || l.Untold() == nil || l.Untold().Verdict != reboots.Unknown {
-		t.Errorf("Untold() = %v, want it judged by the end of the agent in the boot before", l.Untold())
+	if l = start(&shelf{values: maps.Clone(store.values)}, "two", left{}, noon); !l.Settle(true) || l.Unreported() == nil || l.Unreported().Verdict != reboots.Unknown {
+		t.Errorf("Untold() = %v, want it judged by the end of the agent in the boot before", l.Unreported())
 	}
 	l = reboots.Open(reboots.Options{Boot: "two", Journal: j, Store: store, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	*j = drained("one", nil)
-	if !l.Settle(false) || l.Untold() == nil || l.Untold().Kind != "reboot" {
-		t.Errorf("Untold() = %v, want it judged by the journal", l.Untold())
+	if !l.Settle(false) || l.Unreported() == nil || l.Unreported().Kind != "reboot" {
+		t.Errorf("Untold() = %v, want it judged by the journal", l.Unreported())
 	}
-	if !l.Settle(true) || strings.Count(log.String(), "the host has been rebooted") != 1 {
+	if !l.Settle(true) || strings.Count(log.String(), "host rebooted") != 1 {
 		t.Errorf("log = %s, want it told once", &log)
 	}
 
 	l = start(store, "three", left{}, noon)
-	if !l.Settle(true) || l.Untold() == nil || l.Untold().Verdict != reboots.Unexpected {
-		t.Errorf("Untold() = %v, want it judged by the agent's end", l.Untold())
+	if !l.Settle(true) || l.Unreported() == nil || l.Unreported().Verdict != reboots.Unexpected {
+		t.Errorf("Untold() = %v, want it judged by the agent's end", l.Unreported())
 	}
 }
 

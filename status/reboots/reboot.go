@@ -24,10 +24,10 @@ type Reboot struct {
 	BootID  string  `json:"bootID"` // the kernel's, of the boot that began
 	Verdict Verdict `json:"verdict"`
 	// Trigger is how the agent heard of the end of the boot before: announced by
-	// logind, or from the service manager; empty where it did not.
+	// logind, or from systemd; empty where it did not.
 	Trigger journal.Trigger `json:"trigger,omitempty"`
 	Kind    string          `json:"kind,omitempty"` // such as "reboot", where that is known
-	// SameKernel tells that the kernel ran on: a soft-reboot, or a host that is itself a
+	// SameKernel reports that the kernel ran on: a soft-reboot, or a host that is itself a
 	// container.
 	SameKernel bool `json:"sameKernel,omitempty"`
 	// Graceful is whether all pods had stopped, or had their grace; null where
@@ -58,12 +58,12 @@ func judge(before string, ended ending, o Options) Reboot {
 	case ended == goingDown:
 		r.Verdict, r.Trigger = Expected, journal.TriggerServiceStop
 	case before != "" && ended == runs:
-		r.Verdict, r.Error = Unexpected, "the host went down with the agent running"
+		r.Verdict, r.Error = Unexpected, "the host went down while the agent was running"
 	default:
 		r.Verdict = Unknown
 	}
 	began := o.Began
-	if before != "" && kernel(before) == kernel(o.Boot) { // only the service manager is another one
+	if before != "" && kernel(before) == kernel(o.Boot) { // only systemd is another one
 		r.SameKernel = true
 		began, _ = managerStart(o.Boot)
 	}
@@ -82,17 +82,17 @@ func (r Reboot) By() string {
 	by := ""
 	switch {
 	case r.Verdict == Unknown:
-		return "no agent saw how the boot before ended"
+		return "no agent saw how the previous boot ended"
 	case r.Verdict == Unexpected && r.SameKernel:
-		return "by force: the kernel ran on"
+		return "forced, without a reboot of the kernel"
 	case r.Verdict == Unexpected:
-		return "as in a power cut, a kernel panic or a forced reboot"
+		return "such as power loss, kernel panic or forced reboot"
 	case r.Trigger == journal.TriggerShutdown:
 		by = "announced by logind"
 	case r.Trigger == journal.TriggerServiceStop:
-		by = "by the service manager, past logind"
+		by = "by systemd, without logind notification"
 		if r.Graceful == nil { // who guarded that shutdown heard of it first
-			by = "by the service manager"
+			by = "by systemd"
 		}
 	}
 	return strings.Trim(r.Kind+" "+by, " ")
@@ -101,7 +101,7 @@ func (r Reboot) By() string {
 // String says it to a person.
 func (r Reboot) String() string {
 	if r.Verdict == Unknown {
-		return "whether that was expected is not known: " + r.By()
+		return "not known whether expected: " + r.By()
 	}
 	parts := []string{string(r.Verdict) + " (" + r.By() + ")"}
 	switch {
@@ -117,7 +117,7 @@ func (r Reboot) String() string {
 		parts = append(parts, "pods were stopped in "+r.Drain.Duration.String())
 	}
 	if r.Gap != nil {
-		parts = append(parts, "this boot began "+r.Gap.Duration.String()+" later by the host's clock")
+		parts = append(parts, "this boot started "+r.Gap.Duration.String()+" later by the host's clock")
 	}
 	text := strings.Join(parts, ", ")
 	if r.Error != "" {

@@ -45,7 +45,7 @@ func (r *Reporter) add(ctx context.Context, node *corev1.Node) (bool, error) {
 	if errors.Is(err, controlplane.ErrNotFound) {
 		r.o.Theirs(false)
 		r.view.contact(nil)
-		r.view.wait("no Node " + node.Name + " of the kubelet's there yet; if the kubelet calls it by another name, set node.name to that")
+		r.view.wait("no Node " + node.Name + " registered by the kubelet yet; if the kubelet uses another name, set node.name to it")
 		return false, nil
 	}
 	if err != nil {
@@ -67,6 +67,6 @@ func (r *Reporter) clear(ctx context.Context, writer controlplane.ConditionWrite
 		return err
 	}
 	r.published.forget(gone)
-	r.o.Log.Info("conditions of before the kubelet are taken off the node", "node", mine.Name, "conditions", gone)
+	r.o.Log.Info("removed conditions that the kubelet now owns from the node", "node", mine.Name, "conditions", gone)
 	return nil
 }

@@ -22,7 +22,7 @@ const (
 	keyTold   = "told"   // the boot whose end was told of
 )
 
-// maxKeptEvents is how many of them outlive the agent: the latest, which tell of
+// maxKeptEvents is how many of them outlive the agent: the latest, which report
 // its end.
 const maxKeptEvents = 200
 
@@ -36,9 +36,9 @@ type Chronicle struct {
 	store    Store
 	log      *slog.Logger
 
-	keeping  sync.Mutex // held while Events are kept; guards what follows
-	telling  string     // the boot whose end an Event tells of that was recorded here
-	rebooted bool       // an Event was recorded here that tells of the reboot
+	keeping   sync.Mutex // held while Events are kept; guards what follows
+	reporting string     // the boot whose end an Event reports that was recorded here
+	rebooted  bool       // an Event was recorded here that reports the reboot
 }
 
 // NewChronicle returns the chronicle of a Node's shutdowns. It queues the Events
@@ -50,35 +50,35 @@ func NewChronicle(node string, recorder *controlplane.Recorder, j *journal.Journ
 }
 
 const (
-	// tellInterval is how often the agent looks whether the journal of before can be
-	// read by now, and whether the control plane has heard.
-	tellInterval = time.Minute
-	// tellPatience is how often it looks before it judges the reboot without a journal.
-	tellPatience = 5
+	// retryInterval is how often the agent checks whether the journal of before can be
+	// read now, and whether the control plane has heard.
+	retryInterval = time.Minute
+	// retryPatience is how often it looks before it judges the reboot without a journal.
+	retryPatience = 5
 )
 
-// TellOfLastBoot makes an Event of the reboot that began this boot, and one of how
+// ReportLastBoot makes an Event of the reboot that began this boot, and one of how
 // the boot before ended its pods, each once. It returns when the control plane has
 // heard of both, or ctx ends.
-func (c *Chronicle) TellOfLastBoot(ctx context.Context) {
-	tick := time.NewTicker(tellInterval)
+func (c *Chronicle) ReportLastBoot(ctx context.Context) {
+	tick := time.NewTicker(retryInterval)
 	defer tick.Stop()
 	for look := 0; ; look++ {
-		settled := c.reboots.Settle(look >= tellPatience)
+		settled := c.reboots.Settle(look >= retryPatience)
 		if settled {
 			c.recordReboot()
 		}
-		// Asked first: what is read from here on, the next look tells of.
+		// Asked first: what is read from here on, the next check reports.
 		_, read := c.journal.Found()
 		last, told := c.recordLastBoot()
 		if told && settled {
 			return // by an earlier process
 		}
-		flushing, cancel := context.WithTimeout(ctx, tellInterval)
+		flushing, cancel := context.WithTimeout(ctx, retryInterval)
 		err := c.recorder.Flush(flushing)
 		cancel()
 		if err == nil && settled {
-			c.reboots.Told()
+			c.reboots.Reported()
 			switch {
 			case last != "":
 				// Lost, it is told once more.
@@ -101,7 +101,7 @@ func (c *Chronicle) TellOfLastBoot(ctx context.Context) {
 func (c *Chronicle) recordReboot() {
 	c.keeping.Lock()
 	defer c.keeping.Unlock()
-	r := c.reboots.Untold()
+	r := c.reboots.Unreported()
 	if r == nil || c.rebooted {
 		return
 	}
@@ -124,19 +124,19 @@ func (c *Chronicle) recordLastBoot() (boot string, told bool) {
 	c.keeping.Lock()
 	defer c.keeping.Unlock()
 	switch {
-	case c.telling == last.BootID: // recorded before
-	case c.toldOf(last):
-		return last.BootID, c.reboots.Untold() == nil
+	case c.reporting == last.BootID: // recorded before
+	case c.reportedBy(last):
+		return last.BootID, c.reboots.Unreported() == nil
 	case !c.reboots.Foreign():
 		kind, reason, message := verdict(*last)
 		c.event(kind, reason, message)
-		c.telling = last.BootID
+		c.reporting = last.BootID
 	}
 	return last.BootID, false
 }
 
-// toldOf reports whether an earlier process of this boot has told of the record.
-func (c *Chronicle) toldOf(last *journal.Record) bool {
+// reportedBy reports whether an earlier process of this boot has told of the record.
+func (c *Chronicle) reportedBy(last *journal.Record) bool {
 	values, err := c.store.Load()
 	return err == nil && bytes.Equal(values[keyTold], quote(last.BootID))
 }
@@ -183,24 +183,24 @@ func (c *Chronicle) Keep() {
 	c.keeping.Lock() // what is written last is what was queued last
 	defer c.keeping.Unlock()
 	if c.rebooted { // the next start need not make that Event again
-		c.reboots.Told()
+		c.reboots.Reported()
 	}
 	events := c.recorder.Queued()
 	events = events[max(0, len(events)-maxKeptEvents):]
 	if len(events) == 0 {
-		_ = c.store.Write(nil, []string{keyEvents}) // one that is published anew gives way to itself
+		_ = c.store.Write(nil, []string{keyEvents}) // one that is published again yields to itself
 		return
 	}
 	value, err := json.Marshal(events)
 	if err == nil {
 		put := map[string][]byte{keyEvents: value}
-		if c.telling != "" { // nor that one
-			put[keyTold] = quote(c.telling)
+		if c.reporting != "" { // nor that one
+			put[keyTold] = quote(c.reporting)
 		}
 		err = c.store.Write(put, nil)
 	}
 	if err != nil {
-		c.log.Warn("events that were not published are lost", "events", len(events), "error", err)
+		c.log.Warn("cannot persist unpublished events, dropped", "events", len(events), "error", err)
 	}
 }
 
@@ -212,7 +212,7 @@ func (c *Chronicle) restore() {
 		err = json.Unmarshal(value, &events)
 	}
 	if err != nil {
-		c.log.Warn("events of an earlier run are lost", "error", err)
+		c.log.Warn("cannot read unpublished events of an earlier run, dropped", "error", err)
 		return
 	}
 	c.recorder.Restore(events)

@@ -91,30 +91,30 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 	}{
 		"a reboot that went well": {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Stopped, journal.Killed, journal.Stopped)}},
-			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 3 pods: 2 stopped, 1 killed at the end of their grace",
+			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 3 pods: 2 stopped, 1 killed after their grace period",
 			"Normal Rebooted: Node node-a has been rebooted, boot id: two: expected (reboot announced by logind), graceful, pods were stopped in 1s",
 		},
 		"a reboot in less time than it was to have": {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Killed), Shortened: &journal.Shortened{
 				Granted: metav1.Duration{Duration: 8 * time.Second}, Wanted: metav1.Duration{Duration: 30 * time.Second}, Had: metav1.Duration{Duration: 6 * time.Second},
 			}}},
-			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 1 pod killed at the end of their grace; phases were shortened to 6s of 30s, for logind granted 8s",
+			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 1 pod killed after their grace period; phases were shortened to 6s of 30s because logind granted 8s",
 			"Normal Rebooted: Node node-a has been rebooted, boot id: two: expected (reboot announced by logind), graceful, pods were stopped in 1s",
 		},
 		"a forced reboot": {
 			map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a", Name: "a"}}}},
 			"Warning LastShutdownNotGraceful: the last shutdown was not graceful: the host went down without a drain: 1 pod cut off",
-			"Warning Rebooted: Node node-a has been rebooted, boot id: two: unexpected (as in a power cut, a kernel panic or a forced reboot), not graceful: the host went down without a drain",
+			"Warning Rebooted: Node node-a has been rebooted, boot id: two: unexpected (such as power loss, kernel panic or forced reboot), not graceful: the host went down without a drain",
 		},
 		"a drain that was cut off": {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "poweroff", StartedAt: began, Pods: pods(journal.Stopped, "")}},
-			"Warning LastShutdownNotGraceful: the last shutdown (poweroff) was not graceful: the host went down in the middle of the drain: 2 pods: 1 stopped, 1 cut off",
-			"Warning Rebooted: Node node-a has been rebooted, boot id: two: expected (poweroff announced by logind), not graceful: the host went down in the middle of the drain",
+			"Warning LastShutdownNotGraceful: the last shutdown (poweroff) was not graceful: the host went down during the drain: 2 pods: 1 stopped, 1 cut off",
+			"Warning Rebooted: Node node-a has been rebooted, boot id: two: expected (poweroff announced by logind), not graceful: the host went down during the drain",
 		},
 		"a host without pods": {
 			map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{}}},
 			"Warning LastShutdownNotGraceful: the last shutdown was not graceful: the host went down without a drain: no pods seen",
-			"Warning Rebooted: Node node-a has been rebooted, boot id: two: unexpected (as in a power cut, a kernel panic or a forced reboot), not graceful: the host went down without a drain",
+			"Warning Rebooted: Node node-a has been rebooted, boot id: two: unexpected (such as power loss, kernel panic or forced reboot), not graceful: the host went down without a drain",
 		},
 		"the same boot": {map[string]any{"bootID": "two", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}}, "", ""},
 	} {
@@ -125,7 +125,7 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 				for start := range 3 {
 					chronicle := d.chronicle(journal.Open(path, "two", silent()))
 					ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-					chronicle.TellOfLastBoot(ctx)
+					chronicle.ReportLastBoot(ctx)
 					cancel()
 					if got := strings.Join(d.reasons(t, "LastShutdown"), "|"); got != c.want {
 						t.Errorf("after start %d Events tell %q, want %q", start+1, got, c.want)
@@ -158,7 +158,7 @@ func TestTheEndOfTheLastBootIsToldWhenItCanBe(t *testing.T) {
 		chronicle := d.chronicle(j)
 		ctx, cancel := context.WithCancel(t.Context())
 		done, written := make(chan struct{}), make(chan struct{})
-		go func() { defer close(done); chronicle.TellOfLastBoot(ctx) }()
+		go func() { defer close(done); chronicle.ReportLastBoot(ctx) }()
 		go func() { defer close(written); j.Run(ctx) }()
 		time.Sleep(time.Hour)
 		if err := os.Remove(path); err != nil {
@@ -193,7 +193,7 @@ func TestTheEndOfTheLastBootIsToldOnceAlsoIfTheControlPlaneIsAwayForLong(t *test
 		for range 3 { // starts in vain
 			chronicle := d.again(t, "two").chronicle(journal.Open(path, "two", silent()))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			chronicle.TellOfLastBoot(ctx)
+			chronicle.ReportLastBoot(ctx)
 			cancel()
 			chronicle.Keep()
 		}
@@ -203,7 +203,7 @@ func TestTheEndOfTheLastBootIsToldOnceAlsoIfTheControlPlaneIsAwayForLong(t *test
 		chronicle := last.chronicle(journal.Open(path, "two", silent()))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		chronicle.TellOfLastBoot(ctx)
+		chronicle.ReportLastBoot(ctx)
 		synctest.Wait()
 		if got := d.reasons(t, "LastShutdown"); len(got) != 1 {
 			t.Errorf("Events = %q, want one", got)
@@ -236,7 +236,7 @@ func TestAShutdownIsToldOnceHoweverOftenTheServiceStops(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
 		guard, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: time.Second})
-		want := []string{"Normal Shutdown: pods are being stopped: the service manager is going down", "Normal ShutdownReleased: 1 pod stopped in 1s"}
+		want := []string{"Normal Shutdown: pods are being stopped: systemd is shutting down", "Normal ShutdownReleased: 1 pod stopped in 1s"}
 		for range 3 {
 			if _, err := guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
 				t.Fatal(err)
@@ -279,7 +279,7 @@ func TestRebootsAreToldOnceAndOnlyThoseOfThisMachine(t *testing.T) {
 			chronicle := NewChronicle(nodeName, recorder, j, ledger, d.kept, silent())
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
-			chronicle.TellOfLastBoot(ctx)
+			chronicle.ReportLastBoot(ctx)
 			if ctx.Err() != nil != away {
 				t.Errorf("boot %s: told after %v", boot, ctx.Err())
 			}

@@ -24,7 +24,7 @@ func (s stalled) Now(ctx context.Context, guarded *shutdown.Status) status.Facts
 	return f
 }
 
-// contend has the desk tell of contention for memory as long as on says so.
+// contend has the desk report contention for memory as long as on says so.
 func (d *desk) contend(t *testing.T, on *bool) {
 	t.Helper()
 	threshold, err := status.ParseThreshold("20%")

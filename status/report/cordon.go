@@ -20,7 +20,7 @@ type Decision struct {
 	Unschedulable bool      `json:"unschedulable"`
 	By            string    `json:"by"`
 	At            time.Time `json:"at"`
-	// Delivered tells that the control plane has taken it. From then on the
+	// Delivered reports that the control plane has taken it. From then on the
 	// control plane is right: whoever changes it there has the later word.
 	Delivered bool `json:"delivered"`
 }
@@ -33,7 +33,7 @@ func newCordons(notes Store, log *slog.Logger) *cordons {
 	log = log.With("component", "cordon")
 	decision, err := loadRequest[Decision](notes, KeyCordon, log)
 	if err != nil {
-		log.Warn("whether a person has cordoned the node is not known; what the control plane says stands", "error", err)
+		log.Warn("cannot read stored cordon request, using the control plane's value", "error", err)
 	}
 	return &cordons{decision}
 }
@@ -58,19 +58,19 @@ func (c *cordons) pending() bool {
 
 // Errors of Cordon that mean that nothing was done.
 var (
-	ErrNotOurs    = errors.New("the node is not hostler's")
+	ErrNotOurs    = errors.New("the node is managed by another owner")
 	ErrNoCordoner = errors.New("this control plane cannot cordon nodes")
 )
 
 // errNoNode is an error of Cordon that passes.
-var errNoNode = errors.New("the node is not registered there yet")
+var errNoNode = errors.New("the node is not registered yet")
 
 // Decided is what a person said last; nil if nobody did, or somebody changed it
 // since on the control plane.
 func (r *Reporter) Decided() *Decision { return r.cordons.decided() }
 
 // Cordon has the Node closed to new pods, or opened, because a person said so. It
-// tells whether that changes anything. ErrNotOurs and ErrNoCordoner mean that
+// reports whether that changes anything. ErrNotOurs and ErrNoCordoner mean that
 // nothing was done; any other error, that the control plane is told as soon as it
 // answers.
 func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err error) {
@@ -88,7 +88,7 @@ func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err
 		decided = *before // who said it first, and when, stands
 	}
 	r.cordons.set(&decided)
-	// A round that read the Node before would take the change for somebody else's.
+	// A round that read the Node before would take the change for another client's.
 	work, release, err := r.turn.take(ctx, false)
 	if err != nil {
 		r.Changed()
@@ -124,7 +124,7 @@ func (r *Reporter) unschedulable() bool {
 	return cordoned
 }
 
-// reportCordon makes an Event of a cordon that somebody else has changed.
+// reportCordon makes an Event of a cordon that another client has changed.
 func (r *Reporter) reportCordon(stored *corev1.Node) {
 	known := r.registration.known
 	if known == nil || known.Spec.Unschedulable == stored.Spec.Unschedulable || r.cordons.pending() {
@@ -146,7 +146,7 @@ func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 	case d == nil || d.Delivered && d.Unschedulable == stored.Spec.Unschedulable:
 		return stored, nil
 	case d.Delivered:
-		r.o.Log.Info("the node's cordon was changed on the control plane", "unschedulable", stored.Spec.Unschedulable)
+		r.o.Log.Info("changed cordon on the control plane", "unschedulable", stored.Spec.Unschedulable)
 		r.cordons.replace(d, nil)
 		return stored, nil
 	}

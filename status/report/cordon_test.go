@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// again is the desk of an agent that is started anew in a boot of that name, on
+// again is the desk of an agent that is started again in a boot of that name, on
 // what the one before left on the host and on the control plane.
 func (d *desk) again(t *testing.T, boot string) *desk {
 	t.Helper()
@@ -222,7 +222,7 @@ func TestACordonThatCannotWaitIsKept(t *testing.T) {
 		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Hang: true})
 		d.set(func() { d.guard.Reason = "something to write" })
 		d.Changed()
-		time.Sleep(time.Second) // the round hangs by now
+		time.Sleep(time.Second) // the round hangs now
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		changed, err := d.Cordon(ctx, Decision{Unschedulable: true, By: "alice"})

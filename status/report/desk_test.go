@@ -78,7 +78,7 @@ func (s *shelf) WriteNow(put map[string][]byte, remove []string) error { return 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	d := unasked(t)
-	if err := d.runtimes.Look(t.Context()); err != nil {
+	if err := d.runtimes.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -102,7 +102,7 @@ func unasked(t *testing.T) *desk {
 		noted:   &shelf{},
 		machine: machine,
 		mine:    true,
-		guard:   shutdown.Status{State: shutdown.Armed, Reason: "holds the shutdown lock"},
+		guard:   shutdown.Status{State: shutdown.Armed, Reason: "shutdown lock held"},
 	}
 	t.Cleanup(func() { _ = d.runtime.Close() })
 	d.runtimes, err = discovery.New(discovery.Options{Observe: func(string, string, time.Duration, error) {}, Log: silent()})

@@ -6,8 +6,8 @@
 // and knows no control plane by name.
 //
 // Who owns which state: turn guards registration, statusWriter, observation, published and
-// final, so that whoever has the turn may look at the host and write. A report of a shutdown
-// runs on the guard's goroutine and takes the turn from a round that is under way, so it does
+// final, so that whoever has the turn may read the host and write. A report of a shutdown
+// runs on the guard's goroutine and takes the turn from a round that is in progress, so it does
 // not depend on the status loop. view has a mutex of its own, for readers. The watch only hands
 // the Node that it saw to the status loop.
 package report

@@ -27,8 +27,8 @@ func (r *Reporter) Standing() Standing {
 	return s
 }
 
-// anewHere has the Node created anew where this host may delete it.
-const anewHere = "hostler leave && hostler leave --undo"
+// recreateHere has the Node created again where this host may delete it.
+const recreateHere = "hostler leave && hostler leave --undo"
 
 // shared reports whether others write the Node as well.
 func (r *Reporter) shared() bool {
@@ -36,7 +36,7 @@ func (r *Reporter) shared() bool {
 	return shared
 }
 
-// reconciles reports whether registering again mends the Node's taints, and whether this
+// reconciles reports whether registering again fixes the Node's taints, and whether this
 // host may do with its Node whatever is to be done.
 func (r *Reporter) reconciles() bool {
 	_, reconciles := r.o.Client.(controlplane.TaintReconciler)
@@ -44,7 +44,7 @@ func (r *Reporter) reconciles() bool {
 }
 
 // drift names what this machine has set on the stored Node, which it wants to be
-// wanted, and is not so there. To register again mends it.
+// wanted, and is not so there. To register again fixes it.
 func (r *Reporter) drift(stored, wanted *corev1.Node) []string {
 	drifted := controlplane.Drift(stored, wanted)
 	if r.reconciles() {
@@ -62,21 +62,21 @@ func (r *Reporter) reportReplaced(stored *corev1.Node, takeover bool) {
 	}
 	r.registration.replaced = nil
 	other := controlplane.IdentityOf(before).String()
-	why := "which did not renew its lease any more"
+	why := "whose lease expired"
 	if takeover {
-		why = "as node.takeover says"
+		why = "as set by node.takeover"
 	}
 	remains := r.remains(stored)
-	r.o.Log.Warn("the node was another machine's, and is this one's now", "node", stored.Name, "before", other, "new", stored.UID != before.UID, "remains", len(remains))
+	r.o.Log.Warn("took over node from another machine", "node", stored.Name, "before", other, "new", stored.UID != before.UID, "remains", len(remains))
 	rest := ""
 	for _, d := range remains {
-		rest += "; " + d.Message + ": `" + d.Mend + "` mends it"
+		rest += "; " + d.Message + "; fix it with `" + d.Mend + "`"
 	}
 	if rest == "" || stored.UID != before.UID {
 		r.event(corev1.EventTypeNormal, "NodeReplaced", fmt.Sprintf("replaced the Node of another machine (%s), %s%s", other, why, rest))
 		return
 	}
-	r.event(corev1.EventTypeWarning, "NodeTakenOver", fmt.Sprintf("took over the Node of another machine (%s), %s, and cleared what a node may%s", other, why, rest))
+	r.event(corev1.EventTypeWarning, "NodeTakenOver", fmt.Sprintf("took over the Node of another machine (%s), %s, and cleared the fields that a node may change%s", other, why, rest))
 }
 
 // remains are what a machine before this one has left on the Node.
@@ -87,17 +87,17 @@ func (r *Reporter) remains(stored *corev1.Node) []Drift {
 	}
 	var drift []Drift
 	if fixed := left.Fixed(); fixed != "" {
-		mend := anewHere
+		mend := recreateHere
 		if r.shared() && !r.reconciles() {
 			mend = "kubectl delete node " + stored.Name
 		}
 		drift = append(drift, Drift{
-			Message: "the Node has still of the machine before it what is not hostler's to take away (" + fixed + "); deleted, it is registered anew",
+			Message: "the Node still has settings of the previous machine that hostler may not remove (" + fixed + "); after you delete the Node, hostler registers it again",
 			Mend:    mend,
 		})
 	}
 	if left.Unschedulable {
-		drift = append(drift, Drift{Message: "the Node is cordoned since it was another machine's", Mend: "hostler uncordon"})
+		drift = append(drift, Drift{Message: "the Node is still cordoned from the previous machine", Mend: "hostler uncordon"})
 	}
 	return drift
 }
@@ -107,12 +107,12 @@ func (r *Reporter) noteRemains(stored *corev1.Node) {
 	left := r.remains(stored)
 	before := r.view.setRemains(left)
 	if len(before) > 0 && len(left) == 0 {
-		r.o.Log.Info("nothing is left on the node of the machine before", "node", stored.Name)
+		r.o.Log.Info("no settings of the previous machine left on the node", "node", stored.Name)
 	}
 }
 
-// onTheCopy says where a clone is mended.
-const onTheCopy = "; on the copy, which needs an ID of its own, and a name"
+// onTheCopy says where a clone is fixed.
+const onTheCopy = "; on the copy, set a new machine ID and host name"
 
 func clonesDrift(node string, clones []controlplane.Clone) []Drift {
 	var drift []Drift
@@ -125,8 +125,8 @@ func clonesDrift(node string, clones []controlplane.Clone) []Drift {
 	return drift
 }
 
-// noteTaints tells of configured taints that the stored Node lacks, each set of
-// them once, where hostler may not mend that itself.
+// noteTaints reports configured taints that the stored Node lacks, each set of
+// them once, where hostler may not fix that itself.
 func (r *Reporter) noteTaints(stored *corev1.Node) {
 	if r.reconciles() {
 		return
@@ -138,7 +138,7 @@ func (r *Reporter) noteTaints(stored *corev1.Node) {
 			names[i] = t.ToString()
 		}
 		drift = []Drift{{
-			Message: fmt.Sprintf("the Node lacks the configured taints %s, and a node may not change its own", strings.Join(names, ", ")),
+			Message: fmt.Sprintf("the Node lacks the configured taints %s, and a node may not change its own taints", strings.Join(names, ", ")),
 			Mend:    r.taintCommand(stored, missing),
 		}}
 	}
@@ -146,17 +146,17 @@ func (r *Reporter) noteTaints(stored *corev1.Node) {
 	switch {
 	case slices.Equal(before, drift):
 	case len(drift) == 0:
-		r.o.Log.Info("the node has all configured taints again", "node", stored.Name)
+		r.o.Log.Info("configured taints restored on the node", "node", stored.Name)
 	default:
-		r.o.Log.Warn("the node lacks configured taints", "node", stored.Name, "problem", drift[0].Message, "mend", drift[0].Mend)
-		r.event(corev1.EventTypeWarning, "TaintsMissing", drift[0].Message+"; mend it with `"+drift[0].Mend+"`")
+		r.o.Log.Warn("configured taints missing on the node", "node", stored.Name, "problem", drift[0].Message, "mend", drift[0].Mend)
+		r.event(corev1.EventTypeWarning, "TaintsMissing", drift[0].Message+"; fix it with `"+drift[0].Mend+"`")
 	}
 }
 
 // taintCommand is what a person types to give the Node the taints that it lacks.
 func (r *Reporter) taintCommand(stored *corev1.Node, missing []corev1.Taint) string {
 	if !r.shared() {
-		return anewHere
+		return recreateHere
 	}
 	command := "kubectl taint nodes " + stored.Name
 	overwrite := ""

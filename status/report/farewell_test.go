@@ -59,20 +59,20 @@ func TestWhatIsToBeReportedIsOnTheDiskWhileTheControlPlaneTakesLong(t *testing.T
 		d.o.Client = atWrite{d.client, func() {
 			asked++
 			time.Sleep(2 * slowAnswer)
-			if !disk.has(keyFinal, "all pods are stopped") || !disk.has(keyEvents, "the last of them") {
+			if !disk.has(keyFinal, "all pods stopped") || !disk.has(keyEvents, "the last of them") {
 				t.Errorf("on the disk is %s, want the last word and the Events", maps.Clone(disk.values))
 			}
 		}}
 		d.o.Recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "Tick", "the last of them")
 		released := drainingStatus()
-		released.State, released.Reason = shutdown.Released, "all pods are stopped"
+		released.State, released.Reason = shutdown.Released, "all pods stopped"
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		_ = Farewell{d.Reporter, d.chronicle(nil), disk.Flush}.ReportShutdown(ctx, released) // nobody publishes the Event
 		if asked != 1 {
 			t.Errorf("the control plane was asked %d times, want once", asked)
 		}
-		if disk.has(keyFinal, "all pods are stopped") || !disk.has(keyEvents, "the last of them") {
+		if disk.has(keyFinal, "all pods stopped") || !disk.has(keyEvents, "the last of them") {
 			t.Errorf("in the end on the disk is %s, want the Event, and no last word that was taken", disk.values)
 		}
 	})

@@ -31,7 +31,7 @@ func (f *final) keep(o Options, status corev1.NodeStatus) {
 		err = o.Store.Write(map[string][]byte{keyFinal: value}, nil)
 	}
 	if err != nil {
-		o.Log.Warn("the last word of this boot is not kept", "error", err)
+		o.Log.Warn("cannot persist final status of this boot", "error", err)
 		return
 	}
 	f.kept = true
@@ -56,7 +56,7 @@ func (f *final) load(o Options) {
 	f.loaded = true
 	values, err := o.Store.Load()
 	if err != nil {
-		o.Log.Warn("whether the last boot left something to tell is not known", "error", err)
+		o.Log.Warn("cannot read final status of the last boot", "error", err)
 		return
 	}
 	value, found := values[keyFinal]
@@ -66,7 +66,7 @@ func (f *final) load(o Options) {
 	f.kept = true
 	var stored finalStatus
 	if err := json.Unmarshal(value, &stored); err != nil {
-		o.Log.Warn("the last word of an earlier boot cannot be read", "error", err)
+		o.Log.Warn("cannot decode final status of an earlier boot", "error", err)
 		return
 	}
 	if stored.Boot != o.Boot {

@@ -54,7 +54,7 @@ func (d *desk) witnessed() *witness {
 func (d *desk) goesDown(t *testing.T, bound time.Duration) (took time.Duration, err error) {
 	t.Helper()
 	released := drainingStatus()
-	released.State, released.Reason = shutdown.Released, "all pods are stopped"
+	released.State, released.Reason = shutdown.Released, "all pods stopped"
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
 	farewell := Farewell{d.Reporter, d.chronicle(nil), statefile.NewMemory().Flush}
@@ -175,13 +175,13 @@ func TestAShutdownsReportOvertakesARoundThatHangs(t *testing.T) {
 		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Hang: true, Times: 1})
 		d.set(func() { d.guard.State = shutdown.Disarmed })
 		d.Changed()
-		time.Sleep(time.Second) // the round hangs by now
+		time.Sleep(time.Second) // the round hangs now
 		began := time.Now()
 		if err := d.ReportShutdown(t.Context(), drainingStatus()); err != nil || time.Since(began) > 0 {
 			t.Errorf("ReportShutdown() = %v after %v, want it told at once", err, time.Since(began))
 		}
 		w.wantReady(t, "at once", status.ReasonHostReady, status.ReasonDraining)
-		if d.log.Count("cannot be written") != 0 {
+		if d.log.Count("cannot write node status") != 0 {
 			t.Errorf("log = %s, want no failure told of a round that was given up", d.log)
 		}
 	})
@@ -204,7 +204,7 @@ func TestTheLastWordIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
 			t.Errorf("ReportShutdown() = %v after %v, want it given up in time", err, took)
 		}
 		<-begun
-		if values, _ := d.kept.Load(); !strings.Contains(string(values[keyFinal]), "all pods are stopped") {
+		if values, _ := d.kept.Load(); !strings.Contains(string(values[keyFinal]), "all pods stopped") {
 			t.Errorf("kept is %s, want the last word", values[keyFinal])
 		}
 	})

@@ -18,7 +18,7 @@ import (
 var stranger = controlplane.Identity{MachineID: "another", SystemUUID: "OTHER"}
 
 // strange has another machine registered under this one's name, cordoned and with a
-// label of somebody else's, and its Lease renewed until the returned function is called.
+// label of another client's, and its Lease renewed until the returned function is called.
 func (d *desk) strange(t *testing.T) (dies func()) {
 	t.Helper()
 	node := bare()
@@ -71,7 +71,7 @@ func TestADeadMachineIsReplacedOnceItWasWatched(t *testing.T) {
 		if told := d.told("NodeReplaced"); len(told) != 1 || !strings.Contains(told[0], "machine ID another") || !strings.Contains(told[0], "`hostler uncordon`") {
 			t.Errorf("Events = %q, want the replacement told once, with the cordon that stays", told)
 		}
-		if d.log.Count("it is watched whether") != 1 || d.log.Count("was another machine's") != 1 {
+		if d.log.Count("watching whether its lease") != 1 || d.log.Count("took over node from another machine") != 1 {
 			t.Errorf("log = %s, want the wait and its end told once", d.log)
 		}
 		if s := d.Standing(); s.Waits != "" || len(s.Drift) != 1 || s.Drift[0].Mend != "hostler uncordon" {
@@ -133,7 +133,7 @@ func TestANodeThatAnotherMachineHasTakenIsLeftToItUntilThatIsDead(t *testing.T) 
 				if _, _, _, err := d.Current(); !errors.As(err, &identity) || !identity.Renewed || d.machineOf(t) != "another" {
 					t.Errorf("Current() = %v, the Node is %s's, want it left to the machine that lives", err, d.machineOf(t))
 				}
-				if n := d.log.Count("taken the node over") + d.log.Count("node is gone"); n != 1 {
+				if n := d.log.Count("another machine took over the node") + d.log.Count("node was deleted"); n != 1 {
 					t.Errorf("the loss was told %d times, want once: %s", n, d.log)
 				}
 				dies()
@@ -158,7 +158,7 @@ func TestWhatAClusterKeepsOfADeadMachineIsToldUntilItIsMended(t *testing.T) {
 		if n := d.stored(t); n.UID != before || d.machineOf(t) != d.machine.MachineID {
 			t.Errorf("the Node is %+v, want it taken over as it is", n)
 		}
-		if told := d.told("NodeTakenOver"); len(told) != 1 || !strings.Contains(told[0], "labels theirs") || !strings.Contains(told[0], "`kubectl delete node node-a`") || !strings.Contains(told[0], "as node.takeover says") {
+		if told := d.told("NodeTakenOver"); len(told) != 1 || !strings.Contains(told[0], "labels theirs") || !strings.Contains(told[0], "`kubectl delete node node-a`") || !strings.Contains(told[0], "as set by node.takeover") {
 			t.Errorf("Events = %q, want what remains, and the mend", told)
 		}
 		wantDrift := func(when string, d *desk) {
@@ -195,7 +195,7 @@ func TestANodeThatMayOnlyBeAdoptedWaitsForTheWatchToo(t *testing.T) {
 		d.o.Watch, d.o.AdoptOnly, d.o.Waits = controlplane.NewLeaseWatch(nil), true, func(why string) { lease = why }
 		d.start(t)
 		time.Sleep(leaseDuration - time.Second)
-		if d.machineOf(t) != "another" || lease == "" || !strings.Contains(d.Standing().Waits, "being watched") {
+		if d.machineOf(t) != "another" || lease == "" || !strings.Contains(d.Standing().Waits, "does not renew its lease before") {
 			t.Errorf("the Node is %s's, Standing() %+v, the lease waits for %q, want both to wait", d.machineOf(t), d.Standing(), lease)
 		}
 		time.Sleep(time.Second)

@@ -23,18 +23,18 @@ type Departure struct {
 	ControlPlane string    `json:"controlPlane"` // its type
 	By           string    `json:"by"`
 	At           time.Time `json:"at"`
-	// Deleted tells that hostler deleted Node and Lease; else somebody with the
+	// Deleted reports that hostler deleted Node and Lease; else a user with the
 	// right has to.
 	Deleted bool `json:"deleted"`
 }
 
 // String tells a person why nothing is written, and how that ends.
 func (d Departure) String() string {
-	what := "took the Node off the control plane"
+	what := "deregistered the Node"
 	if !d.Deleted {
-		what = "asked to take the Node off the control plane, which somebody with the right has to do,"
+		what = "requested to deregister the Node, which a user with the permission has to delete,"
 	}
-	return fmt.Sprintf("%s %s on %s with `hostler leave`, which holds across restarts; `hostler leave --undo` registers it again",
+	return fmt.Sprintf("%s %s on %s with `hostler leave`; this persists across restarts; run `hostler leave --undo` to register it again",
 		d.By, what, d.At.UTC().Format("2006-01-02 15:04 MST"))
 }
 
@@ -51,7 +51,7 @@ func OpenDepartures(notes Store, node, controlPlane string, log *slog.Logger) *D
 	log = log.With("component", "status")
 	departure, err := loadRequest[Departure](notes, KeyLeft, log)
 	if err != nil {
-		log.Warn("whether a person took the node off the control plane is not known; it is registered", "error", err)
+		log.Warn("cannot read stored leave request, registering the node", "error", err)
 	}
 	return &Departures{departure, node, controlPlane}
 }
@@ -75,10 +75,10 @@ func (r *Reporter) Left() *Departure { return r.o.Departures.Left() }
 // Leave takes the Node and its Lease off the control plane, because a person, named
 // by, said so. Neither is written there from then on until Return.
 // The Lease must have come to rest before. controlplane.ErrForbidden means that
-// somebody else has to delete them, and that they are not written meanwhile;
+// another client has to delete them, and that they are not written meanwhile;
 // controlplane.ErrLeaseStays, that the Node is gone and the Lease runs out by itself;
 // ErrNotOurs, *controlplane.IdentityError where the Node is another machine's, and any
-// other error, that all goes on as before.
+// other error, that all continues as before.
 func (r *Reporter) Leave(ctx context.Context, by string) error {
 	if !r.o.Mine() {
 		return ErrNotOurs
@@ -95,17 +95,17 @@ func (r *Reporter) Leave(ctx context.Context, by string) error {
 		return preempted(work, err)
 	}
 	d := Departure{Node: r.options().Name, ControlPlane: r.o.Client.Type(), By: by, At: r.o.Now(), Deleted: deleted}
-	r.event(corev1.EventTypeNormal, "Left", by+" had the Node taken off the control plane with `hostler leave`") // the last one
+	r.event(corev1.EventTypeNormal, "Left", by+" deregistered the Node with `hostler leave`") // the last one
 	r.o.Departures.set(&d)
 	r.drop()
 	r.view.wait(d.String())
 	r.view.contact(nil)
-	r.o.Log.Info("the node leaves the control plane and is not written there until a person has it return", "node", d.Node, "by", by, "deleted", d.Deleted)
+	r.o.Log.Info("deregistered node until `hostler leave --undo`", "node", d.Node, "by", by, "deleted", d.Deleted)
 	return err
 }
 
 // Return has the Node registered again that a person, named by or another, had
-// leave. It tells whether one had, and does not wait for the control plane.
+// leave. It reports whether one had, and does not wait for the control plane.
 func (r *Reporter) Return(ctx context.Context, by string) (bool, error) {
 	_, release, err := r.turn.take(ctx, false)
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *Reporter) Return(ctx context.Context, by string) (bool, error) {
 	}
 	r.o.Departures.set(nil)
 	r.view.wait("")
-	r.o.Log.Info("the node returns to the control plane", "node", r.options().Name, "by", by)
+	r.o.Log.Info("registering node again after `hostler leave --undo`", "node", r.options().Name, "by", by)
 	r.Changed()
 	return true, nil
 }

@@ -16,12 +16,12 @@ import (
 
 func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		err  error
-		rest bool
-		says string
+		err   error
+		pause bool
+		says  string
 	}{
-		"it is gone":                        {nil, true, "alice took the Node off the control plane"},
-		"somebody with the right has to":    {controlplane.ErrForbidden, true, "which somebody with the right has to do"},
+		"it is gone":                        {nil, true, "alice deregistered the Node"},
+		"somebody with the right has to":    {controlplane.ErrForbidden, true, "which a user with the permission has to delete"},
 		"the control plane does not answer": {controlplane.ErrUnavailable, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -42,13 +42,13 @@ func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
 					}
 				}
 				time.Sleep(time.Hour)
-				if got := d.client.Calls(controlplanetest.UpdateStatus) == written && d.client.Calls(controlplanetest.Register) == 1; got != c.rest {
-					t.Errorf("nothing written after it: %v, want %v", got, c.rest)
+				if got := d.client.Calls(controlplanetest.UpdateStatus) == written && d.client.Calls(controlplanetest.Register) == 1; got != c.pause {
+					t.Errorf("nothing written after it: %v, want %v", got, c.pause)
 				}
-				if got := d.stored(t) == nil; got != c.rest {
-					t.Errorf("the Node is gone: %v, want %v", got, c.rest)
+				if got := d.stored(t) == nil; got != c.pause {
+					t.Errorf("the Node is gone: %v, want %v", got, c.pause)
 				}
-				if s := d.Standing(); !strings.Contains(s.Waits, c.says) || (s.Waits == "") == c.rest {
+				if s := d.Standing(); !strings.Contains(s.Waits, c.says) || (s.Waits == "") == c.pause {
 					t.Errorf("Standing() = %+v, want that it says %q", s, c.says)
 				}
 				if n, _, _, err := d.Current(); n == nil || err != nil {
@@ -56,10 +56,10 @@ func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
 				}
 				for _, boot := range []string{"one", "two"} {
 					next := d.again(t, boot)
-					if err := next.once(t.Context(), nil); err != nil || (d.stored(t) == nil) != c.rest || (next.Left() != nil) != c.rest {
-						t.Errorf("a round of the next start in boot %s = %v, Node there: %v, want it to stay away: %v", boot, err, d.stored(t) != nil, c.rest)
+					if err := next.once(t.Context(), nil); err != nil || (d.stored(t) == nil) != c.pause || (next.Left() != nil) != c.pause {
+						t.Errorf("a round of the next start in boot %s = %v, Node there: %v, want it to stay away: %v", boot, err, d.stored(t) != nil, c.pause)
 					}
-					if s := next.Standing(); !strings.Contains(s.Waits, c.says) || (s.Waits == "") == c.rest {
+					if s := next.Standing(); !strings.Contains(s.Waits, c.says) || (s.Waits == "") == c.pause {
 						t.Errorf("Standing() after a start in boot %s = %+v, want that it says %q", boot, s, c.says)
 					}
 				}

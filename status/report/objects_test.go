@@ -212,7 +212,7 @@ func TestAHostMendsItsOwnTaintsInAStore(t *testing.T) {
 	})
 }
 
-// What a machine before has left is mended by the host itself: there may be no kubectl
+// What a machine before has left is fixed by the host itself: there may be no kubectl
 // at all.
 func TestRemainsInAStoreAreMendedFromTheHost(t *testing.T) {
 	inArchive(t, func(t *testing.T, a *archive) {

@@ -12,22 +12,22 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// observation is what the reporter knows of the host, look by look. The turn guards it.
+// observation is what the reporter knows of the host, check by check. The turn guards it.
 type observation struct {
 	// remembered is whether it is known what was reported before this start;
 	// forgotten is why not.
 	remembered bool
 	forgotten  error
 	memory     status.Memory
-	conditions []corev1.NodeCondition // of the last look
+	conditions []corev1.NodeCondition // of the last check
 	short      bool                   // the host does not have what is reserved of it
-	clones     []string               // names of the clones that were there at the last look
+	clones     []string               // names of the clones that were there at the last check
 }
 
 // remember takes up what an earlier run of the agent reported in this boot, so
 // that conditions keep their times and Ready does not flip. What a control plane
 // does not answer in time is read again in the next round, as long as nothing
-// was written, and then waited for longer: the host has been looked at by then.
+// was written, and then waited for longer: the host has been read by then.
 func (r *Reporter) remember(ctx context.Context, beside bool) {
 	limit := time.Second
 	if r.observation.forgotten != nil {
@@ -51,7 +51,7 @@ func (r *Reporter) remember(ctx context.Context, beside bool) {
 	r.observation.memory, r.observation.conditions = status.Remember(conditions), conditions
 }
 
-// observe makes the Node from facts, and reports what has changed since the last look.
+// observe makes the Node from facts, and reports what has changed since the last check.
 func (r *Reporter) observe(facts status.Facts, options status.Options, beside bool) *corev1.Node {
 	node, memory := status.Node(facts, options, r.observation.memory, r.o.Now())
 	transitions := status.Transitions(r.observation.conditions, node.Status.Conditions)
@@ -92,19 +92,19 @@ func (r *Reporter) reportReserved(facts status.Facts, o status.Options) {
 	err := status.CheckReserved(facts, o.Reserved, o.Pressure)
 	switch {
 	case err != nil && !r.observation.short:
-		r.o.Log.Warn("the host does not have what is reserved of it: none is left for pods", "error", err)
+		r.o.Log.Warn("reserved resources exceed the host's capacity, nothing left for pods", "error", err)
 	case err == nil && r.observation.short:
-		r.o.Log.Info("the host has what is reserved of it again")
+		r.o.Log.Info("reserved resources fit the host's capacity again")
 	}
 	r.observation.short = err != nil
 }
 
-// reportClones makes an Event of each clone that was not there at the last look.
+// reportClones makes an Event of each clone that was not there at the last check.
 func (r *Reporter) reportClones(node string) {
 	clones := r.clones()
 	for _, c := range clones {
 		if !slices.Contains(r.observation.clones, c.Node) && r.Left() == nil {
-			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+onTheCopy+", `"+c.Mend()+"` mends it")
+			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+onTheCopy+": `"+c.Mend()+"`")
 		}
 	}
 	r.observation.clones = nil

@@ -29,7 +29,7 @@ type Options struct {
 	Boot   string                      // the present one
 	Storage
 	Listeners
-	// Changed is sent by whoever knows that the host has changed: the next look is taken now.
+	// Changed is sent by whoever knows that the host has changed: the next check is taken now.
 	// The reporter makes its own if it is nil.
 	Changed loop.Signal
 	Now     func() time.Time // the wall clock; time.Now if nil
@@ -38,10 +38,10 @@ type Options struct {
 
 // Policy says how often is reported, and what becomes of the Node.
 type Policy struct {
-	Update   time.Duration // from one look at the host to the next
+	Update   time.Duration // from one check of the host to the next
 	Rewrite  time.Duration // from one write to the next where nothing changed
 	Takeover bool          // take the name from another machine
-	// AdoptOnly never creates the Node, but waits until somebody else has.
+	// AdoptOnly never creates the Node, but waits until another client has.
 	AdoptOnly bool
 }
 
@@ -67,7 +67,7 @@ type Listeners struct {
 
 // Facts are what a Node is made from: a *gather.Facts.
 type Facts interface {
-	// Now looks at the host. The shutdown guard's status is taken from guarded if
+	// Now reads the host. The shutdown guard's status is taken from guarded if
 	// that is not nil: it is then newer than what the guard says itself.
 	Now(ctx context.Context, guarded *shutdown.Status) status.Facts
 	// Machine is the hardware and its kernel.

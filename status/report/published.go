@@ -32,7 +32,7 @@ func newPublished(store Store, log *slog.Logger) *published {
 		err = json.Unmarshal(value, &p.list)
 	}
 	if err != nil {
-		log.Warn("which conditions of other domains an earlier run has published is not known", "error", err)
+		log.Warn("cannot read the list of published custom conditions", "error", err)
 	}
 	return p
 }
@@ -70,7 +70,7 @@ func (p *published) change(how func([]corev1.NodeConditionType) []corev1.NodeCon
 		err = p.store.Write(map[string][]byte{keyPublished: value}, nil)
 	}
 	if err != nil {
-		p.log.Warn("which conditions of other domains are published is not kept", "error", err)
+		p.log.Warn("cannot persist the list of published custom conditions", "error", err)
 	}
 }
 
@@ -95,7 +95,7 @@ func (r *Reporter) retire(ctx context.Context, stored, node *corev1.Node) error 
 		if _, err := writer.UpdateConditions(ctx, mine, gone); err != nil {
 			return err
 		}
-		r.o.Log.Info("conditions whose checks are gone are taken off the node", "node", node.Name, "conditions", gone)
+		r.o.Log.Info("removed conditions without a check from the node", "node", node.Name, "conditions", gone)
 		off = append(off, gone...)
 	}
 	r.published.forget(off)

@@ -69,7 +69,7 @@ func TestAConditionWhoseCheckIsGoneGoes(t *testing.T) {
 	for name, restart := range map[string]func(t *testing.T, d *desk) *desk{
 		"while the agent runs": func(_ *testing.T, d *desk) *desk { return d },
 		"during a restart": func(t *testing.T, d *desk) *desk {
-			d.client.Forget() // who wrote what, as a client that starts anew does
+			d.client.Forget() // who wrote what, as a client that starts again does
 			return d.again(t, "one")
 		},
 		"during a reboot": func(t *testing.T, d *desk) *desk { d.client.Forget(); return d.again(t, "two") },

@@ -21,7 +21,7 @@ import (
 // status changes and is written. Run with -race.
 func TestTheWatchAndTheStatusLoopShareNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.o.Asked = func(string) { // takes a moment, in which the watch goes on
+		d.o.Asked = func(string) { // takes a moment, in which the watch continues
 			for range 5_000 {
 				goruntime.Gosched()
 			}

@@ -23,7 +23,7 @@ type registration struct {
 	wanted    *corev1.Node         // as last seen from the host, without what changes there by itself
 	applied   *corev1.Node         // with the labels, annotations and taints that were registered last
 	addressed bool                 // the stored Node has addresses
-	drifted   []string             // labels, annotations and taints that somebody else has changed
+	drifted   []string             // labels, annotations and taints that another client has changed
 	restored  map[string]time.Time // when each was set again last
 	replaced  *corev1.Node         // of another machine, whose place this one has taken; nil once that is reported
 }
@@ -47,9 +47,9 @@ func (g *registration) drop() {
 }
 
 // errAwaited ends a round in which there is no Node that could be written.
-var errAwaited = errors.New("the node is waited for")
+var errAwaited = errors.New("the Node does not exist yet")
 
-// restoreDue reports whether a label, an annotation or a taint that somebody else has
+// restoreDue reports whether a label, an annotation or a taint that another client has
 // changed is to be set again: at once for the first time, and then once in a report
 // interval, since whoever changes it may do so again at once.
 func (g *registration) restoreDue(interval time.Duration) bool {
@@ -88,7 +88,7 @@ func (r *Reporter) sameMarks(a, b *corev1.Node) bool {
 }
 
 // enroll has the Node on the control plane, with the labels, annotations and taints
-// that it is to have. It reads the Node only where somebody else has changed it.
+// that it is to have. It reads the Node only where another client has changed it.
 func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 	g := &r.registration
 	if g.state == Outdated {
@@ -102,7 +102,7 @@ func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 	return r.register(ctx, node)
 }
 
-// register registers the Node, or sets again what somebody else has changed of it.
+// register registers the Node, or sets again what another client has changed of it.
 func (r *Reporter) register(ctx context.Context, node *corev1.Node) error {
 	g := &r.registration
 	takeover := r.o.Takeover && !g.entered
@@ -148,8 +148,8 @@ func (r *Reporter) reportRestored(news []string) {
 		return
 	}
 	keys := strings.Join(news, ", ")
-	r.o.Log.Warn("set again what somebody else changed on the node", "keys", keys)
-	r.event(corev1.EventTypeNormal, "NodeRestored", "set again what somebody else changed: "+keys)
+	r.o.Log.Warn("restored settings that another client changed on the node", "keys", keys)
+	r.event(corev1.EventTypeNormal, "NodeRestored", "restored settings that another client changed: "+keys)
 }
 
 // watchOther notes that it is not known yet whether the other machine lives that has the Node.
@@ -158,7 +158,7 @@ func (r *Reporter) watchOther(other *controlplane.IdentityError) {
 		r.taken(other)
 	}
 	if r.registration.state != Watching {
-		r.o.Log.Info("another machine has the node: it is watched whether that one renews its lease", "node", other.Name,
+		r.o.Log.Info("node belongs to another machine, watching whether its lease is renewed", "node", other.Name,
 			"theirs", other.Theirs.String(), "ours", other.Ours.String(), "until", other.Until)
 		time.AfterFunc(time.Until(other.Until), r.Changed)
 	}
@@ -173,11 +173,11 @@ func (r *Reporter) await(name string) {
 		r.gone(name)
 	}
 	if r.registration.state != Awaited {
-		r.o.Log.Info("there is no node on the control plane, and hostler is not to create it: waiting until somebody else has", "node", name, "controlPlane", r.o.Client.Type())
+		r.o.Log.Info("node does not exist and node.register is false, waiting until it is created", "node", name, "controlPlane", r.o.Client.Type())
 	}
 	r.registration.to(Awaited)
 	r.view.contact(nil)
-	r.wait("no Node " + name + " there yet: node.register is false, so that somebody else has to create it")
+	r.wait("no Node " + name + " exists yet: node.register is false, so another client has to create it")
 }
 
 // wait notes why the Node is waited for, and with it the Lease; empty if they are
@@ -193,22 +193,22 @@ func (r *Reporter) wait(why string) {
 // name.
 func (r *Reporter) gone(name string) {
 	r.drop()
-	next := "it is registered again"
+	next := "hostler registers it again"
 	switch {
 	case r.o.AdoptOnly:
-		next = "it is waited for until somebody creates it again"
+		next = "hostler waits until it is created again"
 	case r.o.Waits != nil: // a Lease without a Node keeps nobody alive, and a cluster deletes it at once
-		r.o.Waits("the Node is gone, and has to be registered again first")
+		r.o.Waits("the Node was deleted and has to be registered first")
 	}
-	r.o.Log.Warn("the node is gone from the control plane, and "+next, "node", name)
-	r.event(corev1.EventTypeWarning, "NodeGone", "the Node was taken off the control plane; "+next)
+	r.o.Log.Warn("node was deleted on the control plane, "+next, "node", name)
+	r.event(corev1.EventTypeWarning, "NodeGone", "the Node was deleted on the control plane; "+next)
 }
 
 // taken notes that another machine has taken the Node over, whose it is until that one
 // is dead, which registering finds out. The Lease need not wait: its keeper goes by the same.
 func (r *Reporter) taken(by *controlplane.IdentityError) {
 	r.drop()
-	r.o.Log.Warn("another machine has taken the node over", "node", by.Name, "theirs", by.Theirs.String(), "ours", by.Ours.String())
+	r.o.Log.Warn("another machine took over the node", "node", by.Name, "theirs", by.Theirs.String(), "ours", by.Ours.String())
 }
 
 // leaveToOwner forgets the Node that is not hostler's: whoever has it meanwhile
@@ -229,7 +229,7 @@ func (r *Reporter) drop() {
 	r.view.drop()
 }
 
-// reread takes in what somebody else has made of the Node.
+// reread takes in what another client has made of the Node.
 func (r *Reporter) reread(ctx context.Context, node *corev1.Node) error {
 	stored, err := r.o.Client.Node(ctx, node.Name)
 	if errors.Is(err, controlplane.ErrNotFound) || err == nil && stored.UID != r.registration.known.UID {

@@ -34,7 +34,7 @@ func (d *desk) told(reasons ...string) []string {
 	return told
 }
 
-// edit changes the stored Node as somebody else would.
+// edit changes the stored Node as another client would.
 func (d *desk) edit(t *testing.T, change func(*corev1.Node)) {
 	t.Helper()
 	if err := d.client.Edit(t.Context(), nodeName, change); err != nil {
@@ -56,10 +56,10 @@ func TestANodeThatSomebodyElseHasToCreateIsWaitedFor(t *testing.T) {
 					d.watch(t)
 				}
 				d.after(t, time.Hour, "as long as nobody creates it", 361, 0)
-				if d.stored(t) != nil || len(d.named) > 0 || d.log.Count("waiting until somebody else has") != 1 {
+				if d.stored(t) != nil || len(d.named) > 0 || d.log.Count("waiting until it is created") != 1 {
 					t.Errorf("stored %v, log %s, want no Node, and that told once", d.stored(t), d.log)
 				}
-				if s := d.Standing(); !strings.Contains(s.Waits, "no Node node-a there yet: node.register is false") || waits[len(waits)-1] != s.Waits {
+				if s := d.Standing(); !strings.Contains(s.Waits, "no Node node-a exists yet: node.register is false") || waits[len(waits)-1] != s.Waits {
 					t.Errorf("Standing() = %+v, the lease waits for %q, want what is waited for", s, waits)
 				}
 				if _, _, connected, err := d.Current(); !connected || err != nil {
@@ -81,7 +81,7 @@ func TestANodeThatSomebodyElseHasToCreateIsWaitedFor(t *testing.T) {
 				}
 				time.Sleep(2 * d.o.Rewrite)
 				synctest.Wait()
-				if d.stored(t) != nil || d.Standing().Waits == "" || waits[len(waits)-1] == "" || d.log.Count("waiting until somebody else has") != 2 {
+				if d.stored(t) != nil || d.Standing().Waits == "" || waits[len(waits)-1] == "" || d.log.Count("waiting until it is created") != 2 {
 					t.Errorf("a Node that was deleted again = %v, Standing() %+v, want it waited for", d.stored(t), d.Standing())
 				}
 			})
@@ -159,7 +159,7 @@ func TestTaintsThatTheNodeLacksAreToldWithTheMend(t *testing.T) {
 		if told := d.told("TaintsMissing"); len(told) != 2 || !strings.Contains(told[0], "lacks the configured taints gpu=a:NoSchedule, x:NoExecute") || !strings.Contains(told[0], "`kubectl taint") {
 			t.Errorf("Events = %q, want each loss told once", told)
 		}
-		if d.log.Count("lacks configured taints") != 2 || d.log.Count("has all configured taints again") != 1 {
+		if d.log.Count("configured taints missing") != 2 || d.log.Count("configured taints restored") != 1 {
 			t.Errorf("log = %s, want each loss told once, and the end", d.log)
 		}
 	})
@@ -201,7 +201,7 @@ func TestAnExternalCloudKnowsTheAddresses(t *testing.T) {
 		if !slices.Equal(n.Status.Addresses, cloud) || len(n.Spec.Taints) != 0 {
 			t.Errorf("the Node has addresses %v and taints %v, want them as the cloud left them", n.Status.Addresses, n.Spec.Taints)
 		}
-		time.Sleep(time.Minute) // looked at again
+		time.Sleep(time.Minute) // read again
 		if seen, _, _, _ := d.Current(); !slices.Equal(seen.Status.Addresses, cloud) {
 			t.Errorf("status shows addresses %v, want the cloud's", seen.Status.Addresses)
 		}
@@ -236,7 +236,7 @@ func TestReadyIsNotMadeUnknownByAStartBesideASlowControlPlane(t *testing.T) {
 		d.client.Inject(controlplanetest.Node, controlplanetest.Fault{Delay: 2 * time.Second})
 		next.start(t)
 		time.Sleep(30 * time.Second)
-		if err := next.runtimes.Look(t.Context()); err != nil {
+		if err := next.runtimes.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		next.Changed()

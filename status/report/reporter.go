@@ -23,7 +23,7 @@ const WriteTimeout = 10 * time.Second
 // is written to the disk, too.
 const slowAnswer = 20 * time.Millisecond
 
-// Reporter keeps the Node up to date on the control plane: it looks at the host,
+// Reporter keeps the Node up to date on the control plane: it reads the host,
 // registers the Node, writes its status on change and every now and then, and
 // makes an Event of each condition's transition. It is safe for concurrent use.
 type Reporter struct {
@@ -74,7 +74,7 @@ func (r *Reporter) options() status.Options {
 	return o
 }
 
-// Changed requests a look at the host now.
+// Changed requests a check of the host now.
 func (r *Reporter) Changed() { r.o.Changed.Send() }
 
 // Run looks and writes until ctx ends. beat is called with how each round ended.
@@ -93,25 +93,25 @@ func (r *Reporter) Run(ctx context.Context, beat func(error)) error {
 		beat(err)
 		switch {
 		case err != nil && !failing:
-			r.o.Log.Warn("the node's status cannot be written, will try again", "error", err)
+			r.o.Log.Warn("cannot write node status, retrying", "error", err)
 		case err == nil && failing:
-			r.o.Log.Info("the node's status is written again")
+			r.o.Log.Info("node status writable again")
 		}
 		switch {
-		case err != nil: // a fleet must not come back all at once
+		case err != nil: // a fleet must not return all at once
 			tick.Reset(r.o.Update/2 + rand.N(r.o.Update/2))
 		case failing:
 			tick.Reset(r.o.Update)
 		}
 		failing = err != nil
-		if err := r.rest(ctx, tick.C); err != nil {
+		if err := r.pause(ctx, tick.C); err != nil {
 			return err
 		}
 	}
 }
 
-// rest returns when the next round is due. What the watch saw is judged meanwhile.
-func (r *Reporter) rest(ctx context.Context, tick <-chan time.Time) error {
+// pause returns when the next round is due. What the watch saw is judged meanwhile.
+func (r *Reporter) pause(ctx context.Context, tick <-chan time.Time) error {
 	for {
 		select {
 		case <-tick:
@@ -135,14 +135,14 @@ func (r *Reporter) rest(ctx context.Context, tick <-chan time.Time) error {
 }
 
 // ReportShutdown writes what the shutdown guard says of itself at once, from the
-// facts at hand, and returns when it is stored. A round under way, and those that
+// facts at hand, and returns when it is stored. A round in progress, and those that
 // wait before it, are given up for it. What the control plane does not take is
 // kept for the next boot. It implements shutdown.Reporter.
 func (r *Reporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
 	return r.once(ctx, &s)
 }
 
-// once looks at the host and writes what is worth a write.
+// once reads the host and writes what is worth a write.
 func (r *Reporter) once(ctx context.Context, guarded *shutdown.Status) error {
 	work, release, err := r.turn.take(ctx, guarded != nil)
 	if err != nil {

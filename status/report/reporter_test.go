@@ -62,7 +62,7 @@ func TestANodeThatWasDeletedIsRegisteredAgain(t *testing.T) {
 		if node == nil || node.UID == first || !slices.Equal(d.named, []types.UID{first, node.UID}) {
 			t.Errorf("the Node = %v, and the lease's owners = %v, want a new one that the lease knows", node, d.named)
 		}
-		if d.log.Count("registered again") != 1 || d.log.Count("node registered") != 2 {
+		if d.log.Count("registers it again") != 1 || d.log.Count("node registered") != 2 {
 			t.Errorf("log = %s, want the loss and both registrations", d.log)
 		}
 	})
@@ -76,7 +76,7 @@ func TestAnUnavailableControlPlaneIsLoggedWhenItBeginsAndEnds(t *testing.T) {
 		if _, _, connected, err := d.Current(); connected || !errors.Is(err, controlplane.ErrUnavailable) {
 			t.Errorf("Current() = %v, %v, want that it is not connected, and why", connected, err)
 		}
-		if d.log.Count("cannot be written") != 1 {
+		if d.log.Count("cannot write node status") != 1 {
 			t.Errorf("log = %s, want one line of the failure", d.log)
 		}
 		if n, _, _, _ := d.Current(); n == nil || ready(n).Status != corev1.ConditionTrue {
@@ -88,7 +88,7 @@ func TestAnUnavailableControlPlaneIsLoggedWhenItBeginsAndEnds(t *testing.T) {
 		if _, _, connected, err := d.Current(); !connected || err != nil || d.stored(t) == nil {
 			t.Errorf("Current() = %v, %v, want it connected again", connected, err)
 		}
-		if d.log.Count("cannot be written") != 1 || d.log.Count("is written again") != 1 {
+		if d.log.Count("cannot write node status") != 1 || d.log.Count("status writable again") != 1 {
 			t.Errorf("log = %s, want one line of each", d.log)
 		}
 		d.mu.Lock()
@@ -146,11 +146,11 @@ func TestReportShutdownTakesTheGuardsWord(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.set(func() { d.guard = drainingStatus() })
 		released := drainingStatus()
-		released.State, released.Reason = shutdown.Released, "all pods are stopped"
+		released.State, released.Reason = shutdown.Released, "all pods stopped"
 		if err := d.ReportShutdown(t.Context(), released); err != nil {
 			t.Fatal(err)
 		}
-		if c := ready(d.stored(t)); !strings.Contains(c.Message, "all pods are stopped") {
+		if c := ready(d.stored(t)); !strings.Contains(c.Message, "all pods stopped") {
 			t.Errorf("Ready = %+v, want what the guard told", c)
 		}
 	})
@@ -273,13 +273,13 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 		defer func() { cancel(); <-done }()
 		d.start(t)
 		d.runtime.SetInfo(func(i *runtime.Info) { i.Ready, i.Message = false, "shutting down" })
-		if err := d.runtimes.Look(t.Context()); err != nil {
+		if err := d.runtimes.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		d.Changed()
 		time.Sleep(time.Minute)
 		d.runtime.SetInfo(func(i *runtime.Info) { i.Ready, i.Message = true, "" })
-		if err := d.runtimes.Look(t.Context()); err != nil {
+		if err := d.runtimes.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		d.Changed()
@@ -327,8 +327,8 @@ func TestANodeThatIsNeverThereIsNotRegisteredInAHurry(t *testing.T) {
 	})
 }
 
-// A status that nobody takes waits for as long as the server asks, but for a shutdown's;
-// the host is looked at meanwhile.
+// A status that nobody takes waits for as long as the server asks, except a shutdown's;
+// the host is read meanwhile.
 func TestAServerThatAsksForTimeIsLeftAlone(t *testing.T) {
 	for name, c := range map[string]struct{ asked, least, most time.Duration }{
 		"for less than an interval":   {5 * time.Second, 5 * time.Second, 20 * time.Second},
@@ -351,7 +351,7 @@ func TestAServerThatAsksForTimeIsLeftAlone(t *testing.T) {
 				if took := time.Since(began); took < c.least || took > c.most {
 					t.Errorf("asked for %v, and written again after %v, want %v to %v", c.asked, took, c.least, c.most)
 				}
-				if d.log.Count("cannot be written") != 1 || d.log.Count("written again") != 1 {
+				if d.log.Count("cannot write node status") != 1 || d.log.Count("status writable again") != 1 {
 					t.Errorf("log = %s, want the failure told once, and its end", d.log)
 				}
 			})

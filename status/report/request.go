@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// request is what an operator asked for last, kept where it outlives the agent, the boot and
+// request is what an operator requested last, kept where it outlives the agent, the boot and
 // the state files. It is safe for concurrent use.
 type request[T comparable] struct {
 	notes Store
@@ -14,10 +14,10 @@ type request[T comparable] struct {
 	log   *slog.Logger
 
 	mu     sync.Mutex
-	latest *T // nil if nothing was asked for
+	latest *T // nil if nothing was requested
 }
 
-// loadRequest reads what was asked for before this start. After an error nothing was.
+// loadRequest reads what was requested before this start. After an error nothing was.
 func loadRequest[T comparable](notes Store, key string, log *slog.Logger) (*request[T], error) {
 	r := &request[T]{notes: notes, key: key, log: log}
 	values, err := notes.Load()

@@ -20,8 +20,8 @@ func TestAHostThatShrinksBelowWhatIsReservedSaysSoOnce(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
-		const gone = `level=WARN msg="the host does not have what is reserved of it: none is left for pods"`
-		const back = `level=INFO msg="the host has what is reserved of it again"`
+		const gone = `level=WARN msg="reserved resources exceed the host's capacity, nothing left for pods"`
+		const back = `level=INFO msg="reserved resources fit the host's capacity again"`
 		d.start(t)
 		for _, step := range []struct {
 			memory     string

@@ -9,7 +9,7 @@ const (
 	Awaited                   // there is none, and hostler may not create it
 	Watching                  // another machine has it, and may be alive
 	Registered                // it is this machine's
-	Outdated                  // it is, and somebody else has changed it
+	Outdated                  // it is, and another client has changed it
 )
 
 var stateNames = [...]string{"Unregistered", "Awaited", "Watching", "Registered", "Outdated"}
@@ -28,16 +28,16 @@ func Transitions() []Transition {
 	return []Transition{
 		{Unregistered, Registered, "Register succeeds"},
 		{Unregistered, Awaited, "node.register is false"},
-		{Unregistered, Watching, "another machine may be alive"},
+		{Unregistered, Watching, "another machine may still hold the lease"},
 		{Awaited, Registered, "Register succeeds"},
-		{Awaited, Watching, "another machine may be alive"},
-		{Awaited, Unregistered, "the host leaves"},
+		{Awaited, Watching, "another machine may still hold the lease"},
+		{Awaited, Unregistered, "the host is deregistered"},
 		{Watching, Registered, "Register succeeds"},
 		{Watching, Awaited, "node.register is false"},
-		{Watching, Unregistered, "another error, or the host leaves"},
-		{Registered, Outdated, "the watch sees a change"},
-		{Registered, Unregistered, "the Node is gone or another's"},
+		{Watching, Unregistered, "another error, or the host is deregistered"},
+		{Registered, Outdated, "the watch reports a change"},
+		{Registered, Unregistered, "the Node was deleted or taken over"},
 		{Outdated, Registered, "the Node is read again"},
-		{Outdated, Unregistered, "the Node is gone or another's"},
+		{Outdated, Unregistered, "the Node was deleted or taken over"},
 	}
 }

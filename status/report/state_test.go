@@ -37,7 +37,7 @@ func TestAnAwaitedNodeMayBeAnotherMachinesMeanwhile(t *testing.T) {
 			{"nobody creates it", func() error { return nil }, Awaited},
 			{"another machine registers it, and dies", func() error { d.strange(t)(); return nil }, Watching},
 			{"somebody deletes it", func() error { return d.client.Leave(t.Context(), nodeName, stranger) }, Awaited},
-			{"the host leaves", func() error { return d.Leave(t.Context(), "alice") }, Unregistered},
+			{"the host is deregistered", func() error { return d.Leave(t.Context(), "alice") }, Unregistered},
 		} {
 			if err := step.do(); err != nil {
 				t.Fatalf("%s: %v", step.what, err)

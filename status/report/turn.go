@@ -8,10 +8,10 @@ import (
 )
 
 // errPreempted ends work that a shutdown's report does not wait for.
-var errPreempted = errors.New("a shutdown is reported first")
+var errPreempted = errors.New("interrupted to report a shutdown first")
 
 // turn is the lock that guards what the Reporter knows of the host and of the stored Node.
-// It can be waited for with a deadline, and whoever holds it gives way to urgent callers.
+// It can be waited for with a deadline, and whoever holds it yields to urgent callers.
 type turn struct {
 	token chan struct{} // holds one token while nobody has the turn
 
@@ -37,7 +37,7 @@ func (t *turn) take(ctx context.Context, urgent bool) (work context.Context, rel
 	select {
 	case <-t.token:
 	case <-ctx.Done():
-		return nil, nil, fmt.Errorf("wait for the report under way: %w", ctx.Err())
+		return nil, nil, fmt.Errorf("wait for the report in progress: %w", ctx.Err())
 	}
 	if urgent {
 		return ctx, func() { t.token <- struct{}{} }, nil
@@ -58,7 +58,7 @@ func (t *turn) take(ctx context.Context, urgent bool) (work context.Context, rel
 	}, nil
 }
 
-// hurry counts urgent callers, and interrupts the work under way for them.
+// hurry counts urgent callers, and interrupts the work in progress for them.
 func (t *turn) hurry(more int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

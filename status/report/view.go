@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// view is what others may read at any time, while a report is under way too. It is safe for
+// view is what others may read at any time, while a report is in progress too. It is safe for
 // concurrent use.
 type view struct {
 	mu        sync.Mutex   // guards what follows
@@ -22,7 +22,7 @@ type view struct {
 	remains   []Drift // of a machine that had the Node before
 }
 
-// see takes in a look at the host. The addresses stay those that are stored if
+// see takes in a check of the host. The addresses stay those that are stored if
 // keepAddresses is set.
 func (v *view) see(node *corev1.Node, facts status.Facts, keepAddresses bool) {
 	v.mu.Lock()
@@ -114,14 +114,14 @@ func (v *view) drop() {
 	v.waits, v.taints, v.remains = "", nil, nil
 }
 
-// unschedulable is the stored cordon, and whether any look was taken yet.
+// unschedulable is the stored cordon, and whether any check was taken yet.
 func (v *view) unschedulable() (cordoned, known bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.node != nil && v.node.Spec.Unschedulable, v.node != nil
 }
 
-// Current returns the Node as last seen, nil before the first look, the facts that it was
+// Current returns the Node as last seen, nil before the first check, the facts that it was
 // made from, and how the control plane answered last.
 func (v *view) Current() (node *corev1.Node, facts status.Facts, connected bool, err error) {
 	v.mu.Lock()

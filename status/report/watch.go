@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/internal/bounded"
 )
 
-// Watch follows the stored Node until ctx ends, so that what somebody else changes is taken
+// Watch follows the stored Node until ctx ends, so that what another client changes is taken
 // in as it happens. It hands what it sees to Run, for which it is a reason to read the Node,
 // and no more: it may be older than what was written since. beat is called with how it goes.
 // One Watch may run at a time.
@@ -25,7 +25,7 @@ func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, 
 		started := time.Now()
 		err := r.watchOnce(ctx, watcher, func() {
 			if failing {
-				r.o.Log.Info("changes to the node by others are seen as they happen again")
+				r.o.Log.Info("watch of the node restored")
 			}
 			failing = false
 			beat(nil)
@@ -35,7 +35,7 @@ func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, 
 		}
 		beat(err)
 		if !failing {
-			r.o.Log.Warn("changes to the node by others are seen with the next write only, until it can be watched again", "error", err)
+			r.o.Log.Warn("cannot watch node, changes by others are seen at the next write only", "error", err)
 		}
 		failing = true
 		if time.Since(started) > controlplane.Retry().Cap {

@@ -49,10 +49,10 @@ func TestWhatOthersChangeIsSetAgain(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		want := []string{
-			"NodeRestored: set again what somebody else changed: label rack",
-			"NodeRestored: set again what somebody else changed: label row",
-			"NodeRestored: set again what somebody else changed: annotation note",
-			"NodeRestored: set again what somebody else changed: annotation hostler.io/owned",
+			"NodeRestored: restored settings that another client changed: label rack",
+			"NodeRestored: restored settings that another client changed: label row",
+			"NodeRestored: restored settings that another client changed: annotation note",
+			"NodeRestored: restored settings that another client changed: annotation hostler.io/owned",
 		}
 		if got := d.told("NodeRestored"); !slices.Equal(got, want) {
 			t.Errorf("Events = %q, want %q", got, want)
@@ -104,7 +104,7 @@ func TestNobodyIsFoughtInATightLoop(t *testing.T) {
 		if reads > 2*registered+1 {
 			t.Errorf("read the Node %d times, want one for each time that it was changed", reads)
 		}
-		if told := d.told("NodeRestored"); len(told) != 1 || d.log.Count("set again") != 1 {
+		if told := d.told("NodeRestored"); len(told) != 1 || d.log.Count("restored settings") != 1 {
 			t.Errorf("Events = %q, log %s, want it told once", told, d.log)
 		}
 	})
@@ -135,7 +135,7 @@ func TestACordonOnTheControlPlaneIsHonouredAtOnce(t *testing.T) {
 	})
 }
 
-// The watch may tell of what was before a person's word only after it.
+// The watch may report what was before a person's word only after it.
 func TestAPersonsWordIsNotTakenBackByOldNews(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
@@ -249,7 +249,7 @@ func TestAHostThatWasTakenForLostSaysThatItIsThere(t *testing.T) {
 			}
 		}
 		d.after(t, time.Minute, "a minute later", 1, 3)
-		if d.log.Count("took the host for lost") != 2 {
+		if d.log.Count("marked the host as lost") != 2 {
 			t.Errorf("log = %s, want each time told", d.log)
 		}
 	})
@@ -321,7 +321,7 @@ func TestAWatchThatIsLostBeginsAgain(t *testing.T) {
 		if n, _, _, _ := d.Current(); !n.Spec.Unschedulable {
 			t.Error("what changed meanwhile is not seen")
 		}
-		if d.log.Count("with the next write only") != 1 || d.log.Count("as they happen again") != 1 {
+		if d.log.Count("at the next write only") != 1 || d.log.Count("watch of the node restored") != 1 {
 			t.Errorf("log = %s, want the loss and its end told once", d.log)
 		}
 	})
@@ -394,7 +394,7 @@ func TestWhatTheNodeAsksOfItsLeaseIsTakenUpAtOnce(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if d.log.Count("set again") != 0 {
+		if d.log.Count("restored settings") != 0 {
 			t.Errorf("log = %s, want the annotation left to those who set it", d.log)
 		}
 	})

@@ -42,14 +42,14 @@ func (w *statusWriter) due(next *corev1.NodeStatus, p Policy) bool {
 		status.Changed(w.written, next)
 }
 
-// pause is until when a control plane is left alone that asked for it, which a
+// pause is until when a control plane is left alone that requested it, which a
 // shutdown's report does not wait for.
 type pause struct {
 	until time.Time
 	err   error
 }
 
-// pauseAfter is what the control plane asks for with err, no longer than limit, which is
+// pauseAfter is what the control plane requests with err, no longer than limit, which is
 // from one regular report to the next.
 func pauseAfter(err error, limit time.Duration) pause {
 	busy, asks := errors.AsType[*controlplane.BusyError](err)
@@ -64,7 +64,7 @@ func pauseAfter(err error, limit time.Duration) pause {
 func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 	if !r.observation.remembered && starting(node) {
 		// What the fleet knows of this boot is better than what this start knows.
-		return false, fmt.Errorf("learn what was reported before: %w", r.observation.forgotten)
+		return false, fmt.Errorf("read what was reported before: %w", r.observation.forgotten)
 	}
 	outage := r.view.failed()
 	if err := r.enroll(ctx, node); err != nil {
@@ -94,7 +94,7 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 		return false, err
 	}
 	w.written, w.writtenAt, r.observation.remembered = node.Status.DeepCopy(), time.Now(), true
-	if outage { // nor may a fleet that comes back go on in step
+	if outage { // nor may a fleet that returns continue in step
 		w.writtenAt = w.writtenAt.Add(-rand.N(r.o.Rewrite / 2))
 	}
 	if err := r.retire(ctx, stored, node); err != nil {
@@ -118,11 +118,11 @@ func (r *Reporter) send(ctx context.Context, node *corev1.Node) (*corev1.Node, e
 		_, err := r.o.Client.UpdateStatus(ctx, r.outgoing(before))
 		switch {
 		case errors.Is(err, controlplane.ErrForbidden), errors.Is(err, controlplane.ErrInvalid):
-			r.o.Log.Warn("what the last shutdown left to tell is refused", "node", node.Name, "error", err)
+			r.o.Log.Warn("control plane rejected the final status of the last shutdown", "node", node.Name, "error", err)
 		case err != nil:
 			return nil, err
 		default:
-			r.o.Log.Info("what the last shutdown left to tell is delivered", "node", node.Name)
+			r.o.Log.Info("wrote final status of the last shutdown", "node", node.Name)
 		}
 		r.final.undelivered = nil
 	}
@@ -175,10 +175,10 @@ func (r *Reporter) noteOverwritten(stored *corev1.Node) {
 		return
 	}
 	if w.overruled = overruled(stored.Status.Conditions, w.written.Conditions); len(w.overruled) > 0 {
-		r.o.Log.Info("the control plane took the host for lost: its status is written again", "node", stored.Name)
+		r.o.Log.Info("control plane marked the host as lost, writing status again", "node", stored.Name)
 		return
 	}
-	r.o.Log.Info("the control plane has another status than it was told: it is written again", "node", stored.Name)
+	r.o.Log.Info("node status was changed by another client, writing it again", "node", stored.Name)
 }
 
 // correctOverruled has conditions that the control plane has set Unknown change again with

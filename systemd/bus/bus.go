@@ -1,6 +1,5 @@
-// Package bus is how hostler speaks D-Bus: to the system bus over a connection
-// that comes back by itself, and to systemd without a bus between. It owns
-// dialling, deadlines and what errors mean, and refuses to know what is asked.
+// Package bus speaks D-Bus: to the system bus over a connection that reconnects by itself, and to
+// systemd over its private socket. It owns dialling, deadlines and the meaning of errors.
 package bus
 
 import (
@@ -16,9 +15,9 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// ErrUnreachable tells that the system bus cannot be reached, or was lost under a
-// call. The caller may try again: every call connects anew.
-var ErrUnreachable = errors.New("the system bus cannot be reached")
+// ErrUnreachable means that the system bus cannot be reached, or was lost under a
+// call. The caller may try again: every call connects again.
+var ErrUnreachable = errors.New("cannot reach the system bus")
 
 // DefaultAddress is the address of the system bus, as the D-Bus specification
 // fixes it.
@@ -150,7 +149,7 @@ func begin(ctx context.Context, conn *dbus.Conn, hello bool) (*dbus.Conn, error)
 // answer never sends (seen with 252 and 257: more than half of the questions on
 // a machine of two cores went unanswered).
 func wake(ctx context.Context, conn *dbus.Conn) {
-	answers := make(chan *dbus.Call, 32) // one that finds no room would block the connection
+	answers := make(chan *dbus.Call, 32) // one that finds no space would block the connection
 	pause := 5 * time.Millisecond
 	for asked := 0; ; asked++ {
 		if asked < cap(answers) {
@@ -202,7 +201,7 @@ func ErrorName(err error) string {
 	return ""
 }
 
-// Absent tells whether err says that the peer is not there, or was gone before
+// Absent reports whether err says that the peer is not there, or was gone before
 // it answered.
 func Absent(err error) bool {
 	name := ErrorName(err)
@@ -220,7 +219,7 @@ func Absent(err error) bool {
 // nobody reads, which is about 160.
 const maxUnanswered = 32
 
-// Heard takes in how a call ended. A bus from which nothing comes back any more
+// Heard takes in how a call ended. A bus from which nothing returns any more
 // is hung up on: once its socket is full, a call hangs in the write, which no
 // deadline ends, and so does closing the connection.
 func (b *Connection) Heard(conn *dbus.Conn, err error) {
@@ -235,14 +234,14 @@ func (b *Connection) Heard(conn *dbus.Conn, err error) {
 }
 
 // HangUp gives a broken connection up at once, so that the next call connects
-// anew: the reader may take a moment longer to notice.
+// again: the reader may take a moment longer to notice.
 func HangUp(conn *dbus.Conn, err error) {
 	if Severed(err) {
 		conn.Close()
 	}
 }
 
-// Severed tells whether err means that the connection broke under a call.
+// Severed reports whether err means that the connection broke under a call.
 func Severed(err error) bool {
 	var network *net.OpError
 	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||

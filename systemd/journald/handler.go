@@ -23,7 +23,7 @@ const Socket = "/run/systemd/journal/socket"
 // Prefix is what the names of fields begin with.
 const Prefix = "HOSTLER_"
 
-// Connected tells whether what is written to w goes to the journal, by the variable
+// Connected reports whether what is written to w goes to the journal, by the variable
 // JOURNAL_STREAM that systemd sets for its services (systemd.exec(5)). Programs that a
 // service starts inherit the variable, and may write somewhere else.
 func Connected(w io.Writer, stream string) bool {
@@ -75,7 +75,7 @@ func WithoutTime(groups []string, attr slog.Attr) slog.Attr {
 	return attr
 }
 
-// Enabled tells whether records of a level are written.
+// Enabled reports whether records of a level are written.
 func (h *Handler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.text.Enabled(ctx, level)
 }

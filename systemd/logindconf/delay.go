@@ -19,7 +19,7 @@ type Delay struct {
 	// After is what files that are read after the drop-in set, which beats it; it
 	// has no Source where none does.
 	After Setting
-	// DropIn tells that hostler's drop-in is there, whether or not it counts.
+	// DropIn reports that hostler's drop-in is there, whether or not it counts.
 	DropIn bool
 	// MaskedBy is the path of a file of the drop-in's name that hides it, or empty.
 	MaskedBy string
@@ -61,17 +61,17 @@ func ReadDelay(root, dropIn string) Delay {
 	return r
 }
 
-// Obstacle says, with the mend, what keeps logind from granting d: a file that
+// Obstacle says, with the hint, what keeps logind from granting d: a file that
 // hides the drop-in or is read after it, or a logind that has not read it.
 func (f Delay) Obstacle(d time.Duration) string {
 	var obstacle string
 	switch {
 	case f.Effective.Max >= d && f.Broken != "" && f.Unreadable != nil:
-		return fmt.Sprintf("because logind gives up at %s; mend or remove it: %v", f.Broken, f.Unreadable)
+		return fmt.Sprintf("because logind stops reading at %s; fix or remove it: %v", f.Broken, f.Unreadable)
 	case f.Effective.Max >= d:
-		return fmt.Sprintf("although the files set %v: logind runs with an older reading; try `systemctl restart systemd-logind`", f.Effective.Max)
+		return fmt.Sprintf("although the files set %v: logind has not read them yet; run `systemctl restart systemd-logind`", f.Effective.Max)
 	case f.Broken != "" && f.Effective.Source != f.path && f.After.Source == "":
-		obstacle = fmt.Sprintf("because %s is torn or damaged, or cannot be read, and logind reads nothing after it; mend or remove it", f.Broken)
+		obstacle = fmt.Sprintf("because %s is corrupt or unreadable, and logind reads nothing after it; fix or remove it", f.Broken)
 	case f.MaskedBy != "":
 		obstacle = fmt.Sprintf("because %s masks %s; remove it", f.MaskedBy, f.path)
 	case f.Effective.Source != "" && f.Effective.Source != f.path:
@@ -81,7 +81,7 @@ func (f Delay) Obstacle(d time.Duration) string {
 		obstacle = fmt.Sprintf("because %s does not set it", f.path)
 	}
 	if f.Unreadable != nil {
-		return fmt.Sprintf("%s; and not all of logind's files can be read: %v", obstacle, f.Unreadable)
+		return fmt.Sprintf("%s; some of logind's files cannot be read: %v", obstacle, f.Unreadable)
 	}
 	return obstacle
 }

@@ -48,16 +48,16 @@ func TestReadDelay(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		files    map[string]string
-		want     logindconf.Delay // but for what follows
+		want     logindconf.Delay // except what follows
 		obstacle string           // to 36s, a part of it
 	}{
 		{"nothing", nil, logindconf.Delay{Effective: byDefault, Others: byDefault}, dropIn + " does not set it"},
 		{"ours alone", map[string]string{dropIn: set("36")}, logindconf.Delay{
 			Effective: setting(36*time.Second, dropIn), Others: byDefault, DropIn: true,
-		}, "older reading; try `systemctl restart systemd-logind`"},
+		}, "has not read them yet; run `systemctl restart systemd-logind`"},
 		{"one before ours", map[string]string{dropIn: set("36"), earlier: set("30")}, logindconf.Delay{
 			Effective: setting(36*time.Second, dropIn), Others: setting(30*time.Second, earlier), DropIn: true,
-		}, "older reading"},
+		}, "has not read them yet"},
 		{"one after ours", map[string]string{dropIn: set("36"), later: set("8")}, logindconf.Delay{
 			Effective: setting(8*time.Second, later), Others: setting(8*time.Second, later), After: setting(8*time.Second, later), DropIn: true,
 		}, later + " sets InhibitDelayMaxSec= to 8s and is read after " + dropIn + "; raise it there to 36s or more, or remove it"},
@@ -66,16 +66,16 @@ func TestReadDelay(t *testing.T) {
 		}, mask + " masks " + dropIn + "; remove it"},
 		{"a value that is none", map[string]string{dropIn: set("36"), later: set("soon")}, logindconf.Delay{
 			Effective: setting(36*time.Second, dropIn), Others: byDefault, DropIn: true, Invalid: []logindconf.Invalid{{Path: later, Value: "soon"}},
-		}, "older reading"},
+		}, "has not read them yet"},
 		{"a file that ends in null bytes, as after a power cut", map[string]string{later: "[Login]\nInhibitDelayMaxSec=8" + strings.Repeat("\x00", 512)}, logindconf.Delay{
 			Effective: setting(8*time.Second, later), Others: setting(8*time.Second, later), After: setting(8*time.Second, later),
 		}, later},
 		{"a torn file before ours", map[string]string{dropIn: set("36"), earlier: set("30") + "[Logi"}, logindconf.Delay{
 			Effective: setting(30*time.Second, earlier), Others: setting(30*time.Second, earlier), DropIn: true, Broken: earlier,
-		}, earlier + " is torn or damaged"},
+		}, earlier + " is corrupt or unreadable"},
 		{"a torn file after ours", map[string]string{dropIn: set("36"), later: "[Logi"}, logindconf.Delay{
 			Effective: setting(36*time.Second, dropIn), Others: byDefault, DropIn: true, Broken: later,
-		}, "older reading"},
+		}, "has not read them yet"},
 		{"a file with a byte order mark", map[string]string{later: "\ufeff" + set("8")}, logindconf.Delay{
 			Effective: setting(8*time.Second, later), Others: setting(8*time.Second, later), After: setting(8*time.Second, later),
 		}, later},
@@ -105,7 +105,7 @@ func TestWhatIsNoFileIsNotReadButNamed(t *testing.T) {
 	if got.Effective.Max != logindconf.DefaultDelay || !strings.HasSuffix(fifo, got.Broken) || got.Unreadable == nil || !strings.Contains(got.Unreadable.Error(), fifo) || !strings.Contains(got.Unreadable.Error(), huge) {
 		t.Errorf("ReadDelay() = %+v, want the default, since logind gives up, and %s and %s named", got, fifo, huge)
 	}
-	if text := got.Obstacle(time.Minute); !strings.Contains(text, "not all of logind's files can be read") {
+	if text := got.Obstacle(time.Minute); !strings.Contains(text, "some of logind's files cannot be read") {
 		t.Errorf("Obstacle() = %q, want it to say that not all could be read", text)
 	}
 }

@@ -2,7 +2,7 @@ package logindconf
 
 import "golang.org/x/sys/unix"
 
-// Counted reads the events that are there by now, without waiting, and tells how
+// Counted reads the events that are there now, without waiting, and reports how
 // many of them Await would return for.
 func (w *Watcher) Counted() (n int, err error) {
 	raw, err := w.file.SyscallConn()

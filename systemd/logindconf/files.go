@@ -1,9 +1,8 @@
-// Package logindconf reads the files that systemd-logind takes its settings from,
-// as logind does, and tells when they change or are read.
+// Package logindconf reads the configuration files of systemd-logind in logind's order and syntax,
+// and reports when they change or are read.
 //
-// It owns their order, their syntax, and what they say of the longest delay of a
-// shutdown. It writes none of them, and does not know what a running logind has
-// made of them: it may have read an older state.
+// It owns what the files set as the longest delay of a shutdown. It writes no file. A running
+// logind may have read an older state of them.
 package logindconf
 
 import (

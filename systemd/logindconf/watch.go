@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fingerprint tells states of the files below root apart: which there are, of
+// Fingerprint distinguishes states of the files below root: which there are, of
 // what size and age. It opens none of them, which a Watcher would notice.
 func Fingerprint(root string) string {
 	var all strings.Builder
@@ -46,7 +46,7 @@ func allPaths(root string) []string {
 	return paths
 }
 
-// isDropIn tells whether logind reads a file of that name in logind.conf.d.
+// isDropIn reports whether logind reads a file of that name in logind.conf.d.
 func isDropIn(name string) bool {
 	return strings.HasSuffix(name, ".conf") && !strings.HasPrefix(name, ".")
 }
@@ -106,7 +106,7 @@ func addWatches(fd int, root string) error {
 		if there && err == nil {
 			_, err = watch(filepath.Join(folder, "logind.conf.d"), events)
 		}
-		// The nearest folder above one that is missing tells when it comes.
+		// The nearest folder above one that is missing reports when it comes.
 		for above := folder; !there && err == nil && above != filepath.Dir(above); {
 			above = filepath.Dir(above)
 			there, err = watch(above, coming)
@@ -133,8 +133,8 @@ func (w *Watcher) Await() error {
 	}
 }
 
-// counts tells whether an event's name means a change. Events without one are
-// about folders, or tell that some were lost.
+// counts reports whether an event's name means a change. Events without one are
+// about folders, or report that some were lost.
 func counts(name string) bool {
 	return name == "" || name == "logind.conf" || isDropIn(name)
 }

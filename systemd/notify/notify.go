@@ -1,6 +1,5 @@
-// Package notify is this service's talk with the service manager that runs it:
-// the notifications of sd_notify(3), and the descriptors that the manager keeps
-// for it. It owns the messages, and refuses to decide when one is due.
+// Package notify sends sd_notify(3) messages to systemd and handles the descriptors that systemd
+// stores for this service. It owns the messages; its callers decide when to send one.
 package notify
 
 import (
@@ -20,7 +19,7 @@ import (
 // notifyTimeout bounds a message to a service manager that does not read.
 const notifyTimeout = 500 * time.Millisecond
 
-// Notifier tells the service manager how this service is doing, over the socket
+// Notifier tells systemd how this service is doing, over the socket
 // of sd_notify(3), and has it keep descriptors. Without a service manager, as
 // the zero value is, it does nothing. Safe for concurrent use.
 type Notifier struct {
@@ -44,24 +43,24 @@ func New(getenv func(string) string, unsetenv func(string) error) *Notifier {
 	return n
 }
 
-// WatchdogInterval is how long the service manager waits for Watchdog before it
+// WatchdogInterval is how long systemd waits for Watchdog before it
 // takes this service for hung, 0 if for ever. Call Watchdog at half of it.
 func (n *Notifier) WatchdogInterval() time.Duration { return n.watchdog }
 
-// Ready tells that the service is up, or that its reload is done.
+// Ready reports that the service is up, or that its reload is done.
 func (n *Notifier) Ready() error { return n.send("READY=1", nil) }
 
-// Reloading tells that the configuration is read again; Ready ends it. It
-// carries the time that Type=notify-reload asks for.
+// Reloading reports that the configuration is read again; Ready ends it. It
+// carries the time that Type=notify-reload requests.
 func (n *Notifier) Reloading() error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return fmt.Errorf("notify the service manager: read the monotonic clock: %w", err)
+		return fmt.Errorf("notify systemd: read the monotonic clock: %w", err)
 	}
 	return n.send(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/int64(time.Microsecond)), nil)
 }
 
-// Stopping tells that the service is on its way down.
+// Stopping reports that the service is on its way down.
 func (n *Notifier) Stopping() error { return n.send("STOPPING=1", nil) }
 
 // Status sets the line that systemctl status shows.
@@ -69,23 +68,23 @@ func (n *Notifier) Status(line string) error {
 	return n.send("STATUS="+strings.ReplaceAll(line, "\n", " "), nil)
 }
 
-// ExtendTimeout asks for d more from now on, before the service manager takes
-// the start or stop under way for hung.
+// ExtendTimeout requests d more from now on, before systemd takes
+// the start or stop in progress for hung.
 func (n *Notifier) ExtendTimeout(d time.Duration) error {
 	return n.send(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds()), nil)
 }
 
-// Watchdog tells that the service is alive.
+// Watchdog reports that the service is alive.
 func (n *Notifier) Watchdog() error { return n.send("WATCHDOG=1", nil) }
 
-// StoreFile has the service manager keep a duplicate of file under name and
+// StoreFile has systemd keep a duplicate of file under name and
 // pass it to the next process of this service (see PassedFiles). FDPOLL=0,
 // because the manager would drop a lock in the moment that logind restarts.
 func (n *Notifier) StoreFile(name string, file *os.File) error {
 	return n.send("FDSTORE=1\nFDNAME="+name+"\nFDPOLL=0", file)
 }
 
-// RemoveFiles has the service manager close all that it keeps under name.
+// RemoveFiles has systemd close all that it keeps under name.
 func (n *Notifier) RemoveFiles(name string) error {
 	return n.send("FDSTOREREMOVE=1\nFDNAME="+name, nil)
 }
@@ -97,7 +96,7 @@ func (n *Notifier) send(state string, file *os.File) error {
 	}
 	what, _, _ := strings.Cut(state, "\n")
 	if err := n.write(state, file); err != nil {
-		return fmt.Errorf("notify the service manager of %s: %w", what, err)
+		return fmt.Errorf("notify systemd of %s: %w", what, err)
 	}
 	return nil
 }
@@ -139,7 +138,7 @@ func sendRights(conn *net.UnixConn, state string, fd int) error {
 	return cmp.Or(err, sent)
 }
 
-// PassedFiles returns the descriptors that the service manager passed to this
+// PassedFiles returns the descriptors that systemd passed to this
 // process (sd_listen_fds(3)): those of the store, each as a file with the name
 // that it was stored under. It takes the variables away like New, so a
 // second call returns none.

@@ -91,7 +91,7 @@ func locks(t *testing.T, r *rig) {
 		}
 	}
 	r.expectLocks(0)
-	// The number of the closed descriptor has a new owner by now.
+	// The number of the closed descriptor has a new owner now.
 	third := r.lock(r.logind)
 	if err := errors.Join(first.Close(), second.Close()); err != nil {
 		t.Errorf("Close() of closed locks = %v, want nil", err)
@@ -217,7 +217,7 @@ func forgets(t *testing.T, r *rig) {
 	r.expectPreparing(false)
 	r.expectLocks(1)
 	r.login("Reboot", false)
-	w.expect(shutdown.Prepare) // announced anew, by a logind that knows of no other
+	w.expect(shutdown.Prepare) // announced again, by a logind that knows of no other
 }
 
 func survivesBus(t *testing.T, r *rig) {
@@ -230,7 +230,7 @@ func survivesBus(t *testing.T, r *rig) {
 			t.Fatalf("Watch() = %v after the bus died, want %v", err, systemd.ErrNoBus)
 		}
 	case <-time.After(patience):
-		t.Fatalf("Watch() goes on %v after the bus died", patience)
+		t.Fatalf("Watch() has not returned %v after the bus died", patience)
 	}
 	r.StartBus(t)
 	w = r.watch()

@@ -314,7 +314,7 @@ func parseRule(text string) (map[string]string, error) {
 	return rule, nil
 }
 
-// matches tells whether rule lets a signal through. Called with mu held.
+// matches reports whether rule lets a signal through. Called with mu held.
 func (s *server) matches(rule map[string]string, sender string, path dbus.ObjectPath, iface, member string, body []any) bool {
 	for key, want := range rule {
 		var is string

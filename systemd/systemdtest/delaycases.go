@@ -32,7 +32,7 @@ func putBack(t *testing.T, r *rig) {
 	}
 }
 
-// goesWithIt: nobody asks for more any longer, so that what hostler needs is left;
+// goesWithIt: nobody requests more any longer, so that what hostler needs is left;
 // whether logind has read that the file is gone, or not yet.
 func goesWithIt(t *testing.T, r *rig) {
 	const path = "/etc/systemd/logind.conf.d/99-kubelet.conf"
@@ -102,9 +102,9 @@ func yields(t *testing.T, r *rig) {
 	}
 	yield(logindconf.DefaultDelay, false)
 	r.raise()
-	yield(5*time.Minute, true) // nobody else has asked for it
+	yield(5*time.Minute, true) // nobody else has requested it
 	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=120\n")
-	yield(5*time.Minute, true) // but for less
+	yield(5*time.Minute, true) // except less
 	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=600\n")
 	yield(10*time.Minute, false)
 }
@@ -161,14 +161,14 @@ func tellsDelay(t *testing.T, r *rig) {
 }
 
 // tellsDelaySeenBetween: who asks between two looks is told that it is as it was
-// before, although nothing has changed since the first look.
+// before, although nothing has changed since the first check.
 func tellsDelaySeenBetween(t *testing.T, r *rig) {
 	const path, other = "/etc/systemd/logind.conf.d/aaa.conf", "/etc/systemd/logind.conf.d/aab.conf"
 	r.raise()
 	w := r.watch()
 	r.write(other, "[Login]\n")
 	w.expect(shutdown.Altered)
-	// A second passes before the next look. All of this is over by then.
+	// A second passes before the next check. All of this is over by then.
 	r.write(path, "[Login") // torn: logind reads nothing after it
 	r.rereadConfig()
 	r.expectDelay(5 * time.Second)

@@ -18,7 +18,7 @@ import (
 // FakeOptions makes the fake one of a certain systemd. The zero value is that
 // of Debian 12: systemd 252.
 type FakeOptions struct {
-	// Metadata: logind also tells of what kind a shutdown is, to those who listen and to
+	// Metadata: logind also reports what kind a shutdown is, to those who listen and to
 	// those who ask.
 	Metadata bool
 	// CanReload: logind's unit has a reload, rather than SIGHUP alone.
@@ -92,7 +92,7 @@ func (f *Fake) SetManager(state ManagerState) {
 	f.manager.state = state
 }
 
-// Reloads tells how logind was made to read its configuration, call by call:
+// Reloads reports how logind was made to read its configuration, call by call:
 // "KillUnit main" or "ReloadUnit replace".
 func (f *Fake) Reloads() []string {
 	f.manager.mu.Lock()
@@ -100,7 +100,7 @@ func (f *Fake) Reloads() []string {
 	return slices.Clone(f.manager.reloads)
 }
 
-// StoppedUnits tells which units were to be stopped, and in which mode: "web.service
+// StoppedUnits reports which units were to be stopped, and in which mode: "web.service
 // replace".
 func (f *Fake) StoppedUnits() []string {
 	f.manager.mu.Lock()
@@ -108,7 +108,7 @@ func (f *Fake) StoppedUnits() []string {
 	return slices.Clone(f.manager.stopped)
 }
 
-// StartedUnits tells which units were to be started.
+// StartedUnits reports which units were to be started.
 func (f *Fake) StartedUnits() []string {
 	var names []string
 	for _, unit := range f.manager.StartedUnits() {
@@ -143,7 +143,7 @@ func (f *Fake) SlowManager(takes time.Duration) *systemd.Manager {
 	})
 }
 
-// RestartManager has the manager execute itself anew: its connections are lost, and those
+// RestartManager has the manager execute itself again: its connections are lost, and those
 // that ask find nobody for a moment.
 func (f *Fake) RestartManager(t testing.TB) {
 	t.Helper()
@@ -153,7 +153,7 @@ func (f *Fake) RestartManager(t testing.TB) {
 	}
 }
 
-// Announce sends PrepareForShutdown as logind would, whatever goes on.
+// Announce sends PrepareForShutdown as logind would, whatever continues.
 func (f *Fake) Announce(active bool) {
 	f.bus.emit(f.login.service, loginPath, loginManager, "PrepareForShutdown", active)
 }

@@ -40,7 +40,7 @@ type login1 struct {
 	maxDelay   time.Duration
 	inhibitors []*inhibitor
 	serial     int
-	preparing  string      // the kind of shutdown under way, or empty
+	preparing  string      // the kind of shutdown in progress, or empty
 	deadline   *time.Timer // of the delay; nil once the job was started
 	scheduled  *time.Timer
 	next       scheduledShutdown // that it is; guarded by mu
@@ -125,7 +125,7 @@ func (l *login1) stop() {
 	}
 }
 
-// forget drops the shutdown under way. Called with mu held.
+// forget drops the shutdown in progress. Called with mu held.
 func (l *login1) forget() {
 	l.preparing = ""
 	if l.deadline != nil {
@@ -184,7 +184,7 @@ func (l *login1) tellInhibitors() {
 		loginManager, map[string]dbus.Variant{"DelayInhibited": dbus.MakeVariant(delayed)}, []string{})
 }
 
-// delayed tells whether anybody delays a shutdown. Called with mu held.
+// delayed reports whether anybody delays a shutdown. Called with mu held.
 func (l *login1) delayed() bool {
 	return slices.ContainsFunc(l.inhibitors, func(i *inhibitor) bool {
 		return i.mode == "delay" && slices.Contains(strings.Split(i.what, ":"), "shutdown")
@@ -256,7 +256,7 @@ func (l *login1) list([]any) ([]any, *dbus.Error) {
 	return []any{entries}, nil
 }
 
-// shutDown announces, and then waits for locks or goes on at once.
+// shutDown announces, and then waits for locks or continues at once.
 func (l *login1) shutDown(kind string) *dbus.Error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -33,7 +33,7 @@ type server struct {
 	names    map[string]*service // by well-known name: who is there now
 	serials  int                 // for unique names
 	held     map[string]chan struct{}
-	// subscribed is told of each match rule's member before who asks for the rule; or nil.
+	// subscribed is told of each match rule's member before who requests the rule; or nil.
 	subscribed func(member string)
 }
 
@@ -228,7 +228,7 @@ func (c *client) authenticate(in *bufio.Reader) error {
 	}
 }
 
-// isUser tells whether the hex-encoded user ID is that of the peer's process.
+// isUser reports whether the hex-encoded user ID is that of the peer's process.
 func (c *client) isUser(encoded string) bool {
 	claimed, err := hex.DecodeString(encoded)
 	if err != nil {

@@ -177,7 +177,7 @@ func descriptors(oob []byte) []int {
 	return fds
 }
 
-// same tells whether two descriptors are of one fifo or file.
+// same reports whether two descriptors are of one fifo or file.
 func same(a, b *os.File) bool {
 	var x, y unix.Stat_t
 	var errA, errB error

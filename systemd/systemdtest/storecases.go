@@ -69,7 +69,7 @@ func outlives(t *testing.T, r *rig) {
 
 func keepsOne(t *testing.T, r *rig) {
 	manager := NewServiceManager(t, 2)
-	for range 2 { // the second never looked for the first one's
+	for range 2 { // the second never searched for the first one's
 		some := systemd.NewLogind(systemd.LogindOptions{
 			Address: r.Address(), Root: r.Root(),
 			Notifier: r.notifier(manager),

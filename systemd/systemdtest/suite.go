@@ -28,19 +28,19 @@ func Run(t *testing.T, start func(t *testing.T) Bed) {
 		{"the longest delay is raised, not lowered, and restored", raises},
 		{"a drop-in that sorts before ours does no harm", outsorts},
 		{"what another drop-in grants is not cut down", leavesMore},
-		{"what another drop-in granted goes with it", goesWithIt},
+		{"what another drop-in granted is removed with it", goesWithIt},
 		{"a drop-in that sorts after ours is named", overridden},
 		{"a drop-in that masks ours is named", masked},
 		{"a torn file that keeps logind from reading ours is named", torn},
-		{"a drop-in that somebody removed is put back", putBack},
+		{"a drop-in that another process removed is put back", putBack},
 		{"a drop-in that logind has not read lowers nothing", notYetRead},
 		{"the drop-in is left to another owner who counts on it", yields},
 		{"odd files are read as logind reads them", readsAlike},
-		{"a change of the longest delay is told", tellsDelay},
-		{"a change back is told to who has seen what was between", tellsDelaySeenBetween},
-		{"a lock that comes or goes is told", tellsLocks},
-		{"a lock is listed, handed out again, and released once", locks},
-		{"a reboot is announced, and goes on the moment the lock is closed", reboots},
+		{"a change of the longest delay is reported", tellsDelay},
+		{"a change back is reported to a watcher that saw the change", tellsDelaySeenBetween},
+		{"a lock that is taken or released is reported", tellsLocks},
+		{"a lock is listed, returned again, and released once", locks},
+		{"a reboot is announced, and continues when the lock is closed", reboots},
 		{"a scheduled shutdown is announced when its time comes", schedules},
 		{"no lock is given while a shutdown runs", refuses},
 		{"an aborted shutdown is a cancellation", cancels},
@@ -54,7 +54,7 @@ func Run(t *testing.T, start func(t *testing.T) Bed) {
 		{"a lock is closed although the service manager does not drop its own", closesFirst},
 		{"of several stored locks one is kept", keepsOne},
 		{"a stored descriptor that logind does not know is closed", dropsStale},
-		{"a stored lock that nobody waits for is replaced", replacesDead},
+		{"a stored lock that no shutdown waits for is replaced", replacesDead},
 		{"fifty locks leave no descriptor behind", leavesNothing},
 	}
 	for _, c := range cases {
@@ -83,7 +83,7 @@ func newLogind(t *testing.T, bed Bed, options systemd.LogindOptions) *systemd.Lo
 	return logind
 }
 
-// login calls a method of logind's as somebody else on the bus.
+// login calls a method of logind's as another client on the bus.
 func (r *rig) login(method string, args ...any) []any {
 	r.Helper()
 	conn, err := dbus.Connect(r.Address())
@@ -212,7 +212,7 @@ func (r *rig) rereadConfig() {
 	}
 }
 
-// write puts a file where logind looks for configuration, until the test ends.
+// write puts a file where logind searches for configuration, until the test ends.
 func (r *rig) write(path, text string) {
 	r.Helper()
 	path = filepath.Join(r.Root(), path)

@@ -106,7 +106,7 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 		})
 	})
 	c.kubectl("delete", "node", "modest")
-	eventually(t, "it is registered again", c.ready("modest"))
+	eventually(t, "hostler registers it again", c.ready("modest"))
 	a.stop()
 	a.start()
 	eventually(t, "it is Ready after a restart", c.ready("modest"))
@@ -124,7 +124,7 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 		c.kubectl("delete", "node", "modest")
 		a.stop()
 		a.start()
-		mentions(t, "hostler status", a.screen(), "with `hostler leave`, which holds across restarts; `hostler leave --undo` registers it again")
+		mentions(t, "hostler status", a.screen(), "with `hostler leave`; this persists across restarts; run `hostler leave --undo` to register it again")
 		found(t, a.diagnose(), "cluster", doctor.Warn, "there is no node modest", "hostler leave --undo")
 		if n := c.node("modest"); n != nil {
 			t.Errorf("the Node is there after a leave and a restart: %v", n.Status.Conditions)
@@ -216,7 +216,7 @@ func TestANodeWhoseCertificateIsNotAcceptedAnyMore(t *testing.T) {
 	a := startAgent(t, fmt.Sprintf("controlPlane: {type: kubernetes, kubernetes: {bootstrapKubeconfig: %s, certificateDirectory: %s}}\nnode: {name: revoked}\n", bootstrap, folder))
 	eventually(t, "hostler status tells what it waits for", func() bool {
 		s := a.screen()
-		return strings.Contains(s, "does not accept this node's certificate, though it is good until") && strings.Contains(s, "kubectl certificate approve node-csr-")
+		return strings.Contains(s, "rejected this node's certificate, valid until") && strings.Contains(s, "kubectl certificate approve node-csr-")
 	})
 	r := a.diagnose()
 	found(t, r, "cluster", doctor.Fail, "does not accept this host's credentials", "asks for another certificate by itself")

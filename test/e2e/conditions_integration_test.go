@@ -98,7 +98,7 @@ func TestChecksOfOnesOwnAreConditions(t *testing.T) {
 		return len(log) == 1 // and not one with each run
 	})
 
-	for _, part := range []string{in("off") + ": is not run, since it is not executable", in("open") + ": is not run, since", in("slip") + ":3: intervall: unknown key", in("foreign") + " belongs to user 65534"} {
+	for _, part := range []string{in("off") + ": is not run because it is not executable", in("open") + ": is not run because", in("slip") + ":3: intervall: unknown key", in("foreign") + " belongs to user 65534"} {
 		mentions(t, "hostler status", onOneLine(strings.ReplaceAll(a.prints("status", "-o", "wide"), "\n", " ")), part)
 	}
 	report := a.diagnose()
@@ -114,7 +114,7 @@ func TestChecksOfOnesOwnAreConditions(t *testing.T) {
 	check(t, os.Remove(in("vanishes")))
 	check(t, os.Chmod(in("problem"), 0o777))
 	gone := func(s api.Status) bool {
-		return condition(s, "hostler.io/Vanishes").Type == "" && says(s, "Problem", "Unknown", "CheckNotRun", "may be written by others than root")
+		return condition(s, "hostler.io/Vanishes").Type == "" && says(s, "Problem", "Unknown", "CheckNotRun", "is writable by users other than root")
 	}
 	a.await("one is gone and one is not trusted", gone)
 	since := condition(a.status(), "hostler.io/Forks").LastTransitionTime
@@ -155,7 +155,7 @@ func TestAChecksPrivileges(t *testing.T) {
 		t.Errorf("as root: %s, want %s, the capabilities that hostler.service leaves", m, want)
 	}
 	a.await("what nobody may not read is told", func(s api.Status) bool {
-		return says(s, "Closed", "Unknown", "CheckNotRun", "permission denied; user nobody must be able to read and run it")
+		return says(s, "Closed", "Unknown", "CheckNotRun", "permission denied; let user nobody read and execute it")
 	})
 	a.stop()
 }
@@ -238,7 +238,7 @@ func TestACheckThatCannotBeKilled(t *testing.T) {
 	executable(t, filepath.Join(folder, "well"), "exit 0\n", 0o755)
 	a.start()
 	s := a.await("it is given up", func(s api.Status) bool {
-		return says(s, "Stuck", "Unknown", "CheckTimedOut", "the check did not end within 2s, and cannot be killed: it waits in the kernel")
+		return says(s, "Stuck", "Unknown", "CheckTimedOut", "the check did not end within 2s, and cannot be killed: it is blocked in the kernel")
 	})
 	stuck, well := *s.CustomConditions.Checks[0].LastRun, *s.CustomConditions.Checks[1].LastRun
 	s = a.await("another one has run three times meanwhile", func(s api.Status) bool {

@@ -64,7 +64,7 @@ func TestATokenIsExchanged(t *testing.T) {
 	give("outdated")
 	a := startAgent(t, c.asUser(name, "tokenFile: "+file))
 	s := a.await("hostler says that the token is not accepted", func(s api.Status) bool {
-		return strings.Contains(s.ControlPlane.LastError, "does not accept the credentials")
+		return strings.Contains(s.ControlPlane.LastError, "rejected the credentials")
 	})
 	mentions(t, "the error", s.ControlPlane.LastError, "kubeconfig", "expired")
 	a.wantPulse(http.StatusServiceUnavailable, 1, "credentials")
@@ -110,7 +110,7 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	before = times()
 	check(t, os.WriteFile(hang, nil, 0o600))
 	s := a.await("the lease is overdue", func(s api.Status) bool { return s.ControlPlane.Overdue != "" })
-	mentions(t, "why the lease is overdue", s.ControlPlane.Overdue, "exec plugin "+plugin, "gives no credentials")
+	mentions(t, "why the lease is overdue", s.ControlPlane.Overdue, "exec plugin "+plugin, "returns no credentials")
 	a.wantPulse(http.StatusServiceUnavailable, 1, "exec plugin")
 	if now := times(); now > before+2 {
 		t.Errorf("the plugin was asked %d times while it hung, want it asked once", now-before)

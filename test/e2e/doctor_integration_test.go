@@ -101,7 +101,7 @@ func TestDoctorFindsNothingOnAHostThatIsProtected(t *testing.T) {
 	if !r.Protected || r.Message != "" || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 14 {
 		t.Errorf("hostler doctor = %+v, want all ok", r)
 	}
-	found(t, r, "lock", doctor.OK, "hostler holds the shutdown lock, as pid")
+	found(t, r, "lock", doctor.OK, "hostler shutdown lock held, as pid")
 	found(t, r, "delay", doctor.OK, "logind grants 36s, set by "+systemd.DropInPath)
 	mentions(t, "hostler doctor", a.prints("doctor"), "pods are protected at a shutdown: all")
 	mentions(t, "hostler doctor -o wide", a.prints("doctor", "-o", "wide"), "CHECK", "MEND", "other-locks")
@@ -141,7 +141,7 @@ func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
 
 	reread()
 	s := a.awaitProtection(status.ReasonDelayTooShort)
-	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "waits for 8s, and the pods' phases take 36s", late, "remove it")
+	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "waits for 8s, but the pods' phases take 36s", late, "remove it")
 	if s.Shutdown.InhibitDelaySource != late || s.Shutdown.InhibitDelayNeeded.Duration != 36*time.Second {
 		t.Errorf("status has delay source %q and need %v, want %s and 36s", s.Shutdown.InhibitDelaySource, s.Shutdown.InhibitDelayNeeded, late)
 	}
@@ -177,7 +177,7 @@ func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(masking) })
 	check(t, login.RestartLogind(t.Context()))
 	s = a.awaitProtection(status.ReasonDelayTooShort)
-	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "waits for 30s, and the pods' phases take 36s", masking+" masks", "remove it")
+	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "waits for 30s, but the pods' phases take 36s", masking+" masks", "remove it")
 	found(t, a.diagnose(), "delay", doctor.Fail, "set by "+early, "rm "+masking)
 	check(t, os.Remove(masking))
 	a.awaitProtection(status.ReasonArmed)
@@ -222,7 +222,7 @@ func TestDoctorSaysWhatIsMissingAndThatItIsBack(t *testing.T) {
 
 	check(t, errors.Join(login.Bus.Kill(), login.Logind.Kill()))
 	a.awaitProtection(status.ReasonNoBus)
-	found(t, a.diagnose(), "dbus", doctor.Fail, "the system bus cannot be reached", "systemctl start dbus")
+	found(t, a.diagnose(), "dbus", doctor.Fail, "cannot reach the system bus", "systemctl start dbus")
 	check(t, login.RestartBus(t.Context()))
 	a.awaitProtection(status.ReasonArmed)
 
@@ -237,7 +237,7 @@ func TestDoctorSaysWhatIsMissingAndThatItIsBack(t *testing.T) {
 	wantLocks(t, login, "after its lock was lost", 1)
 	a.awaitProtection(status.ReasonArmed)
 	r = a.diagnose()
-	found(t, r, "lock", doctor.OK, "hostler holds the shutdown lock")
+	found(t, r, "lock", doctor.OK, "hostler shutdown lock held")
 
 	check(t, containerd.Pause())
 	t.Cleanup(func() { check(t, containerd.Continue()) })
@@ -342,7 +342,7 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 	a.start()
 	a.awaitGuard(shutdown.Armed)
 	a.kill()
-	wantLocks(t, login, "kept by the service manager", 1)
+	wantLocks(t, login, "kept by systemd", 1)
 	r = look()
 	found(t, r, "lock", doctor.Warn, "no agent answers")
 	found(t, r, "delay-files", doctor.Warn, "left by an agent", "rm "+systemd.DropInPath)

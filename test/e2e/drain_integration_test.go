@@ -332,7 +332,7 @@ func TestWhatTheLastShutdownEndedIsToldAndKeptForADay(t *testing.T) {
 		t.Errorf("sandboxes = %v, %v, want all three", sandboxes, err)
 	}
 	a.stop()
-	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 2 pods: 1 stopped, 1 killed at the end of their grace", "ShutdownReleased",
+	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 2 pods: 1 stopped, 1 killed after their grace period", "ShutdownReleased",
 		"Rebooted", "has been rebooted, boot id: ", "announced by logind), graceful, pods were stopped in ")
 }
 
@@ -376,5 +376,5 @@ func TestAForcedRebootIsToldInPlainWords(t *testing.T) {
 		a.awaitNode()
 	}
 	a.stop()
-	wantEvents(t, a, "LastShutdownNotGraceful", "the host went down without a drain: 1 pod cut off", "Rebooted", "unexpected (by force: the kernel ran on)")
+	wantEvents(t, a, "LastShutdownNotGraceful", "the host went down without a drain: 1 pod cut off", "Rebooted", "unexpected (forced, without a reboot of the kernel)")
 }

@@ -136,7 +136,7 @@ func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
 	screen := a.prints("nodes")
 	mentions(t, "hostler nodes", onOneLine(screen), "2 nodes on etcd at "+f.Endpoints()[0], "* is this host", "* "+own+" Ready ", " "+other+" Ready ")
 	if strings.Contains(screen, "without a live lease") {
-		t.Errorf("hostler nodes of two that live = %s, want no word of dead ones", screen)
+		t.Errorf("hostler nodes of two that live = %s, want no mention of dead ones", screen)
 	}
 	mentions(t, "hostler nodes of another host", onOneLine(a.prints("nodes", other)), other+" is Ready", "lease renewed ", "good for 5s", "control plane etcd at ", "hostler "+version)
 	if one := answers[fleet.MemberOf](a, "nodes", other); one.Node.Name != other || one.Lease == nil || one.ControlPlane.Node != own {
@@ -231,7 +231,7 @@ func TestAFleetInEtcdThatAsksForLongerLeases(t *testing.T) {
 
 	f.ctl("put", setting, "2m")
 	becomes("its Lease is as all hosts are asked for", "120, etcd 120")
-	mentions(t, "hostler status", a.screen(), "good for 120s; the control plane, of all its hosts, asks for 2m0s")
+	mentions(t, "hostler status", a.screen(), "good for 120s; the control plane's setting for all hosts asks for 2m0s")
 	f.ctl("put", setting, "soon")
 	s := a.await("it says what is of no use", func(s api.Status) bool { return s.LeasePace != nil && len(s.LeasePace.Faults) == 1 })
 	mentions(t, "what it says", s.LeasePace.Faults[0].Message+s.LeasePace.Faults[0].Mend, `"soon"`, "settings/lease-duration")
@@ -279,8 +279,8 @@ func TestVerifyingAFleetInEtcdLeavesNothingBehind(t *testing.T) {
 		}
 		return r
 	}
-	r := verify("resident", "--run", "stored as it is wanted|lease that is not renewed")
-	mentions(t, "verify as a host", onOneLine(r.out), "the credentials do not allow it", "was not verified", " 0 failed", "etcdctl role grant-permission")
+	r := verify("resident", "--run", "stored as requested|lease that is not renewed")
+	mentions(t, "verify as a host", onOneLine(r.out), "not allowed by the credentials", "was not verified", " 0 failed", "etcdctl role grant-permission")
 	if r.code != 1 {
 		t.Errorf("verify as a host: exit code %d, want 1, since nothing could be tried", r.code)
 	}

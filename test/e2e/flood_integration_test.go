@@ -57,7 +57,7 @@ func TestAShutdownIsAsGoodWhileListenersAreFlooded(t *testing.T) {
 				flood(t, address, 65534, gid)
 			}
 			mentions(t, "hostler status for root", a.screen(), "Ready")
-			if told := len(a.logLines("fewer connections are accepted")) > 0; told != (c.dropIn != nil) {
+			if told := len(a.logLines("accepting fewer connections")) > 0; told != (c.dropIn != nil) {
 				t.Errorf("the log says that fewer connections are accepted: %t, want %t", told, c.dropIn != nil)
 			}
 

@@ -50,7 +50,7 @@ func TestAReinstalledHost(t *testing.T) {
 	reinstalled(t, id)
 	a = startAgent(t, settings)
 	s := a.await("it says which machine it watches", func(s api.Status) bool { return s.ControlPlane.Resting != "" })
-	mentions(t, "why nothing is written", s.ControlPlane.Resting, before.Annotations[controlplane.AnnotationMachineID], id, "is being watched", "node.takeover")
+	mentions(t, "why nothing is written", s.ControlPlane.Resting, before.Annotations[controlplane.AnnotationMachineID], id, "does not renew its lease before", "node.takeover")
 
 	eventually(t, "the node is this machine's", func() bool {
 		return c.node("again").Annotations[controlplane.AnnotationMachineID] == id
@@ -99,7 +99,7 @@ func TestTwoThatAreOneHost(t *testing.T) {
 	second := startAgent(t, settings)
 	for _, a := range []*agent{first, second} {
 		s := a.await("it sees the other", func(s api.Status) bool { return len(s.Drift) > 0 })
-		mentions(t, "what it says of the other", s.Drift[0].Message+s.Drift[0].Mend, "renews its lease in turns", "systemd-machine-id-setup")
+		mentions(t, "what it says of the other", s.Drift[0].Message+s.Drift[0].Mend, "also writes this Node", "systemd-machine-id-setup")
 	}
 	eventually(t, "it is told as an Event", func() bool {
 		return strings.Contains(c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), "MachineCloned")

@@ -159,7 +159,7 @@ func TestAnAgentThatStartsBeforeDHCP(t *testing.T) {
 		})
 	}
 	first := follows("there is no address", status.ReasonNoAddress)
-	mentions(t, "hostler status", a.screen(), "NetworkUnavailable, for ", "no interface has an address that other hosts could reach")
+	mentions(t, "hostler status", a.screen(), "NetworkUnavailable, for ", "no interface has an address that other hosts can reach")
 	a.awaitLease(first)
 
 	i.card("eth0", "island0")

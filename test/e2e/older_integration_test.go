@@ -47,7 +47,7 @@ func TestTheStateOfAnOlderProgramIsTakenUp(t *testing.T) {
 	if s.Node.UID == then.Node.UID || s.State.Message != "" {
 		t.Errorf("Node %s, and of the state %q, want another one than %s, and nothing to say", s.Node.UID, s.State.Message, then.Node.UID)
 	}
-	if after, err := os.ReadFile(former); err != nil || !bytes.Equal(after, before) || len(a.logLines("no longer read", former)) != 1 {
+	if after, err := os.ReadFile(former); err != nil || !bytes.Equal(after, before) || len(a.logLines("ignored state file of an earlier build", former)) != 1 {
 		t.Errorf("state.db has %d bytes, %v, of %d, want it left alone, and that in the log once", len(after), err, len(before))
 	}
 	if aside, err := filepath.Glob(filepath.Join(a.state, "*-*Z")); err != nil || len(aside) > 0 {
@@ -59,7 +59,7 @@ func TestTheStateOfAnOlderProgramIsTakenUp(t *testing.T) {
 	wantReport(t, s.Shutdown.Last, journal.TriggerShutdown)
 	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "graceful, 4 pods", "polite", "stubborn", "greedy", "critical")
 	a.stop()
-	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 4 pods: 2 stopped, 2 killed at the end of their grace")
+	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 4 pods: 2 stopped, 2 killed after their grace period")
 
 	// What a person says from now on holds against it.
 	a.start()

@@ -163,7 +163,7 @@ func TestTheServiceManagerIsToldWhatTheAgentDoes(t *testing.T) {
 		t.Errorf("Stat of the socket at READY=1 = %v, want it there", err)
 	}
 	a.awaitGuard(shutdown.Armed)
-	armed := told("STATUS", "shutdown guard Armed: holds the shutdown lock", began)
+	armed := told("STATUS", "shutdown guard Armed: shutdown lock held", began)
 	told("WATCHDOG", "1", told("WATCHDOG", "1", told("WATCHDOG", "1", up)))
 
 	reloaded := time.Now()

@@ -147,7 +147,7 @@ func TestAPersonsWordOutlivesTheStateFiles(t *testing.T) {
 	a.prints("leave")
 	lose(a.kill)
 	s = a.await("the Node stays away", func(s api.Status) bool { return s.ControlPlane.Resting != "" })
-	mentions(t, "why nothing is written", s.ControlPlane.Resting, said.By+" took the Node off the control plane", "hostler leave --undo")
+	mentions(t, "why nothing is written", s.ControlPlane.Resting, said.By+" deregistered the Node", "hostler leave --undo")
 	a.prints("leave", "--undo")
 	lose(a.stop)
 	if s := a.awaitNode(); !cordoned(t, s) {
@@ -197,7 +197,7 @@ func TestWithAFullDiskUnderItsStateTheAgentDoesItsWork(t *testing.T) {
 	}
 
 	check(t, os.Remove(filler))
-	a.await("the state is written again", func(s api.Status) bool { return s.State.Message == "" })
+	a.await("the state persisted again", func(s api.Status) bool { return s.State.Message == "" })
 	a.stop()
 	a.start()
 	if again := a.awaitNode(); again.Node.UID != s.Node.UID {

@@ -41,7 +41,7 @@ func TestVerifyingAClusterLeavesNothingBehind(t *testing.T) {
 	}
 
 	out, _ := verify().Output()
-	mentions(t, "verify as a node", strings.Join(strings.Fields(string(out)), " "), "the credentials do not allow it", "hint: a node may touch its own Node only", " 0 failed")
+	mentions(t, "verify as a node", strings.Join(strings.Fields(string(out)), " "), "not allowed by the credentials", "hint: a node may touch its own Node only", " 0 failed")
 	alone("a verification as a node")
 	c.kubectl("delete", "events", "--all")
 

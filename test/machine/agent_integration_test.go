@@ -39,7 +39,7 @@ func TestAnAgentThatEndsTouchesNoContainer(t *testing.T) {
 					t.Errorf("the agent has process ID %s, and had %s: it did not end", pid, before)
 				}
 				stillOpen(t, m, way.name+" is over")
-				if log := m.Journal(0, "-u hostler"); strings.Contains(log, "shutdown phase begins") || strings.Contains(log, "systemStopping=true") {
+				if log := m.Journal(0, "-u hostler"); strings.Contains(log, "shutdown phase started") || strings.Contains(log, "systemStopping=true") {
 					t.Errorf("hostler took it for a shutdown:\n%s", log)
 				}
 			})

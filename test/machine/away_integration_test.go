@@ -60,7 +60,9 @@ func TestTheControlPlaneIsAway(t *testing.T) {
 		if err := cluster.Mend(); err != nil {
 			t.Fatal(err)
 		}
-		m.Eventually("the cluster sees the node Ready again", func() bool { return word() == up && strings.Contains(m.Journal(0, "-u hostler"), "is delivered") })
+		m.Eventually("the cluster sees the node Ready again", func() bool {
+			return word() == up && strings.Contains(m.Journal(0, "-u hostler"), "wrote final status of the last shutdown")
+		})
 		for _, event := range []string{"Shutdown", "ShutdownReleased", "LastShutdownGraceful"} {
 			var told string
 			m.Eventually("the cluster has the Event "+event, func() bool {

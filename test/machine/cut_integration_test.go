@@ -45,7 +45,7 @@ func TestThePowerIsCutInADrain(t *testing.T) {
 			t.Errorf("Read() = %q, want what was synced before the power was cut", text)
 		}
 		c := lookBack(t, m, before)
-		if c.last.Graceful || c.last.Trigger != journal.TriggerShutdown || !c.last.FinishedAt.IsZero() || !strings.Contains(c.last.Error, "in the middle of the drain") || len(c.last.Pods) != 3 {
+		if c.last.Graceful || c.last.Trigger != journal.TriggerShutdown || !c.last.FinishedAt.IsZero() || !strings.Contains(c.last.Error, "during the drain") || len(c.last.Pods) != 3 {
 			t.Errorf("LastShutdown() = %+v, want one of three pods that was announced, and came to no end", c.last)
 		}
 		if o.Release != machine.Debian12 && c.last.Kind != "reboot" {
@@ -89,8 +89,8 @@ func expectCutOff(t *testing.T, m *machine.Machine) {
 		}
 	}
 	for where, said := range map[string]struct{ out, want string }{
-		"status":             {m.Hostler("status"), "NOT graceful, 3 pods (2 left): the host went down in the middle of the drain"},
-		"ps --last-shutdown": {m.Hostler("ps", "--last-shutdown"), "NOT graceful, 3 pods (2 left): the host went down in the middle of the drain"},
+		"status":             {m.Hostler("status"), "NOT graceful, 3 pods (2 left): the host went down during the drain"},
+		"ps --last-shutdown": {m.Hostler("ps", "--last-shutdown"), "NOT graceful, 3 pods (2 left): the host went down during the drain"},
 		"log":                {m.Journal(0, "-u hostler"), "graceful=false"},
 	} {
 		if text := strings.Join(strings.Fields(said.out), " "); !strings.Contains(text, said.want) { // however it is wrapped

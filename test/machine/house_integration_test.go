@@ -92,7 +92,7 @@ func checkHouse(t *testing.T, c closed, pods []machine.Pod, trigger journal.Trig
 		// When it was killed is known to a fifth of a second, and the runtime
 		// begins to count before the signal is there.
 		if lasted := life.Gone().Sub(life.Term()); life.Term().IsZero() || !life.CutOff() || lasted < stubbornGrace-2*time.Second {
-			t.Errorf("stubborn lived for %v after SIGTERM, want it killed at the end of its grace of %v:\n%s", lasted, stubbornGrace, work)
+			t.Errorf("stubborn lived for %v after SIGTERM, want it killed at the end of its grace period of %v:\n%s", lasted, stubbornGrace, work)
 		}
 	}
 	last := c.last
@@ -120,7 +120,7 @@ func expectHaste(t *testing.T, c closed) {
 		}
 	}
 	if p := c.pod("stubborn"); took(p) < stubbornGrace || took(p) >= stubbornGrace+late {
-		t.Errorf("stubborn was waited for %v, want it killed at the end of its grace of %v, and no later than %v after", took(p), stubbornGrace, late)
+		t.Errorf("stubborn was waited for %v, want it killed at the end of its grace period of %v, and no later than %v after", took(p), stubbornGrace, late)
 	}
 	if after := c.pod("db").StartedAt.Sub(last); after < 0 || after >= late {
 		t.Errorf("the critical phase began %v after the last pod of the regular one, which may take %v, was over, want it to wait for nothing", after, regularPeriod)

@@ -256,7 +256,7 @@ func unitsComeBack(t *testing.T, m *machine.Machine) {
 		}
 	}
 	m.Eventually("status tells that web fails", tells(
-		shutdown.NotStarted{Unit: "beside.service", Reason: "what it needs did not start, or a condition of it does not hold", Failed: true},
+		shutdown.NotStarted{Unit: "beside.service", Reason: "a dependency did not start, or a condition of the unit is not met", Failed: true},
 		shutdown.NotStarted{Unit: "web.service", Reason: "exit-code", Failed: true}))
 	m.Run("rm " + dropIn + " && systemctl daemon-reload && systemctl start web beside")
 	m.Eventually("status tells no more of it", tells())

@@ -58,7 +58,7 @@ func theyAreOutOfReach(t *testing.T, m *machine.Machine, name, units, unit strin
 		t.Errorf("hostler status says\n%s\nwant what to look at", said)
 	}
 	for _, command := range []string{"hostler ps", "hostler shutdown plan", "hostler drain --all --dry-run", "hostler drain --all"} {
-		if said := m.Run(command + " 2>&1 || test $? = 1"); !strings.Contains(said, name+": containers of it run") {
+		if said := m.Run(command + " 2>&1 || test $? = 1"); !strings.Contains(said, name+": its containers run") {
 			t.Errorf("`%s` says\n%s\nwant it to name %s", command, said, name)
 		}
 	}

@@ -1,7 +1,6 @@
-// Package endpoint is what an etcd cluster's address may look like, and what the keys in
-// it: of all that concerns etcd, what the configuration has to know.
+// Package endpoint checks the syntax of etcd endpoints and key prefixes in the configuration.
 //
-// It refuses to connect anywhere.
+// It connects to nothing.
 package endpoint
 
 import (
@@ -14,21 +13,21 @@ import (
 // DefaultPort is where etcd serves clients.
 const DefaultPort = "2379"
 
-// Check tells what is wrong with an endpoint: it has to be https://HOST:PORT, or http of
+// Check reports what is wrong with an endpoint: it has to be https://HOST:PORT, or http of
 // this host's own, or of another one's if insecure allows it.
 func Check(endpoint string, insecure bool) error {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil || u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("%q is no endpoint: write it as https://HOST:%s", shown(endpoint), DefaultPort)
+		return fmt.Errorf("%q is not an endpoint: write it as https://HOST:%s", shown(endpoint), DefaultPort)
 	case u.Hostname() == "":
-		return fmt.Errorf("%q names no host: write it as %s://HOST:%s", shown(endpoint), u.Scheme, DefaultPort)
+		return fmt.Errorf("%q has no host: write it as %s://HOST:%s", shown(endpoint), u.Scheme, DefaultPort)
 	case u.User != nil:
-		return fmt.Errorf("the endpoint at %s holds a user: set controlPlane.etcd.username and passwordFile instead", u.Host)
+		return fmt.Errorf("the endpoint at %s contains a user: set controlPlane.etcd.username and passwordFile instead", u.Host)
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("%q has more than a host and a port: write it as %s://%s", shown(endpoint), u.Scheme, u.Host)
 	case u.Scheme == "http" && !insecure && !loopback(u.Hostname()):
-		return fmt.Errorf("%q sends everything, passwords too, where others can read and change it: use https, or set controlPlane.etcd.insecure: true", shown(endpoint))
+		return fmt.Errorf("%q is not encrypted, not even for passwords: use https, or set controlPlane.etcd.insecure: true", shown(endpoint))
 	}
 	return nil
 }
@@ -50,19 +49,19 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Plain tells whether all that goes to an endpoint can be read and changed on its way:
-// only where http is asked for, in whatever case.
+// Plain reports whether all that goes to an endpoint can be read and changed on its way:
+// only where http is requested, in whatever case.
 func Plain(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	return err == nil && u.Scheme == "http"
 }
 
-// CheckPrefix tells what is wrong with a prefix of keys: it has to be such as /hostler.
+// CheckPrefix reports what is wrong with a prefix of keys: it has to be such as /hostler.
 func CheckPrefix(prefix string) error {
 	path, rooted := strings.CutPrefix(prefix, "/")
 	for part := range strings.SplitSeq(path, "/") {
 		if !rooted || part == "" || strings.ContainsFunc(part, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-			return fmt.Errorf("%q is no prefix: it begins with / and does not end with one, such as /hostler", prefix)
+			return fmt.Errorf("%q is not a prefix: begin it with / and do not end it with /, such as /hostler", prefix)
 		}
 	}
 	return nil
@@ -72,7 +71,7 @@ func CheckPrefix(prefix string) error {
 func Address(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Hostname() == "" {
-		return "", fmt.Errorf("%q is no endpoint: write it as https://HOST:%s", shown(endpoint), DefaultPort)
+		return "", fmt.Errorf("%q is not an endpoint: write it as https://HOST:%s", shown(endpoint), DefaultPort)
 	}
 	port := u.Port()
 	if port == "" {

@@ -17,13 +17,13 @@ import (
 
 const (
 	// A certificate is renewed at a random point between these parts of its life,
-	// as kubelet does, so that a fleet that was made in a day does not come back
+	// as kubelet does, so that a fleet that was made in a day does not return
 	// in one hour.
 	renewFrom, renewTo = 0.7, 0.9
 
-	attemptTimeout = 30 * time.Second // for one attempt
-	deniedPause    = 5 * time.Minute  // after a request was denied
-	lookAgain      = time.Hour        // a wall clock may be set, and a host may sleep
+	attemptTimeout  = 30 * time.Second // for one attempt
+	deniedPause     = 5 * time.Minute  // after a request was denied
+	recheckInterval = time.Hour        // a wall clock may be set, and a host may sleep
 )
 
 // retry is how long to wait between attempts: an approval may take a person.
@@ -42,7 +42,7 @@ type Options struct {
 	Bootstrap Requests
 	// Renewal makes requests with the certificate in use.
 	Renewal Requests
-	// Try tells whether the server accepts a certificate: no error, if it does.
+	// Try reports whether the server accepts a certificate: no error, if it does.
 	Try func(context.Context, *tls.Certificate) error
 	// Renewed is called after another certificate has come into use.
 	Renewed func()
@@ -60,7 +60,7 @@ type Keeper struct {
 // set aside with a warning.
 func New(o Options) (*Keeper, error) {
 	if o.Directory == "" {
-		return nil, errors.New("no directory for certificates is given: name one in controlPlane.kubernetes.certificateDirectory")
+		return nil, errors.New("no directory for certificates given: set controlPlane.kubernetes.certificateDirectory")
 	}
 	o.Log = o.Log.With("component", "certificate")
 	if o.Current == nil {
@@ -69,7 +69,7 @@ func New(o Options) (*Keeper, error) {
 	k := &Keeper{Current: o.Current, o: o, store: store{o.Directory}}
 	current, err := k.store.current(commonName(o.Node))
 	if err != nil {
-		o.Log.Warn("stored certificate cannot be used", "error", err)
+		o.Log.Warn("cannot use stored certificate", "error", err)
 	}
 	if current != nil {
 		k.use(current, current.Leaf.NotBefore)
@@ -104,7 +104,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 				doubts = nil // nobody hurries it: there may be one with each request
 			}
 		}
-		timer := time.NewTimer(min(pause, lookAgain))
+		timer := time.NewTimer(min(pause, recheckInterval))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -127,7 +127,7 @@ func (k *Keeper) attempt(ctx context.Context, doubted bool) error {
 	k.mu.Unlock()
 	if current == nil || !time.Now().Before(current.Leaf.NotAfter) {
 		if k.o.Bootstrap == nil {
-			return fmt.Errorf("%w: no certificate in %s, and no way to ask for one: name a controlPlane.kubernetes.bootstrapKubeconfig", controlplane.ErrUnavailable, k.o.Directory)
+			return fmt.Errorf("%w: no certificate in %s, and none can be requested: set controlPlane.kubernetes.bootstrapKubeconfig", controlplane.ErrUnavailable, k.o.Directory)
 		}
 		return k.request(ctx, k.o.Bootstrap)
 	}
@@ -141,7 +141,7 @@ func (k *Keeper) attempt(ctx context.Context, doubted bool) error {
 	case err == nil:
 		return k.request(ctx, k.o.Renewal)
 	case !errors.Is(err, controlplane.ErrUnauthorized):
-		return fmt.Errorf("ask whether the certificate in use is accepted: %w", err)
+		return fmt.Errorf("check certificate in use: %w", err)
 	case k.o.Bootstrap == nil:
 		return &RefusedError{Until: current.Leaf.NotAfter, Err: err}
 	}
@@ -151,7 +151,7 @@ func (k *Keeper) attempt(ctx context.Context, doubted bool) error {
 	return nil
 }
 
-// RefusedError tells that the server does not accept the certificate in use, which
+// RefusedError reports that the server does not accept the certificate in use, which
 // is good by its dates, and what keeps another one from coming.
 type RefusedError struct {
 	Until time.Time
@@ -160,21 +160,21 @@ type RefusedError struct {
 
 // Error says both.
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("the server does not accept this node's certificate, though it is good until %s; another one is asked for with the bootstrap kubeconfig: %v", e.Until.UTC().Format(time.RFC3339), e.Err)
+	return fmt.Sprintf("the server rejected this node's certificate, valid until %s; requesting another with the bootstrap kubeconfig: %v", e.Until.UTC().Format(time.RFC3339), e.Err)
 }
 
 // Unwrap returns what keeps another one from coming.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// request makes a request, or looks at the one that is under way.
+// request makes a request, or reads the one that is in progress.
 func (k *Keeper) request(ctx context.Context, requests Requests) error {
 	key, err := k.store.pending()
 	if err != nil {
-		return fmt.Errorf("key for a certificate: %w", err)
+		return fmt.Errorf("create key of certificate: %w", err)
 	}
 	wanted, err := newRequest(k.o.Node, key)
 	if err != nil {
-		return fmt.Errorf("certificate signing request: %w", err)
+		return fmt.Errorf("create certificate signing request: %w", err)
 	}
 	request, err := requests.Submit(ctx, wanted)
 	if err != nil {
@@ -189,15 +189,15 @@ func (k *Keeper) request(ctx context.Context, requests Requests) error {
 		return err
 	}
 	if err := k.o.Try(ctx, next); err != nil {
-		return fmt.Errorf("certificate of request %s is not accepted, going on with the former: %w", request.Name, err)
+		return fmt.Errorf("try certificate of request %s: %w; using the previous one", request.Name, err)
 	}
 	if err := k.store.replace(text, key); err != nil {
-		return fmt.Errorf("keep certificate: %w", err)
+		return fmt.Errorf("store certificate: %w", err)
 	}
 	// Signers date certificates back, by 5 minutes as a rule, which may be more than
 	// they are good for.
 	k.use(next, time.Now())
-	k.o.Log.Info("certificate is in use", "node", k.o.Node, "request", request.Name, "until", next.Leaf.NotAfter)
+	k.o.Log.Info("using new certificate", "node", k.o.Node, "request", request.Name, "until", next.Leaf.NotAfter)
 	k.o.Renewed()
 	return nil
 }
@@ -225,6 +225,6 @@ func (k *Keeper) note(err error) {
 	_, waits := errors.AsType[*WaitingError](err)
 	_, waitedBefore := errors.AsType[*WaitingError](before)
 	if err != nil && (before == nil || waits != waitedBefore || refused != refusedBefore) {
-		k.o.Log.Warn("no new certificate yet, trying again", "node", k.o.Node, "error", err)
+		k.o.Log.Warn("no new certificate yet, retrying", "node", k.o.Node, "error", err)
 	}
 }

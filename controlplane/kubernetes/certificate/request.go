@@ -33,13 +33,13 @@ type WaitingError struct{ Request string }
 
 // Error says how to see it and approve it.
 func (e *WaitingError) Error() string {
-	return fmt.Sprintf("certificate signing request %s: not approved yet: see it with `kubectl get csr %[1]s`, approve it with `kubectl certificate approve %[1]s`", e.Request)
+	return fmt.Sprintf("certificate signing request %s: not approved yet: check it with `kubectl get csr %[1]s`, then run `kubectl certificate approve %[1]s`", e.Request)
 }
 
 // commonName is the user that a node is.
 func commonName(node string) string { return "system:node:" + node }
 
-// newRequest asks for a client certificate of the node, for that key, in the
+// newRequest requests a client certificate of the node, for that key, in the
 // form that the cluster's approver knows.
 func newRequest(node string, key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{

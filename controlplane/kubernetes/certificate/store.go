@@ -21,7 +21,7 @@ import (
 const (
 	// FileCurrent holds certificate and key as PEM, so that both change at once.
 	FileCurrent = "hostler-client.pem"
-	// FilePending holds the key of a request that is under way.
+	// FilePending holds the key of a request that is in progress.
 	FilePending = "hostler-client.pending.key"
 
 	asideSuffix = ".damaged"
@@ -53,7 +53,7 @@ func Stored(directory, node string) (*tls.Certificate, error) {
 	return certificate, nil
 }
 
-// damage is what makes a file of no use.
+// damage is what makes a file invalid.
 type damage struct{ err error }
 
 // Error says it.
@@ -100,9 +100,9 @@ func Parse(text []byte, commonName string) (*tls.Certificate, error) {
 func (s store) setAside(file string, why error) error {
 	path := s.path(file)
 	if err := os.Rename(path, path+asideSuffix); err != nil {
-		return fmt.Errorf("%s: %w, and it cannot be set aside: %w", path, why, err)
+		return fmt.Errorf("%s: %w, and it cannot be moved aside: %w", path, why, err)
 	}
-	return fmt.Errorf("%s: %w: it is set aside as %s", path, why, path+asideSuffix)
+	return fmt.Errorf("%s: %w: moved to %s", path, why, path+asideSuffix)
 }
 
 // replace makes the certificate with its key the current one.
@@ -117,7 +117,7 @@ func (s store) replace(certificate []byte, key *ecdsa.PrivateKey) error {
 	return s.forget()
 }
 
-// pending returns the key for the request under way, a new one if there is none.
+// pending returns the key for the request in progress, a new one if there is none.
 func (s store) pending() (*ecdsa.PrivateKey, error) {
 	text, err := trust.ReadFile(s.path(FilePending))
 	if err == nil {
@@ -139,7 +139,7 @@ func (s store) pending() (*ecdsa.PrivateKey, error) {
 	return key, s.write(FilePending, text)
 }
 
-// forget gives the key of the request under way up.
+// forget gives the key of the request in progress up.
 func (s store) forget() error {
 	err := os.Remove(s.path(FilePending))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -159,7 +159,7 @@ func encode(key *ecdsa.PrivateKey) ([]byte, error) {
 func decode(text []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, errors.New("no PEM in it")
+		return nil, errors.New("not a PEM file")
 	}
 	return x509.ParseECPrivateKey(block.Bytes)
 }

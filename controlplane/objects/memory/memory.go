@@ -84,7 +84,7 @@ func (s *Store) Follow(changed func(objects.Kind)) {
 	s.follow = changed
 }
 
-// Ends tells whether objects end by themselves.
+// Ends reports whether objects end by themselves.
 func (s *Store) Ends() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,15 +125,15 @@ func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (obje
 		return objects.None, err
 	}
 	if key.Kind == objects.Event && put.Instead == objects.None {
-		s.makeRoom()
+		s.freeSpace()
 	}
 	s.store(Object{Key: key, Value: bytes.Clone(put.Value), TTL: put.TTL})
 	s.wake(key)
 	return s.object(key).Version, nil
 }
 
-// makeRoom deletes the oldest Event where there are too many. The caller holds mu.
-func (s *Store) makeRoom() {
+// freeSpace deletes the oldest Event where there are too many. The caller holds mu.
+func (s *Store) freeSpace() {
 	if events := s.list(objects.Event); s.o.MaxEvents > 0 && len(events) >= s.o.MaxEvents {
 		s.remove(slices.MinFunc(events, func(a, b objects.Key) int {
 			return cmp.Compare(s.objects[a].version, s.objects[b].version)

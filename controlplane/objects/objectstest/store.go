@@ -78,7 +78,7 @@ func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (obje
 	return version, nil
 }
 
-// interfere writes the object as somebody else who changes nothing in it.
+// interfere writes the object as another client who changes nothing in it.
 func (s *Store) interfere(key objects.Key) {
 	_ = s.Edit(key, func(value []byte) []byte { return value }) // where it is there
 }

@@ -24,14 +24,14 @@ const checkTimeout = 60 * time.Second
 func Run(t *testing.T, newStore func(t *testing.T) objects.Store) {
 	for name, check := range map[string]func(ctx context.Context, s objects.Store) error{
 		"a value is put where nothing is, read and replaced":        checkPut,
-		"a refusal tells what is stored":                            checkConflict,
-		"no version comes twice":                                    checkVersions,
-		"of many puts from one version one is stored":               checkRace,
-		"an object ends with its time unless it is put again":       checkTTL,
-		"an object is deleted in the state that is meant":           checkDelete,
-		"a node takes its lease along, and nothing else":            checkDeleteNode,
+		"a conflict error has the stored object":                    checkConflict,
+		"no version is used twice":                                  checkVersions,
+		"of many puts from one version, one is stored":              checkRace,
+		"an object expires unless it is put again":                  checkTTL,
+		"an object is deleted only at the given version":            checkDelete,
+		"deleting a node deletes its lease, and nothing else":       checkDeleteNode,
 		"a kind is listed page by page, events of one node as well": checkList,
-		"a watch tells of each state and of the end":                checkWatch,
+		"a watch reports each state and the deletion":               checkWatch,
 		"a call whose context has ended ends":                       checkCancelled,
 		"large values and long names are kept":                      checkLarge,
 	} {
@@ -64,7 +64,7 @@ func AskPace(ctx context.Context, s objects.Store, duration string) error {
 	return err
 }
 
-// EditNode changes the Node that a store holds as somebody else would, who takes no
+// EditNode changes the Node that a store holds as another client would, who takes no
 // heed of a Client's rules.
 func EditNode(ctx context.Context, s objects.Store, name string, change func(*corev1.Node)) error {
 	for {
@@ -149,7 +149,7 @@ func wantStored(ctx context.Context, s objects.Store, key objects.Key, mark stri
 	return want("Get()", o, key, mark, version)
 }
 
-// wantConflict returns an error unless err is a refusal that tells of that.
+// wantConflict returns an error unless err is a refusal that names it.
 func wantConflict(call string, err error, key objects.Key, mark string, version objects.Version) error {
 	conflict, refused := errors.AsType[*objects.ConflictError](err)
 	if !refused || !errors.Is(err, controlplane.ErrConflict) {

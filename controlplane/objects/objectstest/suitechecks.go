@@ -65,7 +65,7 @@ func checkList(ctx context.Context, s objects.Store) error {
 	return nil
 }
 
-// watched is a watch under way.
+// watched is a watch in progress.
 type watched struct {
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -92,9 +92,9 @@ func (w *watched) until(what string, is func(objects.Object) bool) error {
 			}
 		case err := <-w.ended:
 			w.ended <- err
-			return fmt.Errorf("Watch() = %w before it told of %s", err, what)
+			return fmt.Errorf("Watch() = %w before it reported %s", err, what)
 		case <-w.ctx.Done():
-			return fmt.Errorf("Watch() did not tell of %s: %s %q is the last it told", what, last.Key, last.Version)
+			return fmt.Errorf("Watch() did not report %s: %s %q is the last it reported", what, last.Key, last.Version)
 		}
 	}
 }

@@ -34,9 +34,9 @@ type Server struct {
 	// Fault is asked before each call, by the name of its method: an error is the answer.
 	// It may be nil.
 	Fault func(ctx context.Context, method string) error
-	// About has the last word on what the plugin says of itself. It may be nil.
+	// About has the final status on what the plugin says of itself. It may be nil.
 	About func(*v1.InfoResponse)
-	// Answer has the last word on answers, by the name of the method, once what was asked
+	// Answer has the final status on answers, by the name of the method, once what was asked
 	// for is done: it changes them, or has an error be told in their place. It may be nil.
 	Answer func(method string, answer any) error
 

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// labelExpires is on the leases of work that is under way: they end with it, or at
+// labelExpires is on the leases of work that is in progress: they end with it, or at
 // this time if whoever did it died.
 const labelExpires = "containerd.io/gc.expire"
 
@@ -57,7 +57,7 @@ func (s *Services) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.I
 	if err != nil {
 		return nil, err
 	}
-	began := fmt.Sprintf("began at %s, lease %s", lease.GetCreatedAt().AsTime().UTC().Format(time.RFC3339), lease.GetID())
+	began := fmt.Sprintf("started at %s, lease %s", lease.GetCreatedAt().AsTime().UTC().Format(time.RFC3339), lease.GetID())
 	var users []runtime.ImageUser
 	use := func(what string, images ...string) {
 		for _, image := range images {
@@ -101,7 +101,7 @@ func (s *Services) below(ctx context.Context, snapshotter, key string) ([]string
 		return nil, nil
 	}
 	var resp *snapshots.StatSnapshotResponse
-	err := s.Call(ctx, "containerd.Snapshots.Stat", fmt.Sprintf("look at snapshot %q", key), func(ctx context.Context) (err error) {
+	err := s.Call(ctx, "containerd.Snapshots.Stat", fmt.Sprintf("stat snapshot %q", key), func(ctx context.Context) (err error) {
 		resp, err = snapshots.NewSnapshotsClient(s.Conn).Stat(inNamespace(ctx, CRINamespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: key})
 		return unlessGone(err)
 	})

@@ -1,9 +1,8 @@
-// Package containerd asks containerd's own services, which it serves on CRI's socket,
-// for what CRI does not tell: who else uses images, what is being pulled, when images
-// came, and what happens.
+// Package containerd calls containerd's own services, on the same socket as CRI, for what CRI does
+// not return: other users of images, pulls in progress, creation times of images, and events.
 //
-// It owns containerd's namespaces, records, leases and events. It changes nothing but names of
-// images that CRI cannot remove. It does not know how a call is bounded and what its errors mean.
+// It owns containerd's namespaces, records, leases and events. It changes only names of images
+// that CRI cannot remove. Its callers bound the calls and interpret their errors.
 package containerd
 
 import (
@@ -92,7 +91,7 @@ func Equals(field, value string) string { return field + "==" + strconv.Quote(va
 // present is a filter that matches whatever has the label.
 func present(label string) string { return fmt.Sprintf("labels.%q", label) }
 
-// HasCRI tells whether this containerd has loaded what serves CRI, or has tried to.
+// HasCRI reports whether this containerd has loaded what serves CRI, or has tried to.
 func (s *Services) HasCRI(ctx context.Context) (bool, error) {
 	var resp *introspection.PluginsResponse
 	err := s.Call(ctx, "containerd.Introspection.Plugins", "list plugins", func(ctx context.Context) (err error) {

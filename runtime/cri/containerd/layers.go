@@ -164,7 +164,7 @@ func (s *Services) snapshots(ctx context.Context, namespace, snapshotter string)
 }
 
 // usages are the sizes of committed snapshots, by their place in a list. Those of others are
-// counted file by file, and not asked for.
+// counted file by file, and not requested.
 func (s *Services) usages(ctx context.Context, namespace, snapshotter string, list []*snapshots.Info) ([]*snapshots.UsageResponse, error) {
 	usages := make([]*snapshots.UsageResponse, len(list))
 	group, grouped := errgroup.WithContext(ctx)
@@ -174,7 +174,7 @@ func (s *Services) usages(ctx context.Context, namespace, snapshotter string, li
 			continue
 		}
 		group.Go(func() error {
-			return s.Call(grouped, "containerd.Snapshots.Usage", fmt.Sprintf("ask for the size of snapshot %q", info.GetName()), func(ctx context.Context) (err error) {
+			return s.Call(grouped, "containerd.Snapshots.Usage", fmt.Sprintf("get size of snapshot %q", info.GetName()), func(ctx context.Context) (err error) {
 				usages[i], err = snapshots.NewSnapshotsClient(s.Conn).Usage(inNamespace(ctx, namespace), &snapshots.UsageRequest{Snapshotter: snapshotter, Key: info.GetName()})
 				return unlessGone(err)
 			})

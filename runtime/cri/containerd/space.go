@@ -89,7 +89,7 @@ func (s *Services) writable(ctx context.Context, namespace string, snapshotters 
 // upper is the folder in which an overlay snapshot is written: it holds "fs" and "work".
 func (s *Services) upper(ctx context.Context, namespace, snapshotter, key string) (string, error) {
 	var resp *snapshots.MountsResponse
-	err := s.Call(ctx, "containerd.Snapshots.Mounts", fmt.Sprintf("ask for the mounts of snapshot %q", key), func(ctx context.Context) (err error) {
+	err := s.Call(ctx, "containerd.Snapshots.Mounts", fmt.Sprintf("get mounts of snapshot %q", key), func(ctx context.Context) (err error) {
 		resp, err = snapshots.NewSnapshotsClient(s.Conn).Mounts(inNamespace(ctx, namespace), &snapshots.MountsRequest{Snapshotter: snapshotter, Key: key})
 		return unlessGone(err)
 	})

@@ -18,7 +18,7 @@ const labelKind = "io.cri-containerd.kind"
 // ImageUsers lists who uses images that containerd's CRI holds and is not in its
 // lists: containers that share its namespace, such as those of
 // `nerdctl --namespace k8s.io`; containers of other namespaces on the same image;
-// pulls, imports and builds that are under way; containers that are being made,
+// pulls, imports and builds that are in progress; containers that are being made,
 // which CRI lists only once they are.
 func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	var users [3][]runtime.ImageUser
@@ -38,7 +38,7 @@ func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) 
 // neighbours are containers in CRI's namespace that CRI did not make. What they are made from
 // is what their snapshot is made on: the name may lead to another image since.
 func (s *Services) neighbours(ctx context.Context) ([]runtime.ImageUser, error) {
-	// Records hold whole specs: those of CRI's own would be too much to ask for.
+	// Records hold whole specs: those of CRI's own would be too much to request.
 	list, err := s.containersIn(ctx, CRINamespace, fmt.Sprintf("image,labels.%q!=container,labels.%q!=sandbox", labelKind, labelKind))
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (s *Services) neighbours(ctx context.Context) ([]runtime.ImageUser, error) 
 			images = []string{c.GetImage()}
 		}
 		for _, image := range images {
-			users = append(users, runtime.ImageUser{Image: image, By: "container " + c.GetID() + ", which is not CRI's"})
+			users = append(users, runtime.ImageUser{Image: image, By: "container " + c.GetID() + ", not managed by CRI"})
 		}
 	}
 	return users, nil
@@ -143,7 +143,7 @@ func (s *Services) foreignersIn(ctx context.Context, namespace string, by map[st
 
 func (s *Services) containersIn(ctx context.Context, namespace, filter string) ([]*containers.Container, error) {
 	var resp *containers.ListContainersResponse
-	err := s.Call(ctx, "containerd.Containers.List", "list containers past CRI", func(ctx context.Context) (err error) {
+	err := s.Call(ctx, "containerd.Containers.List", "list containers of containerd", func(ctx context.Context) (err error) {
 		resp, err = containers.NewContainersClient(s.Conn).List(inNamespace(ctx, namespace), &containers.ListContainersRequest{Filters: []string{filter}})
 		return err
 	})

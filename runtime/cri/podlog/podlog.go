@@ -1,7 +1,6 @@
-// Package podlog reads what a container has written from the file that its CRI runtime
-// keeps of it. It owns the format, and which files are read at all: regular ones in the
-// folder of pods' logs, whatever leads out of it. It refuses to follow what is written
-// meanwhile, and files that were rotated away.
+// Package podlog reads a container's output from the log file of its CRI runtime. It owns the format,
+// and which files are read: only regular files in the folder of pod logs. It does not follow a
+// file while it grows, and reads no rotated files.
 package podlog
 
 import (
@@ -20,7 +19,7 @@ import (
 const Folder = "/var/log/pods"
 
 // ErrElsewhere is a log that is not in the folder, or no file.
-var ErrElsewhere = errors.New("no regular file in the folder of pods' logs")
+var ErrElsewhere = errors.New("not a regular file in the folder of pod logs")
 
 // Tail returns the last lines that were written, not more than so many, of so many bytes:
 // of what is longer, the end.
@@ -60,7 +59,7 @@ func Tail(folder, path string, lines, maxBytes int) ([]byte, error) {
 	return last(decode(raw), lines, maxBytes), nil
 }
 
-// decode makes lines of a log's: each is TIME STREAM TAG TEXT, where a TAG with P goes on
+// decode makes lines of a log's: each is TIME STREAM TAG TEXT, where a TAG with P continues
 // in the next one of its stream (kubelet's "CRI log format").
 func decode(raw []byte) [][]byte {
 	var whole [][]byte

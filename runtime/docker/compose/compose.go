@@ -1,8 +1,7 @@
-// Package compose makes pods of the containers of a runtime that has no pods, or not of
-// all containers: those of a Compose project are one, and so is each that is of none.
+// Package compose groups containers into pods for runtimes without pods, or with containers outside
+// of pods: the containers of a Compose project are one pod, any other container is its own pod.
 //
-// It owns the labels by which Docker Compose and podman-compose know their containers. It
-// refuses to know the runtime.
+// It owns the labels by which Docker Compose and podman-compose mark their containers.
 package compose
 
 import (

@@ -1,10 +1,9 @@
-// Package engine is the connection to a daemon that speaks the Docker Engine API over
-// HTTP on a unix socket.
+// Package engine is the connection to a daemon that serves the Docker Engine API over HTTP on a
+// unix socket. Docker serves it, and so does Podman.
 //
-// It owns the negotiation of the API's version, deadlines, that a daemon which is too busy
-// is not asked ever more, what errors mean, and what all such daemons need done alike: the
-// stop of a container, the removal of an image with its names. It refuses to know what else
-// is asked, and which daemon answers: Podman speaks this API, too.
+// It owns the negotiation of the API version, deadlines, the limit of calls to a busy daemon, the
+// meaning of errors, and what all such daemons need: stopping a container, and removing an image
+// with its names.
 package engine
 
 import (
@@ -70,7 +69,7 @@ func NewWaking(socket *local.Activation, observe func(method string, took time.D
 	return c
 }
 
-// Close ends connections. Calls under way end with runtime.ErrUnavailable.
+// Close ends connections. Calls in progress end with runtime.ErrUnavailable.
 func (c *Conn) Close() error {
 	c.close()
 	c.transport.CloseIdleConnections()
@@ -135,7 +134,7 @@ func (w *watched) note(err error) {
 	}
 }
 
-// client returns one that speaks the daemon's version, which it asks for in each life.
+// client returns one that speaks the daemon's version, which it requests in each life.
 // Whoever comes meanwhile asks, too: nobody waits for another one's answer, whose
 // deadline is not theirs.
 func (c *Conn) client(ctx context.Context) (*client.Client, error) {

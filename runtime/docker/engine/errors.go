@@ -30,7 +30,7 @@ var ErrNotFound = errors.New("not found")
 const deadlineSlack = 50 * time.Millisecond
 
 // classify translates an error of the client. ctx is the one that the call was made
-// with, begun the moment before.
+// with, started the moment before.
 func (c *Conn) classify(ctx context.Context, err error, begun time.Time) error {
 	at, bounded := ctx.Deadline()
 	message := strings.TrimPrefix(err.Error(), "Error response from daemon: ")
@@ -62,7 +62,7 @@ func (c *Conn) classify(ctx context.Context, err error, begun time.Time) error {
 	return errors.New(message)
 }
 
-// isBroken tells whether the connection was not made, or broke before the answer was
+// isBroken reports whether the connection was not made, or broke before the answer was
 // complete.
 func isBroken(err error) bool {
 	var network net.Error
@@ -77,7 +77,7 @@ func reason(err error, message string) string {
 		return op.Error()
 	}
 	if client.IsErrConnectionFailed(err) { // the client's own words are of Docker, whoever was asked
-		return "the connection broke, or was refused"
+		return "connection broken or refused"
 	}
 	return message
 }
@@ -90,7 +90,7 @@ func unwrapped(err error) error {
 	return err
 }
 
-// isNonsense tells whether the answer was no JSON, or of other types than the API has.
+// isNonsense reports whether the answer was no JSON, or of other types than the API has.
 func isNonsense(err error) bool {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError

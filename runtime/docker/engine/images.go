@@ -24,9 +24,9 @@ type Images struct {
 // Remove removes an image with all its names. Daemons refuse to remove by its ID an image
 // with several names, unless it is forced, and that would take one that a stopped
 // container uses: names but the last are removed one by one, and given back if the
-// image itself then does not go. Whoever calls has looked whether something uses it.
+// image itself then does not go. Whoever calls has checked whether something uses it.
 func (i Images) Remove(ctx context.Context, what, id string) error {
-	before, err := i.Look(ctx, what, id)
+	before, err := i.Inspect(ctx, what, id)
 	if err != nil {
 		return Gone(err)
 	}
@@ -64,7 +64,7 @@ func (i Images) removeLast(ctx context.Context, what, id string, names []string)
 	if err == nil {
 		return nil, nil
 	}
-	left, look := i.Look(context.WithoutCancel(ctx), what, id)
+	left, look := i.Inspect(context.WithoutCancel(ctx), what, id)
 	if errors.Is(look, ErrNotFound) {
 		return nil, nil
 	}
@@ -81,12 +81,12 @@ func (i Images) spare(ctx context.Context, what, id string) ([]string, error) {
 	if i.Spare != nil {
 		return i.Spare(ctx, what, id)
 	}
-	now, err := i.Look(ctx, what, id)
+	now, err := i.Inspect(ctx, what, id)
 	return spareNames(Named(slices.Concat(now.RepoTags, now.RepoDigests))), err
 }
 
-// Look asks for the image that a name or an ID leads to now.
-func (i Images) Look(ctx context.Context, what, name string) (client.ImageInspectResult, error) {
+// Inspect requests the image that a name or an ID leads to now.
+func (i Images) Inspect(ctx context.Context, what, name string) (client.ImageInspectResult, error) {
 	return Get(ctx, i.Conn, "ImageInspect", what, i.Timeouts.Query, func(ctx context.Context, c *client.Client) (client.ImageInspectResult, error) {
 		return c.ImageInspect(ctx, name)
 	})
@@ -96,14 +96,14 @@ func (i Images) Look(ctx context.Context, what, name string) (client.ImageInspec
 // build may have moved it to another one since. An error is none if the name is gone: a daemon
 // on a full disk removes names, and cannot write it down.
 func (i Images) untag(ctx context.Context, what, id, name string) (did bool, err error) {
-	led, err := i.Look(ctx, what, name)
+	led, err := i.Inspect(ctx, what, name)
 	if err != nil || led.ID != id {
 		return false, Gone(err)
 	}
 	if err = i.removeByName(ctx, what, name); err == nil {
 		return true, nil
 	}
-	if _, look := i.Look(ctx, what, name); errors.Is(look, ErrNotFound) {
+	if _, look := i.Inspect(ctx, what, name); errors.Is(look, ErrNotFound) {
 		return true, nil
 	}
 	return false, Gone(err)
@@ -158,7 +158,7 @@ func (i Images) removeByName(ctx context.Context, what, name string) error {
 	})
 }
 
-// giveBack tags the image as it was, but for names that lead to another one by now.
+// giveBack tags the image as it was, except names that lead to another one now.
 // Digests cannot be given back: they come again with the next pull.
 func (i Images) giveBack(ctx context.Context, what, id string, names []string) error {
 	ctx = context.WithoutCancel(ctx) // also where time is up: it was us who took them
@@ -167,16 +167,16 @@ func (i Images) giveBack(ctx context.Context, what, id string, names []string) e
 		if strings.Contains(name, "@") {
 			continue
 		}
-		what := what + ": give its name " + name + " back"
-		if _, err := i.Look(ctx, what, name); !errors.Is(err, ErrNotFound) {
-			errs = append(errs, err) // none where it is there, or somebody else has taken it
+		what := what + ": restore its name " + name
+		if _, err := i.Inspect(ctx, what, name); !errors.Is(err, ErrNotFound) {
+			errs = append(errs, err) // none where it is there, or another client has taken it
 			continue
 		}
 		err := i.Conn.Call(ctx, "ImageTag", what, i.Timeouts.Query, func(ctx context.Context, c *client.Client) error {
 			_, err := c.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: name})
 			return err
 		})
-		if now, look := i.Look(ctx, what, name); look == nil && now.ID == id {
+		if now, look := i.Inspect(ctx, what, name); look == nil && now.ID == id {
 			continue // it is there, whether or not the daemon could write it down
 		}
 		errs = append(errs, err)

@@ -17,7 +17,7 @@ const forgets = time.Minute
 const owedAtMost = 3
 
 // patient does not put a question to a daemon again and again that others have given up waiting for,
-// until it has answered one of them: a daemon that is too busy goes on with what nobody waits for
+// until it has answered one of them: a daemon that is too busy continues with what nobody waits for
 // any more, and comes to an end the later the more often it is asked. The answer itself is of no
 // use then, for much may have happened since. Questions about one container are put whenever
 // somebody has them: its stop may depend on the answer.

@@ -56,7 +56,7 @@ func ask(t *testing.T, c *engine.Conn, verb string, timeout time.Duration) error
 	return err
 }
 
-// A daemon goes on with what nobody waits for any more.
+// A daemon continues with what nobody waits for any more.
 func TestWhoOwesAnAnswerIsNotAskedAgain(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32

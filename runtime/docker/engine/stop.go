@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Stopping is how containers are ended. A stop is made here: that of a daemon goes on, and
-// kills, whatever became of who asked for it.
+// Stopping is how containers are ended. A stop is made here: that of a daemon continues, and
+// kills, whatever became of who requested it.
 type Stopping struct {
 	Conn *Conn
 	// AwaitEnd waits until a container does not run, and lists say so. It is an error
@@ -53,9 +53,9 @@ func (s Stopping) Kill(ctx context.Context, what, id string, timeout time.Durati
 	return Gone(s.AwaitEnd(ctx, what, id, timeout))
 }
 
-var errGraceOver = errors.New("the grace is over")
+var errGraceOver = errors.New("grace period expired")
 
-// Within waits for the end of what was asked to end at a moment, and tells whether it
+// Within waits for the end of what was sent the stop signal at a moment, and reports whether it
 // came within the grace. If ctx ends before the grace does, the error is that of ctx.
 func Within(ctx context.Context, what string, asked time.Time, grace time.Duration, await func(context.Context) error) (ended bool, err error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, grace-time.Since(asked), errGraceOver)
@@ -65,14 +65,14 @@ func Within(ctx context.Context, what string, asked time.Time, grace time.Durati
 	case err == nil:
 		return true, nil
 	case ctx.Err() != nil: // no fault of the daemon's, which knows nothing of a grace
-		return false, fmt.Errorf("%s: %w after %v of its grace of %v", what, context.Cause(ctx), time.Since(asked).Round(time.Millisecond), grace)
+		return false, fmt.Errorf("%s: %w after %v of its grace period of %v", what, context.Cause(ctx), time.Since(asked).Round(time.Millisecond), grace)
 	case waiting.Err() != nil:
 		return false, nil
 	}
 	return false, err
 }
 
-// AwaitAgain pauses after a wait that broke, and tells whether to go on.
+// AwaitAgain pauses after a wait that broke, and reports whether to continue.
 func AwaitAgain(ctx context.Context) bool {
 	select {
 	case <-time.After(200 * time.Millisecond):

@@ -1,9 +1,7 @@
-// Package program runs runc and crun themselves, for what only they can do: to delete a
-// dead container with its cgroups, its scope and the hooks that its makers gave it, and
-// to tell their version.
+// Package program runs the programs runc and crun for what only they can do: delete a dead container
+// with its cgroups, its scope and its hooks, and print their version.
 //
-// It owns how they are found and run, and refuses to run anything else: what a list, a
-// signal or the end of a container takes is asked of the kernel.
+// It owns how the programs are found and run. Lists, signals and exits use the kernel instead.
 package program
 
 import (
@@ -20,8 +18,8 @@ import (
 )
 
 const (
-	// saidBytes is how much of what a program prints is kept.
-	saidBytes = 4 << 10
+	// outputBytes is how much of what a program prints is kept.
+	outputBytes = 4 << 10
 	// pipeGrace is how long a hook that outlives its program may keep the output open.
 	pipeGrace = time.Second
 )
@@ -57,7 +55,7 @@ func parseVersion(said string) (string, error) {
 	_, version, found := strings.Cut(line, " version ")
 	fields := strings.Fields(version)
 	if !found || len(fields) == 0 {
-		return "", fmt.Errorf("%q does not tell its version", line)
+		return "", fmt.Errorf("%q does not contain a version", line)
 	}
 	return fields[0], nil
 }
@@ -96,6 +94,6 @@ type head []byte
 
 // Write takes in what is printed, and never fails.
 func (h *head) Write(p []byte) (int, error) {
-	*h = append(*h, p[:min(len(p), saidBytes-len(*h))]...)
+	*h = append(*h, p[:min(len(p), outputBytes-len(*h))]...)
 	return len(p), nil
 }

@@ -1,7 +1,7 @@
-// Package root is what a configuration has to know of the state roots of runc and crun:
-// how one is written, and which folders are others' to look after.
+// Package root checks configured state roots of runc and crun: their syntax, and which folders other
+// runtimes manage.
 //
-// It owns no container, and looks at no file.
+// It owns no container, and reads no file.
 package root
 
 import (
@@ -16,19 +16,19 @@ const Example = "/run/runc"
 // owned are the folders below which others keep the state of their own runc, and what
 // to configure instead.
 var owned = [...]struct{ folder, by string }{
-	{"/run/containerd", "containerd's; use type: cri with its socket"},
-	{"/run/docker", "Docker's; use type: docker with its socket"},
-	{"/run/user", "a user's own, and their containers are theirs"},
+	{"/run/containerd", "used by containerd; use type: cri with its socket"},
+	{"/run/docker", "used by Docker; use type: docker with its socket"},
+	{"/run/user", "used by a user session, which hostler does not manage"},
 }
 
 // Parse returns the folder that an endpoint names, which is an absolute path. It refuses
-// all else, and roots that are somebody else's.
+// all else, and roots that are another client's.
 func Parse(endpoint string) (string, error) {
 	switch {
 	case endpoint == "":
-		return "", fmt.Errorf("no folder is given: name the state root, such as %s", Example)
+		return "", fmt.Errorf("no folder given: set the state root, such as %s", Example)
 	case strings.HasPrefix(endpoint, "unix://"):
-		return "", fmt.Errorf("%q names a socket, and runc has none: give its state root, such as %s", endpoint, Example)
+		return "", fmt.Errorf("%q is a socket, but runc has none: set its state root, such as %s", endpoint, Example)
 	case !filepath.IsAbs(endpoint):
 		return "", fmt.Errorf("%q is not an absolute path, such as %s", endpoint, Example)
 	}
@@ -38,11 +38,11 @@ func Parse(endpoint string) (string, error) {
 		path = "/run/" + rest
 	}
 	if path == "/" || path == "/run" || path == "/var/run" {
-		return "", fmt.Errorf("%q is no state root: give the folder that has one for each container, such as %s", endpoint, Example)
+		return "", fmt.Errorf("%q is not a state root: set the folder with one folder per container, such as %s", endpoint, Example)
 	}
 	for _, o := range owned {
 		if path == o.folder || strings.HasPrefix(path, o.folder+"/") {
-			return "", fmt.Errorf("%q: what is below %s is %s", endpoint, o.folder, o.by)
+			return "", fmt.Errorf("%q: %s is %s", endpoint, o.folder, o.by)
 		}
 	}
 	return path, nil

@@ -17,11 +17,11 @@ func TestParse(t *testing.T) {
 		"nothing":                       {"", "", "no folder"},
 		"a socket":                      {"unix:///run/runc", "", "runc has none"},
 		"a relative path":               {"run/runc", "", "absolute"},
-		"everything":                    {"/", "", "no state root"},
-		"everything that runs":          {"/var/run/", "", "no state root"},
+		"everything":                    {"/", "", "is not a state root"},
+		"everything that runs":          {"/var/run/", "", "is not a state root"},
 		"containerd's":                  {"/run/containerd/runc/k8s.io", "", "type: cri"},
 		"Docker's":                      {"/var/run/docker/runtime-runc/moby", "", "type: docker"},
-		"a user's":                      {"/run/user/1000/crun", "", "a user's own"},
+		"a user's":                      {"/run/user/1000/crun", "", "used by a user session"},
 		"one that sounds like another":  {"/run/dockerish", "/run/dockerish", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -50,13 +50,13 @@ func newAgent(f *Fleet, client Client, name string, i int) (*agent, error) {
 	info := a.node.Status.NodeInfo
 	var err error
 	a.keeper, err = controlplane.NewLeaseKeeper(timed{client, f.renewed}, controlplane.LeasePolicy{
-		Node:     name,
-		Holder:   controlplane.Identity{MachineID: info.MachineID, SystemUUID: info.SystemUUID},
-		Instance: fmt.Sprintf("%s/%d/%08x", info.BootID, 1000+i, i),
-		Watch:    a.leases,
-		Beat:     a.beat,
-		Duration: f.o.Pace.Duration,
-		Interval: f.o.Pace.Interval,
+		Node:      name,
+		Holder:    controlplane.Identity{MachineID: info.MachineID, SystemUUID: info.SystemUUID},
+		Instance:  fmt.Sprintf("%s/%d/%08x", info.BootID, 1000+i, i),
+		Watch:     a.leases,
+		Heartbeat: a.beat,
+		Duration:  f.o.Pace.Duration,
+		Interval:  f.o.Pace.Interval,
 	}, log)
 	return a, err
 }

@@ -310,7 +310,7 @@ func TestAContainerdWithoutCRIIsLeftToDocker(t *testing.T) {
 	serveAt(t, "/run/containerd/containerd.sock", c.Endpoint)
 	a := startAgentOf(t, "runtimes: auto\n")
 	eventually(t, "doctor tells of a containerd that nobody looks after", func() bool {
-		return strings.Contains(a.hostler("doctor"), "CRI is switched off")
+		return strings.Contains(a.hostler("doctor"), "CRI of containerd is disabled")
 	})
 
 	d := lab.DockerFor(t, lab.DockerOptions{Containerd: c})
