@@ -1,12 +1,10 @@
 package engine
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -84,20 +82,13 @@ func TestAnElementThatCannotBeCutIsTooLarge(t *testing.T) {
 	}
 }
 
-// What is passed on is valid JSON where the answer is, and the same where it is small.
+// A small answer passes as it is, whatever is in it.
 func FuzzElements(f *testing.F) {
 	f.Add([]byte(`[{"Id":"a","Labels":{"x":"\\\",]"}} , {"Id":"b"}]`))
 	f.Add([]byte(`{"e":"é","f":[{}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, err := passed(string(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !json.Valid(text) {
-			return
-		}
-		var want, have any
-		if err := errors.Join(json.Unmarshal(text, &want), json.NewDecoder(bytes.NewReader([]byte(got))).Decode(&have)); err != nil || !reflect.DeepEqual(want, have) {
+		if valid := json.Valid(text); err != nil || valid && got != string(text) || !strings.HasPrefix(string(text), got) {
 			t.Errorf("of %s is passed on %s, %v", text, got, err)
 		}
 	})
