@@ -64,7 +64,7 @@ func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
 		t.Errorf("high threshold = %d, want 98", got)
 	}
 	a.configure("imageGC: {highThresholdPercent: 96}")
-	if got := a.hostler("reload"); got.code != 0 || got.out != "in force now: imageGC.highThresholdPercent\n" || high() != 96 {
+	if got := a.hostler("reload"); got.code != 0 || got.out != "now effective: imageGC.highThresholdPercent\n" || high() != 96 {
 		t.Errorf("hostler reload = %+v with a high threshold of %d, want 96", got, high())
 	}
 	metric(t, a, "hostler_config_last_reload_successful", "1")
