@@ -116,6 +116,6 @@ func (a *Agent) collected(l *loop.Loop, kind string, r runs.Report) {
 			images, r.Trigger, gc.Size(r.FreedBytes), r.FreedInodes, on, gc.Size(r.RequestedBytes), r.RequestedInodes, gc.Size(r.EstimatedBytes)))
 	}
 	if len(r.Warnings) > 0 { // whose figures differ each time, which would make each an Event of its own
-		a.plane.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", l.Name()+" did not reach its goal"+on+"; `hostler gc history -o wide` tells what keeps it")
+		a.plane.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", l.Name()+" did not reach its goal"+on+"; `hostler gc history -o wide` shows the reasons")
 	}
 }

@@ -73,7 +73,7 @@ func TestReloadPrintsWhatChangedOrWhyItWasRefused(t *testing.T) {
 	if got := hostler(serve(t, long), "reload"); got.stdout != want {
 		t.Errorf("hostler reload = %q, want %q", got.stdout, want)
 	}
-	refusal := &api.Error{Message: "reload refused, and the old configuration stays: node.name cannot change while the agent runs"}
+	refusal := &api.Error{Message: "reload rejected, keeping the old configuration: node.name cannot change while the agent runs"}
 	if got := hostler(serve(t, &backend{err: refusal}), "reload", "--signal", "1"); got.code != 1 || got.stderr != "hostler: "+refusal.Message+"\n" {
 		t.Errorf("hostler reload = %+v, want 1 and why", got)
 	}

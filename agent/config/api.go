@@ -86,7 +86,7 @@ func (k *checker) callers(c API, served bool) {
 	}
 	someone := len(names.Read)+len(names.Act) > 0
 	k.require(someone || !served, field+".allowedNames", "lets nobody in: write the names of who may read into read, of who may act as well into act")
-	k.require(served || !c.TLS.set() && !someone, field, "is of no use without api.listen, or a metrics.listen beyond loopback")
+	k.require(served || !c.TLS.set() && !someone, field, "has no effect without api.listen, or a metrics.listen beyond loopback")
 	seen := map[string]string{}
 	for _, role := range []struct {
 		field string
@@ -106,7 +106,7 @@ func (k *checker) callers(c API, served bool) {
 func (k *checker) name(name, field string) {
 	k.require(!strings.Contains(name, "*"), field, "%q is a pattern, and names are compared letter by letter; write each name, of everybody who is let in", name)
 	odd := strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || !unicode.IsPrint(r) })
-	k.require(name != "" && name == strings.TrimSpace(name) && !odd, field, "%q is not the name of anybody; write a common name, a DNS name or a URI", name)
+	k.require(name != "" && name == strings.TrimSpace(name) && !odd, field, "%q is not a valid name; write a common name, a DNS name or a URI", name)
 	if strings.Contains(name, "://") {
 		u, err := url.Parse(name)
 		k.require(err == nil && u.Scheme != "" && u.String() == name, field, "%q is no URI as certificates hold them, such as spiffe://example.org/prometheus", name)

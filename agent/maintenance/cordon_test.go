@@ -17,8 +17,8 @@ func TestACordonSaysWhatIsKeptWhere(t *testing.T) {
 		registered bool
 		want       string
 	}{
-		"the control plane hangs":        {true, "as soon as it answers: context deadline exceeded"},
-		"the node is not registered yet": {false, "as soon as it answers: the node is not registered there yet"},
+		"the control plane hangs":        {true, "once it answers: context deadline exceeded"},
+		"the node is not registered yet": {false, "once it answers: the node is not registered there yet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {

@@ -162,6 +162,6 @@ func (p *Past) write(key string, value any, remove bool) {
 		err = p.o.Notes.Write(put, gone)
 	}
 	if err != nil { // the next look notes what is seen then
-		p.o.Log.Warn("cannot note whether a kubelet ran on this host", "error", err)
+		p.o.Log.Warn("cannot persist whether a kubelet ran on this host", "error", err)
 	}
 }
