@@ -35,7 +35,7 @@ With NAME, show one host in full.
 LEASE shows how long ago the host renewed its Lease. "expired" means that the
 Lease was not renewed in time. "deleted" means that the control plane deleted
 the expired Lease. The age compares the clock of that host with the clock of
-this host: if it looks wrong, check both clocks.
+this host: if it is implausible, check both clocks.
 
 -o json and -o yaml print a v1.NodeList, sorted by name. Exits 0 also if hosts
 have problems.`

@@ -27,8 +27,8 @@ func (a *app) shutdownReport() *cobra.Command {
 		}
 		return fault
 	})
-	cmd.Long = `Draw a timeline of the last shutdown: when each pod was sent the stop signal,
-how long it took to stop (#), and the rest of its grace period (.). If no agent
+	cmd.Long = `Draw a timeline of the last shutdown: when each pod was sent the stop signal and
+how long it took to stop (#). Dots are the rest of its grace period. If no agent
 answers, root reads the record from the state directory. -o json prints the
 record.`
 	cmd.Example = "  hostler shutdown report --svg >shutdown.svg"
