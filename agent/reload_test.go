@@ -275,7 +275,7 @@ func TestARefusalIsForgottenWithTheFilesThatCausedIt(t *testing.T) {
 func TestAnAgentThatEndsReloadsNoMore(t *testing.T) {
 	a := newRig(t).build(t)
 	a.shutdown.ending.Store(true)
-	if _, err := a.serving.reloader.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "about to end") {
+	if _, err := a.serving.reloader.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "the agent is stopping") {
 		t.Errorf("Reload() = %v, want it refused", err)
 	}
 }

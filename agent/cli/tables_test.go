@@ -195,7 +195,7 @@ func TestTables(t *testing.T) {
 	delegated := house()
 	delegated.phases.State, delegated.phases.Reason = shutdown.Delegated, besideKubelet().Shutdown.Reason
 	incomplete := house()
-	incomplete.drained.Graceful, incomplete.drained.Message = false, "kept on this host, and told to the control plane as soon as it answers: control plane unavailable"
+	incomplete.drained.Graceful, incomplete.drained.Message = false, "saved on this host, and written to the control plane once it answers: control plane unavailable"
 	incomplete.drained.Pods[1].Outcome, incomplete.drained.Pods[1].Stuck, incomplete.drained.Pods[1].Error = journal.Left, []string{"api"}, "stop container \"api\": runtime unavailable"
 	withCritical := house()
 	withCritical.phases.Phases[1].Pods = []plan.PlannedPod{{Runtime: "containerd", Namespace: "kube-system", Name: "dns", Priority: plan.CriticalPriority, Grace: seconds(10), Containers: []plan.PlannedContainer{{Name: "dns", Grace: seconds(10)}}}}

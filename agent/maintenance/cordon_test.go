@@ -27,7 +27,7 @@ func TestACordonSaysWhatIsKeptWhere(t *testing.T) {
 					d.register(t)
 				}
 				got, err := maintenance.New(d.Options).Cordon(t.Context(), true)
-				if err != nil || !got.Changed || !got.Pending || !strings.HasPrefix(got.Message, "kept on this host") || !strings.HasSuffix(got.Message, c.want) {
+				if err != nil || !got.Changed || !got.Pending || !strings.HasPrefix(got.Message, "saved on this host") || !strings.HasSuffix(got.Message, c.want) {
 					t.Errorf("Cordon() = %+v, %v, want it kept on the disk, and not delivered: %s", got, err, c.want)
 				}
 			})
