@@ -90,7 +90,7 @@ func New(o Options) (*Agent, error) {
 	warnIgnored(a.log, o.Config.Ignored)
 	if err := a.build(o); err != nil {
 		if closing := a.close(); closing != nil {
-			a.log.Warn("what was built is not closed cleanly", "error", closing)
+			a.log.Warn("cleanup after failed start incomplete", "error", closing)
 		}
 		return nil, err
 	}

@@ -112,10 +112,10 @@ func (a *Agent) collected(l *loop.Loop, kind string, r runs.Report) {
 	}
 	if images := r.Count(runs.KindImage); images > 0 {
 		a.plane.recorder.Record(node, corev1.EventTypeNormal, "ImagesCollected", fmt.Sprintf(
-			"removed %d images (%s), freed %s and %d inodes%s of %s and %d asked for, their own sizes being %s",
+			"removed %d images (%s), freed %s and %d inodes%s; requested %s and %d; image sizes add up to %s",
 			images, r.Trigger, gc.Size(r.FreedBytes), r.FreedInodes, on, gc.Size(r.RequestedBytes), r.RequestedInodes, gc.Size(r.EstimatedBytes)))
 	}
 	if len(r.Warnings) > 0 { // whose figures differ each time, which would make each an Event of its own
-		a.plane.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", l.Name()+" did not reach its goal"+on+"; `hostler gc history -o wide` tells what keeps it")
+		a.plane.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", l.Name()+" did not reach its goal"+on+"; `hostler gc history -o wide` shows the reasons")
 	}
 }

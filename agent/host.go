@@ -51,7 +51,7 @@ func newHost(o Options) (h host, err error) {
 		return h, err
 	}
 	if h.machine, err = h.reader.Machine(); err != nil {
-		o.Log.Warn("some facts of the machine are missing", "error", err)
+		o.Log.Warn("cannot read all machine facts", "error", err)
 	}
 	h.manager = systemd.NewManager("")
 	h.logind = systemd.NewLogind(systemd.LogindOptions{Notifier: h.notifier, Kept: kept, Log: o.Log})

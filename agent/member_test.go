@@ -227,7 +227,7 @@ func TestTheWatchdogBitesForAttemptsThatDoNotEndNotForThoseThatFail(t *testing.T
 				for range 60 {
 					time.Sleep(time.Minute)
 					if err := a.loops.Healthy(); (err != nil) != c.bites {
-						t.Fatalf("the watchdog is not fed for %v, want that: %v", err, c.bites)
+						t.Fatalf("the stopped watchdog notifications for %v, want that: %v", err, c.bites)
 					}
 					if err := health.Healthy(); err == nil || !strings.Contains(err.Error(), "lease not renewed for") {
 						t.Fatalf("Healthy() = %v, want it red in any case", err)

@@ -16,7 +16,7 @@ import (
 
 // ErrNamed is why an agent ends that is to be started again: the host has got a name, by
 // which its Node is to be called.
-var ErrNamed = errors.New("the host has a name now: start the agent again")
+var ErrNamed = errors.New("host name set: restart of the agent needed")
 
 const (
 	// nameWait is for how long after its start the agent expects a host without a name to get

@@ -70,7 +70,7 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 		existence:    loop.NewGate(""), member: loop.NewGate(""),
 	}
 	if !cfg.Node.Register {
-		a.plane.existence.Set("whether there is a Node is not known yet")
+		a.plane.existence.Set("not known yet whether the Node exists")
 	}
 	if finder, able := client.(controlplane.MachineFinder); able {
 		self := &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{MachineID: machine.MachineID, BootID: machine.BootID}}}
@@ -90,9 +90,9 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 	if err != nil {
 		return err
 	}
-	takeOff := "correct it on the control plane's object of this Node, or take it off, see docs/explanation/heartbeats.md"
+	takeOff := "correct or remove the annotation on this Node in the control plane (docs/explanation/heartbeats.md)"
 	if client.Type() == kubernetes.Type {
-		takeOff = fmt.Sprintf("`kubectl annotate node %s %s-` takes it off", a.node(), controlplane.AnnotationLeaseDuration)
+		takeOff = fmt.Sprintf("remove it: `kubectl annotate node %s %s-`", a.node(), controlplane.AnnotationLeaseDuration)
 	}
 	keeper, lease := a.plane.keeper, a.plane.lease
 	a.plane.pacing = controlplane.NewPacing(time.Duration(cfg.Lease.Duration), takeOff, func(duration time.Duration) {

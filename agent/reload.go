@@ -78,7 +78,7 @@ func (r *reloader) Reload(context.Context) (api.ReloadReport, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ending() {
-		return api.ReloadReport{}, &hint.Error{Message: "reload refused: the agent is about to end", Hint: "the next one reads the files anyway"}
+		return api.ReloadReport{}, &hint.Error{Message: "reload rejected: the agent is stopping", Hint: "do nothing: the next agent reads the files at start"}
 	}
 	r.notify(false)
 	defer r.notify(true)
@@ -86,11 +86,11 @@ func (r *reloader) Reload(context.Context) (api.ReloadReport, error) {
 	r.settings.Reloaded(next, err)
 	switch {
 	case err != nil:
-		r.log.Error("reload refused: the old configuration stays", "error", err)
+		r.log.Error("reload rejected: keeping the old configuration", "error", err)
 		if strings.Contains(err.Error(), "\n") { // several faults, each on its line
-			return api.ReloadReport{}, fmt.Errorf("reload refused, and the old configuration stays:\n%w", err)
+			return api.ReloadReport{}, fmt.Errorf("reload rejected, keeping the old configuration:\n%w", err)
 		}
-		return api.ReloadReport{}, fmt.Errorf("reload refused, and the old configuration stays: %w", err)
+		return api.ReloadReport{}, fmt.Errorf("reload rejected, keeping the old configuration: %w", err)
 	case len(changed) == 0:
 		r.log.Info("reloaded: nothing changed")
 	default:

@@ -123,11 +123,11 @@ func TestReloadTellsEachOfSeveralFaultsOnALineOfItsOwn(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	r.nextErr = errors.New("a.yaml:1: no")
-	if _, err := a.serving.reloader.Reload(t.Context()); err == nil || err.Error() != "reload refused, and the old configuration stays: a.yaml:1: no" {
+	if _, err := a.serving.reloader.Reload(t.Context()); err == nil || err.Error() != "reload rejected, keeping the old configuration: a.yaml:1: no" {
 		t.Errorf("Reload() = %v, want one line", err)
 	}
 	r.nextErr = errors.New("a.yaml:1: no\na.yaml:2: no")
-	if _, err := a.serving.reloader.Reload(t.Context()); err == nil || err.Error() != "reload refused, and the old configuration stays:\na.yaml:1: no\na.yaml:2: no" {
+	if _, err := a.serving.reloader.Reload(t.Context()); err == nil || err.Error() != "reload rejected, keeping the old configuration:\na.yaml:1: no\na.yaml:2: no" {
 		t.Errorf("Reload() = %v, want three lines", err)
 	}
 }
@@ -143,7 +143,7 @@ func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
 	if !reflect.DeepEqual(a.config(), r.cfg) || a.gc.images.Policy().HighPercent != 85 {
 		t.Errorf("config() = %+v, want the old one", a.config())
 	}
-	if r.log.Count("reload refused: the old configuration stays") != 1 || r.log.Count("hostler.yaml:3") != 1 {
+	if r.log.Count("reload rejected: keeping the old configuration") != 1 || r.log.Count("hostler.yaml:3") != 1 {
 		t.Errorf("log = %s, want the fault, once", &r.log)
 	}
 }
@@ -275,7 +275,7 @@ func TestARefusalIsForgottenWithTheFilesThatCausedIt(t *testing.T) {
 func TestAnAgentThatEndsReloadsNoMore(t *testing.T) {
 	a := newRig(t).build(t)
 	a.shutdown.ending.Store(true)
-	if _, err := a.serving.reloader.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "about to end") {
+	if _, err := a.serving.reloader.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "the agent is stopping") {
 		t.Errorf("Reload() = %v, want it refused", err)
 	}
 }

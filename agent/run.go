@@ -53,7 +53,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	loops.Go(func() { a.feedWatchdog(ctx) })
 	named := make(chan string, 1)
 	if a.settings.Node().Unnamed != "" {
-		a.log.Warn("the host has no name for its Node", "reason", a.settings.Node().Unnamed)
+		a.log.Warn("no valid host name for the Node", "reason", a.settings.Node().Unnamed)
 		loops.Go(func() {
 			if name, err := a.awaitName(ctx); err == nil {
 				named <- name
@@ -64,7 +64,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		loops.Go(func() { a.reports.chronicle.ReportLastBoot(ctx) })
 	}
 	a.notify(a.host.notifier.Ready())
-	a.log.Info("agent is up", "version", a.version, "node", a.node(), "socket", a.config().API.Socket, "state", a.config().State.Directory)
+	a.log.Info("agent started", "version", a.version, "node", a.node(), "socket", a.config().API.Socket, "state", a.config().State.Directory)
 	a.logLastShutdown()
 
 	goingDown, err := a.await(ctx, signals, failed, named)
@@ -82,9 +82,9 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		a.restoreDelay() // only now does nobody raise it again
 	}
 	if err := a.within("state and connections", stopTimeout, a.close); err != nil {
-		a.log.Warn("the end was not clean", "error", err) // as on a full disk: no fault of the stop
+		a.log.Warn("cleanup incomplete", "error", err) // as on a full disk: no fault of the stop
 	}
-	a.log.Info("agent has ended")
+	a.log.Info("agent stopped")
 	return err
 }
 
@@ -113,7 +113,7 @@ func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-ch
 			}
 			return goingDown, err
 		case err := <-failed:
-			return a.stop(ctx, "the API cannot be served", signals), err
+			return a.stop(ctx, "cannot serve the API", signals), err
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
 				_, _ = a.serving.reloader.Reload(ctx) // the log tells
@@ -135,7 +135,7 @@ func (a *Agent) within(what string, limit time.Duration, do func() error) error 
 		return err
 	case <-time.After(limit):
 	}
-	return fmt.Errorf("%s did not end within %s and were given up; stuck: %s", what, limit, cmp.Or(strings.Join(a.loops.Stuck(), ", "), "no loop"))
+	return fmt.Errorf("%s did not stop within %s and were abandoned; stuck: %s", what, limit, cmp.Or(strings.Join(a.loops.Stuck(), ", "), "no loop"))
 }
 
 // feedWatchdog tells the service manager that the agent is alive, as long as
@@ -158,9 +158,9 @@ func (a *Agent) feedWatchdog(ctx context.Context) {
 		}
 		switch {
 		case err != nil && !hungry:
-			a.log.Error("watchdog is not fed", "error", err)
+			a.log.Error("stopped watchdog notifications", "error", err)
 		case err == nil && hungry:
-			a.log.Info("watchdog is fed again")
+			a.log.Info("resumed watchdog notifications")
 		}
 		hungry = err != nil
 		select {

@@ -290,7 +290,7 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 	if fed < 4 || fed > 5 {
 		t.Errorf("the watchdog was fed %d times, want 3 times before the loop got stuck and once or twice after", fed)
 	}
-	if log.Count("watchdog is not fed") != 1 || log.Count("no progress: lease") != 1 || log.Count("watchdog is fed again") != 1 {
+	if log.Count("stopped watchdog notifications") != 1 || log.Count("no progress: lease") != 1 || log.Count("resumed watchdog notifications") != 1 {
 		t.Errorf("log = %s, want one line that names the loop, and one that it is over", &log)
 	}
 }

@@ -147,7 +147,7 @@ func TestTheAPIIsServedOverTheNetwork(t *testing.T) {
 	r.healthy(t, "api", true)
 	at := "https://" + r.cfg.API.Listen
 	reader, actor := fleet.as("prometheus"), fleet.as("ops")
-	r.networkCheck(t, doctor.OK, "is good until")
+	r.networkCheck(t, doctor.OK, "is valid until")
 	code, text := answer(t, reader, "GET", at+"/v1/status")
 	var s api.Status
 	if err := json.Unmarshal([]byte(text), &s); code != http.StatusOK || err != nil || s.Version != "1.2.3" {
@@ -217,7 +217,7 @@ func TestAPortThatIsTakenIsToldAndTriedAgain(t *testing.T) {
 	r.networkCheck(t, doctor.Fail, "address already in use")
 	taken.Close()
 	r.healthy(t, "api", true)
-	r.networkCheck(t, doctor.OK, "is good until")
+	r.networkCheck(t, doctor.OK, "is valid until")
 }
 
 func TestMetricsBeyondLoopbackTakeACertificate(t *testing.T) {

@@ -36,7 +36,7 @@ func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) 
 	if err != nil && !errors.Is(err, systemd.ErrNotSystemd) {
 		// A drain that runs says that it is; without one, containers are left alone.
 		stopping = a.shutdown.guard.Status().State == shutdown.Draining
-		a.log.Warn("the service manager does not tell whether the system is going down", "error", err)
+		a.log.Warn("cannot read from the service manager whether the system is shutting down", "error", err)
 		a.notify(a.host.notifier.ExtendTimeout(2 * extension)) // the wait has taken most of what there was
 	}
 	a.log.Info("stopping", "signal", why, "systemStopping", stopping)
@@ -51,7 +51,7 @@ func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) 
 	flushing, flushed := context.WithTimeout(ctx, flushTimeout)
 	defer flushed()
 	if err := a.plane.recorder.Flush(flushing); err != nil {
-		a.log.Debug("events are left for the next start", "error", err)
+		a.log.Debug("unsent events kept for the next start", "error", err)
 	}
 	return stopping
 }
@@ -106,7 +106,7 @@ func (a *Agent) restoreDelay() {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	if err := a.host.logind.RestoreMaxDelay(ctx); err != nil && !systemd.Absent(err) {
-		a.log.Warn("logind's maximum delay is left raised", "error", err)
+		a.log.Warn("logind maximum delay stays raised", "error", err)
 	}
 }
 
@@ -122,7 +122,7 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Si
 		record, err := a.shutdown.guard.Drain(ctx, journal.TriggerServiceStop)
 		switch {
 		case errors.Is(err, shutdown.ErrDelegated), errors.Is(err, shutdown.ErrSwitchedOff):
-			a.log.Info("pods are left alone", "reason", err)
+			a.log.Info("pods left running", "reason", err)
 		case err != nil:
 			a.log.Error("drain", "error", err)
 		default:
@@ -134,7 +134,7 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Si
 		again = a.outlast(done, signals)
 	}
 	if again != nil {
-		a.log.Warn("the drain is given up", "signal", again.String())
+		a.log.Warn("drain abandoned", "signal", again.String())
 	}
 }
 

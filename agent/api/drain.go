@@ -43,12 +43,12 @@ func drainRoutes(b Drainer) []route {
 	leave := answer(func(r *http.Request) (any, error) { return b.Leave(r.Context()) })
 	undo := answer(func(r *http.Request) (any, error) { return b.Return(r.Context()) })
 	return []route{
-		{"POST /v1/drain", act, network, drain(b), "Cordons the Node and stops its pods. Each of them is a line, the last one is the report, the error, or both.", maintenance.DrainRequest{}, DrainLine{}, jsonLines},
-		{"POST /v1/drain/plan", read, network, drainPlan(b), "Which pods a drain would stop now, and when.", maintenance.DrainRequest{}, maintenance.DrainPlan{}, oneJSON},
+		{"POST /v1/drain", act, network, drain(b), "Cordons the Node and stops its pods. One line per pod; the last line is the report, the error, or both.", maintenance.DrainRequest{}, DrainLine{}, jsonLines},
+		{"POST /v1/drain/plan", read, network, drainPlan(b), "The pods that a drain would stop now, and when.", maintenance.DrainRequest{}, maintenance.DrainPlan{}, oneJSON},
 		{"POST /v1/cordon", act, network, cordon(true), "Closes the Node to new pods.", nil, maintenance.CordonReport{}, oneJSON},
 		{"POST /v1/uncordon", act, network, cordon(false), "Opens the Node to new pods.", nil, maintenance.CordonReport{}, oneJSON},
-		{"POST /v1/leave", act, local, leave, "Takes the Node and its Lease off the control plane.", nil, maintenance.LeaveReport{}, oneJSON},
-		{"POST /v1/leave/undo", act, local, undo, "Has the Node registered again.", nil, maintenance.LeaveReport{}, oneJSON},
+		{"POST /v1/leave", act, local, leave, "Deregisters the host: deletes its Node and Lease.", nil, maintenance.LeaveReport{}, oneJSON},
+		{"POST /v1/leave/undo", act, local, undo, "Registers the Node again.", nil, maintenance.LeaveReport{}, oneJSON},
 	}
 }
 
@@ -158,7 +158,7 @@ func decodeInto(r *http.Request, req any) error {
 	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 4<<10))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(req); errors.Is(err, io.EOF) {
-		return &Error{Message: "read request: no body", Hint: "send one of JSON, such as {}: docs/reference/api.md lists the routes"}
+		return &Error{Message: "read request: no body", Hint: "send JSON, such as {}: see docs/reference/api.md for the fields"}
 	} else if err != nil {
 		return &Error{Message: "read request: " + err.Error()}
 	}

@@ -36,7 +36,7 @@ const FleetTime = 3 * time.Minute
 func fleetRoutes(b FleetReader) []route {
 	member := answer(func(r *http.Request) (any, error) { return b.Member(r.Context(), r.PathValue("name")) })
 	return []route{
-		{"GET /v1/nodes", read, network, streamFleet(b), "All hosts of the control plane. Each is a line, the last one says whose they are, or the error.", nil, FleetLine{}, jsonLines},
+		{"GET /v1/nodes", read, network, streamFleet(b), "All hosts of the control plane. One line per host; the last line names the control plane, or the error.", nil, FleetLine{}, jsonLines},
 		{"GET /v1/nodes/{name}", read, network, member, "One host of the control plane.", nil, fleet.MemberOf{}, oneJSON},
 	}
 }

@@ -35,7 +35,7 @@ const (
 const logPath = "/v1/pods/{namespace}/{name}/containers/{container}/log"
 
 func logRoutes(b LogReader) []route {
-	return []route{{"GET " + logPath, act, network, containerLog(b), "The last lines that a container has written, at most 1 MiB: tail= says how many, 100 if not said. `-` is the namespace of who has none.", nil, nil, plainText}}
+	return []route{{"GET " + logPath, act, network, containerLog(b), "The last lines of a container log, at most 1 MiB. tail= sets how many lines (default 100). Use `-` for a pod without namespace.", nil, nil, plainText}}
 }
 
 func containerLog(b LogReader) http.HandlerFunc {
@@ -47,7 +47,7 @@ func containerLog(b LogReader) http.HandlerFunc {
 		if text, given := r.URL.Query()["tail"]; given {
 			var err error
 			if req.Lines, err = strconv.Atoi(text[0]); err != nil || req.Lines < 1 || req.Lines > maxLines {
-				fail(w, http.StatusBadRequest, &Error{Message: fmt.Sprintf("tail=%q is not a number of lines", text[0]), Hint: fmt.Sprintf("ask for 1 to %d", maxLines)})
+				fail(w, http.StatusBadRequest, &Error{Message: fmt.Sprintf("tail=%q is not a number of lines", text[0]), Hint: fmt.Sprintf("use 1 to %d", maxLines)})
 				return
 			}
 		}

@@ -48,7 +48,7 @@ func OpenAPI(version string) ([]byte, error) {
 		"openapi": "3.1.0",
 		"info": object{
 			"title": "hostler", "version": version, "license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
-			"description": "The API of a host's agent, on the unix socket /run/hostler/hostler.sock. The kernel says who calls: who may open the socket may read, root alone may act. Where the agent is configured for it, some of it is served over the network, too, by TLS 1.3: the client's certificate says who calls, and x-hostler-network what that takes.",
+			"description": "The API of the agent on a host, on the unix socket /run/hostler/hostler.sock. Users who may open the socket may read; only root may act. If configured, some routes are also served over the network with TLS 1.3. There the client certificate identifies the caller, and x-hostler-network names the right that a route needs.",
 		},
 		"servers": []object{
 			{"url": "http://hostler", "description": "over the unix socket; the name does not matter"},
@@ -80,16 +80,16 @@ func (d *describer) operation(r Description, failure object) (object, error) {
 		}
 		body["schema"] = s
 	}
-	said := "What is asked for."
+	said := "The request."
 	if r.Format == jsonLines {
 		said = "One JSON value a line, of this schema each."
 	}
 	answers := object{"200": object{"description": said, "content": object{r.Format: body}}}
 	o := object{"operationId": operationID(r), "summary": r.Summary, "responses": answers, "x-hostler-access": "read", "x-hostler-network": "no"}
-	answers["403"] = fails("Over the network: who asks may not, or it is not served there.")
+	answers["403"] = fails("Over the network: the caller may not do this, or the route is not served there.")
 	if r.Acts {
 		o["x-hostler-access"] = "root"
-		answers["403"] = fails("Somebody else than root asks; or over the network one who may not, or it is not served there.")
+		answers["403"] = fails("The caller is not root. Over the network: the caller may not do this, or the route is not served there.")
 	}
 	if r.Network {
 		o["x-hostler-network"] = map[bool]string{true: "act", false: "read"}[r.Acts]
@@ -101,13 +101,13 @@ func (d *describer) operation(r Description, failure object) (object, error) {
 			return nil, err
 		}
 		o["requestBody"] = object{"required": true, "content": object{oneJSON: object{"schema": s}}}
-		answers["400"] = fails("The request is not understood.")
+		answers["400"] = fails("Invalid request.")
 	}
 	if r.Answer != nil && r.Format == oneJSON {
-		answers["500"] = fails("It cannot be told, or done.")
+		answers["500"] = fails("The agent could not answer or do it.")
 	}
 	if r.Path == "/healthz" {
-		answers[strconv.Itoa(http.StatusServiceUnavailable)] = object{"description": "What makes no progress.", "content": object{plainText: object{}}}
+		answers[strconv.Itoa(http.StatusServiceUnavailable)] = object{"description": "The loops that make no progress.", "content": object{plainText: object{}}}
 	}
 	var parameters []object
 	for part := range strings.SplitSeq(r.Path, "/") {
@@ -116,13 +116,13 @@ func (d *describer) operation(r Description, failure object) (object, error) {
 		}
 	}
 	if len(parameters) > 0 && r.Format != octets {
-		answers["404"] = fails("There is none of that name.")
+		answers["404"] = fails("No object of that name.")
 	}
 	if r.Path == logPath {
 		parameters = append(parameters, object{"name": "tail", "in": "query", "schema": object{"type": "integer", "minimum": 1, "maximum": maxLines, "default": standardLines}})
-		answers["400"] = fails("The request is not understood.")
-		answers["500"] = fails("It cannot be told.")
-		answers["501"] = fails("The runtime keeps no log of this container that can be read.")
+		answers["400"] = fails("Invalid request.")
+		answers["500"] = fails("The agent could not answer.")
+		answers["501"] = fails("The runtime keeps no readable log of this container.")
 	}
 	if len(parameters) > 0 {
 		o["parameters"] = parameters

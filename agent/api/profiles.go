@@ -13,8 +13,8 @@ func profileRoutes() []route {
 		return route{pattern: prefix + name, access: act, reach: local, handler: handler, summary: summary, format: octets}
 	}
 	return []route{
-		profile("profile", "A profile of the processors' time, over so many seconds, 30 if not said.", pprof.Profile),
-		profile("trace", "An execution trace, over so many seconds, 1 if not said.", pprof.Trace),
+		profile("profile", "A CPU profile over so many seconds, 30 by default.", pprof.Profile),
+		profile("trace", "An execution trace over so many seconds, 1 by default.", pprof.Trace),
 		profile("{name}", "One of Go's other profiles, such as heap, goroutine, allocs, mutex and block.", pprof.Index),
 	}
 }

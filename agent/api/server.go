@@ -87,23 +87,23 @@ func table(b Backend, metrics http.Handler) []route {
 		return route{"GET " + path, read, network, answer(func(r *http.Request) (any, error) { return ask(r.Context()) }), summary, nil, what, oneJSON}
 	}
 	return slices.Concat([]route{
-		get("/v1/status", "How the host is: what `hostler status -o json` prints.", Status{}, func(ctx context.Context) (any, error) { return b.Status(ctx) }),
+		get("/v1/status", "The state of the host, as printed by `hostler status -o json`.", Status{}, func(ctx context.Context) (any, error) { return b.Status(ctx) }),
 		get("/v1/pods", "The pods of this host.", PodList{}, func(ctx context.Context) (any, error) { return b.Pods(ctx) }),
-		get("/v1/images", "The images of this host, and what becomes of each.", ImageList{}, func(ctx context.Context) (any, error) { return b.Images(ctx) }),
+		get("/v1/images", "The images of this host, and what a collection does with each.", ImageList{}, func(ctx context.Context) (any, error) { return b.Images(ctx) }),
 		{"POST /v1/gc/plan", read, network, collectPlan(b), "What a collection would remove now, and why.", CollectRequest{}, CollectPlan{}, oneJSON},
-		{"POST /v1/gc/run", act, local, run(b), "Collects now. Each step is a line, the last one is the report or the error.", CollectRequest{}, CollectLine{}, jsonLines},
-		get("/v1/gc/history", "Collections that were.", CollectHistory{}, func(ctx context.Context) (any, error) { return b.CollectHistory(ctx) }),
-		get("/v1/shutdown/plan", "Who would stop when in a shutdown, against what logind grants.", ShutdownPlan{}, func(ctx context.Context) (any, error) { return b.ShutdownPlan(ctx) }),
-		get("/v1/doctor", "What may be wrong with this host, and how to mend it.", doctor.Report{}, func(ctx context.Context) (any, error) { return b.Doctor(ctx) }),
-		get("/v1/config", "The configuration in force.", Config{}, func(ctx context.Context) (any, error) { return b.Config(ctx) }),
-		{"POST /v1/reload", act, local, answer(func(r *http.Request) (any, error) { return b.Reload(r.Context()) }), "Takes the files of the configuration up, or refuses them as a whole.", nil, ReloadReport{}, oneJSON},
-		{"GET /healthz", read, network, health(b), "ok, or with status 503 what makes no progress.", nil, nil, plainText},
+		{"POST /v1/gc/run", act, local, run(b), "Runs a collection now. One line per step; the last line is the report or the error.", CollectRequest{}, CollectLine{}, jsonLines},
+		get("/v1/gc/history", "Past collections.", CollectHistory{}, func(ctx context.Context) (any, error) { return b.CollectHistory(ctx) }),
+		get("/v1/shutdown/plan", "When each pod would stop in a shutdown, and the delay that logind grants.", ShutdownPlan{}, func(ctx context.Context) (any, error) { return b.ShutdownPlan(ctx) }),
+		get("/v1/doctor", "Problems of this host, and how to fix them.", doctor.Report{}, func(ctx context.Context) (any, error) { return b.Doctor(ctx) }),
+		get("/v1/config", "The effective configuration.", Config{}, func(ctx context.Context) (any, error) { return b.Config(ctx) }),
+		{"POST /v1/reload", act, local, answer(func(r *http.Request) (any, error) { return b.Reload(r.Context()) }), "Reloads the configuration files, or rejects all of them.", nil, ReloadReport{}, oneJSON},
+		{"GET /healthz", read, network, health(b), "ok, or status 503 and the loops that make no progress.", nil, nil, plainText},
 		metricsRoute(metrics),
 	}, drainRoutes(b), fleetRoutes(b), logRoutes(b), profileRoutes())
 }
 
 func metricsRoute(metrics http.Handler) route {
-	return route{"GET /metrics", read, network, metrics.ServeHTTP, "Metrics, as Prometheus reads them.", nil, nil, plainText}
+	return route{"GET /metrics", read, network, metrics.ServeHTTP, "Metrics in the Prometheus format.", nil, nil, plainText}
 }
 
 // Routes returns the handler of the socket. metrics serves /metrics.

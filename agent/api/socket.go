@@ -90,7 +90,7 @@ func removeStale(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at API socket: %w%s", err, listenHint)
+		return fmt.Errorf("check API socket: %w%s", err, listenHint)
 	}
 	if info.Mode().Type() != os.ModeSocket {
 		return fmt.Errorf("%s is in the way and is no socket; move it, or set api.socket", path)
@@ -101,7 +101,7 @@ func removeStale(path string) error {
 		return fmt.Errorf("another agent serves %s; one agent is enough for a host", path)
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("look at API socket: %w%s", err, listenHint)
+		return fmt.Errorf("check API socket: %w%s", err, listenHint)
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("replace API socket: %w%s", err, listenHint)

@@ -76,7 +76,7 @@ func (c *Collections) CollectPlan(ctx context.Context, req api.CollectRequest) (
 		p.Message = err.Error()
 	}
 	if facts.LogsErr != nil {
-		p.Message = strings.TrimPrefix(p.Message+"; look for logs: "+facts.LogsErr.Error(), "; ")
+		p.Message = strings.TrimPrefix(p.Message+"; scan logs: "+facts.LogsErr.Error(), "; ")
 	}
 	return p, nil
 }

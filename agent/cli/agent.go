@@ -22,7 +22,7 @@ func (a *app) agentCommand() *cobra.Command {
 	var file, ended string
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Run the agent; this is what the service runs",
+		Short: "Run the agent (the service runs this)",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if ended != "" {
@@ -54,7 +54,7 @@ func (a *app) agentCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &file)
-	cmd.Flags().StringVar(&ended, "take-back", "", "run no agent, but take back what one of service `UNIT` that was killed has left with logind")
+	cmd.Flags().StringVar(&ended, "take-back", "", "do not run the agent; remove the logind drop-in that a killed agent of service `UNIT` left")
 	_ = cmd.Flags().MarkHidden("take-back") // nobody types it
 	cmd.MarkFlagsMutuallyExclusive("config", "take-back")
 	return cmd

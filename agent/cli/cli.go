@@ -105,13 +105,13 @@ func newApp(p Process) *app {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "hostler",
-		Short: "Look after a container host",
-		Long: `Hostler looks after a container host: it stops pods in order before the host
-goes down, collects images and dead containers, and tells the fleet and you how
-the host is.
+		Short: "Node agent for container hosts",
+		Long: `Hostler is a node agent for container hosts. It stops pods in order before a
+shutdown, removes unused images and dead containers, and reports the state of
+the host to the control plane.
 
 On call: /usr/share/doc/hostler/docs/reference/doctor.md
-Exit codes: 0 done, 1 failed, 2 wrong use, 3 the agent cannot be reached.
+Exit codes: 0 success, 1 failure, 2 wrong command line, 3 agent unreachable.
 Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -21,7 +21,7 @@ import (
 
 // configFlag gives cmd the flag --config.
 func configFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "config", "", "configuration `FILE`; the folder conf.d beside it is read as well (default: $HOSTLER_CONFIG, or "+config.DefaultFile+")")
+	cmd.Flags().StringVar(file, "config", "", "configuration `FILE`; files in conf.d next to it are read too (default: $HOSTLER_CONFIG, or "+config.DefaultFile+")")
 }
 
 // named is the file that somebody named by flag or environment, whole; empty for the
@@ -46,7 +46,7 @@ func (a *app) load(file string) (config.Loaded, error) {
 // hintMissing adds a hint to the error that a file is missing.
 func hintMissing(loaded config.Loaded, err error) (config.Loaded, error) {
 	if errors.Is(err, fs.ErrNotExist) { // nobody named a file that is missing at its default place
-		err = fmt.Errorf("%w\nhint: correct --config or HOSTLER_CONFIG, or leave it out to run with the defaults", err)
+		err = fmt.Errorf("%w\nhint: correct --config or HOSTLER_CONFIG, or omit it to use the defaults", err)
 	}
 	return loaded, err
 }
@@ -101,7 +101,7 @@ func (a *app) shownOrDraft(file string, another bool) (config.Loaded, error) {
 	loaded, err := a.warnIgnored(a.printFaults(hintMissing(config.Draft(file, dropIns(file)))))
 	for _, f := range loaded.Files {
 		if _, _, err := trust.Path(f); err != nil {
-			fmt.Fprintf(a.Stderr, "warning: %s: an agent would refuse it here: %v\n", f, err)
+			fmt.Fprintf(a.Stderr, "warning: %s: an agent on this host would reject it: %v\n", f, err)
 		}
 	}
 	return loaded, err
@@ -115,7 +115,7 @@ func (a *app) fits(ctx context.Context, loaded config.Loaded) error {
 		fmt.Fprintf(a.Stderr, "warning: %v\n", loaded.Located(lacks))
 	}
 	if err := loaded.Located(err); err != nil {
-		return fmt.Errorf("%w\nhint: the agent does not start with it here; for a file of another host: hostler config check FILE", err)
+		return fmt.Errorf("%w\nhint: correct the configuration: the agent cannot start with it on this host. To check the file of another host, run `hostler config check FILE`", err)
 	}
 	return nil
 }
@@ -124,14 +124,14 @@ func (a *app) configCommand() *cobra.Command {
 	var file string
 	check := &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Check the configuration without starting anything",
-		Long: `Check the configuration without starting anything: what the agent would read, or
-that of --config, and whether this host has what it wants. Or FILE, which may be
-another host's. The folder conf.d beside it is checked as well.`,
+		Short: "Validate the configuration",
+		Long: `Validate the configuration that the agent would read, or that of --config, and
+check it against this host. With FILE, validate the configuration of any host,
+without checking it against this host. Files in conf.d next to it are read too.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && file != "" {
-				return usageError(fmt.Sprintf("--config %s and %s are two configurations\nhint: check one after the other", file, args[0]))
+				return usageError(fmt.Sprintf("--config %s and argument %s both name a configuration\nhint: give only one of them", file, args[0]))
 			}
 			loaded, err := a.shownOrDraft(cmp.Or(append(args, file)...), len(args) > 0)
 			if err == nil && len(args) == 0 {
@@ -141,7 +141,7 @@ another host's. The folder conf.d beside it is checked as well.`,
 				return err
 			}
 			if len(loaded.Files) == 0 {
-				fmt.Fprintln(a.Stdout, "no configuration file: the defaults apply; see `hostler config default`")
+				fmt.Fprintln(a.Stdout, "no configuration file: the defaults apply. To print them, run `hostler config default`")
 			}
 			for _, f := range loaded.Files {
 				fmt.Fprintln(a.Stdout, f+": ok")
@@ -151,7 +151,7 @@ another host's. The folder conf.d beside it is checked as well.`,
 	}
 	defaults := &cobra.Command{
 		Use:   "default",
-		Short: "Print every key with its default and its meaning",
+		Short: "Print all keys with their defaults and descriptions",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			text, err := config.Documented()
@@ -169,14 +169,15 @@ another host's. The folder conf.d beside it is checked as well.`,
 func (a *app) configSchemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
-		Short: "Print the JSON schema of the configuration, for editors",
-		Long: `Print the configuration's JSON schema (draft 2020-12), by which an editor
-completes keys, shows what they mean, and marks what is wrong. Packages install
-it as ` + config.SchemaFile + `, and a file names it in a comment:
+		Short: "Print the JSON Schema of the configuration, for editors",
+		Long: `Print the JSON Schema (draft 2020-12) of the configuration. An editor uses it to
+complete keys, show their descriptions and mark errors. Packages install it as
+` + config.SchemaFile + `. To use it, add this comment to a file:
 
   # yaml-language-server: $schema=` + config.SchemaFile + `
 
-What depends on other keys or on the host, only hostler config check tells.`,
+The schema does not cover rules that depend on other keys or on the host. To
+check these, run hostler config check.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			text, err := config.Schema()
@@ -193,10 +194,10 @@ func (a *app) configShowCommand() *cobra.Command {
 	var file, format string
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Print the configuration in force, defaults filled in",
-		Long: `Print the configuration that the agent runs with, defaults filled in, and warn
-where the files say otherwise. Where no agent answers, or with --config, print
-what the files say.`,
+		Short: "Print the effective configuration, including defaults",
+		Long: `Print the configuration that the agent runs with, including defaults. If the
+files differ from it, print a warning. With --config, or if no agent answers,
+print the configuration in the files.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if format != "yaml" && format != "json" {
@@ -235,7 +236,7 @@ func (a *app) inForce(ctx context.Context, file string) ([]byte, error) {
 			}
 			return []byte(c.YAML), err
 		}
-		fmt.Fprintf(a.Stderr, "no agent answers at %s (%v): this is what the files say\n", unreachable.Socket, unreachable.Cause)
+		fmt.Fprintf(a.Stderr, "no agent answers at %s (%v): showing the configuration in the files\n", unreachable.Socket, unreachable.Cause)
 	}
 	loaded, err := a.shown(file)
 	if err != nil {

@@ -51,7 +51,7 @@ func TestConfigShowWithoutAnAgentSaysThatItShowsTheFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := run(nil, map[string]string{"HOSTLER_SOCKET": "/nowhere", "HOSTLER_CONFIG": file}, "config", "show")
-	if got.code != 0 || !strings.Contains(got.stdout, "maxPods: 11\n") || !strings.Contains(got.stderr, "no agent answers at /nowhere") || !strings.Contains(got.stderr, "this is what the files say") {
+	if got.code != 0 || !strings.Contains(got.stdout, "maxPods: 11\n") || !strings.Contains(got.stderr, "no agent answers at /nowhere") || !strings.Contains(got.stderr, "showing the configuration in the files") {
 		t.Errorf("hostler config show = %+v, want the files, and that it is them", got)
 	}
 	if got := hostler(serve(t, refused()), "config", "show", "--config", file); !strings.Contains(got.stdout, "maxPods: 11\n") || got.stderr != "" {
@@ -61,19 +61,19 @@ func TestConfigShowWithoutAnAgentSaysThatItShowsTheFiles(t *testing.T) {
 
 func TestReloadPrintsWhatChangedOrWhyItWasRefused(t *testing.T) {
 	got := hostler(serve(t, refused()), "reload")
-	if want := "in force now: shutdown.gracePeriod\n"; got.code != 0 || got.stdout != want {
+	if want := "now effective: shutdown.gracePeriod\n"; got.code != 0 || got.stdout != want {
 		t.Errorf("hostler reload = %+v, want %q", got, want)
 	}
-	if got := hostler(serve(t, &backend{}), "reload"); got.code != 0 || got.stdout != "nothing has changed\n" {
-		t.Errorf("hostler reload = %+v, want that nothing has changed", got)
+	if got := hostler(serve(t, &backend{}), "reload"); got.code != 0 || got.stdout != "no changes\n" {
+		t.Errorf("hostler reload = %+v, want no changes", got)
 	}
 	long := &backend{}
 	long.config.Differs = []string{"pressure.psi.cpu.kind", "pressure.psi.cpu.window", "pressure.psi.cpu.threshold", "pressure.psi.io.kind"}
-	want := "in force now: pressure.psi.cpu.kind, pressure.psi.cpu.window,\n  pressure.psi.cpu.threshold, pressure.psi.io.kind\n"
+	want := "now effective: pressure.psi.cpu.kind, pressure.psi.cpu.window,\n  pressure.psi.cpu.threshold, pressure.psi.io.kind\n"
 	if got := hostler(serve(t, long), "reload"); got.stdout != want {
 		t.Errorf("hostler reload = %q, want %q", got.stdout, want)
 	}
-	refusal := &api.Error{Message: "reload refused, and the old configuration stays: node.name cannot change while the agent runs"}
+	refusal := &api.Error{Message: "reload rejected, keeping the old configuration: node.name cannot change while the agent runs"}
 	if got := hostler(serve(t, &backend{err: refusal}), "reload", "--signal", "1"); got.code != 1 || got.stderr != "hostler: "+refusal.Message+"\n" {
 		t.Errorf("hostler reload = %+v, want 1 and why", got)
 	}
@@ -93,7 +93,7 @@ func TestReloadSignalsTheProcessThatTheUnitNames(t *testing.T) {
 	}
 	pid := strconv.Itoa(sleeper.Process.Pid)
 	got := hostler("/nowhere", "reload", "--signal", pid)
-	if got.code != 0 || !strings.Contains(got.stderr, "process "+pid+" was sent SIGHUP instead") {
+	if got.code != 0 || !strings.Contains(got.stderr, "sent SIGHUP to process "+pid+" instead") {
 		_ = sleeper.Process.Kill()
 		t.Errorf("hostler reload --signal = %+v, want 0 and what was done", got)
 	}
@@ -111,7 +111,7 @@ func TestStatusSaysThatTheFilesAreNotInForce(t *testing.T) {
 	s.Configuration = refused().config.Configuration
 	got := hostler(serve(t, &backend{status: s}), "status")
 	flat := strings.Join(strings.Fields(got.stdout), " ")
-	if want := "configuration: the files say otherwise than what is in force: shutdown.gracePeriod next: systemctl restart hostler, which stops no container"; !strings.Contains(flat, want) {
+	if want := "configuration: the files differ from the effective configuration: shutdown.gracePeriod next: systemctl restart hostler, which stops no container"; !strings.Contains(flat, want) {
 		t.Errorf("hostler status = %s, want %s", got.stdout, want)
 	}
 }
@@ -143,7 +143,7 @@ func TestDoctorAndPSWorkBesideFaultyFiles(t *testing.T) {
 		t.Errorf("hostler doctor = %+v, want the fault as a failed check", report.Checks)
 	}
 	got = run(nil, environment, "ps", "--last-shutdown")
-	if got.code != 1 || !strings.Contains(got.stderr, file+":1: shutdown.gracePeriode: unknown field") || !strings.Contains(got.stderr, "left in /var/lib/hostler") || got.stdout == "" {
+	if got.code != 1 || !strings.Contains(got.stderr, file+":1: shutdown.gracePeriode: unknown field") || !strings.Contains(got.stderr, "records in /var/lib/hostler") || got.stdout == "" {
 		t.Errorf("hostler ps --last-shutdown = %+v, want the fault, an answer and 1", got)
 	}
 }

@@ -29,16 +29,15 @@ func (a *app) doctorCommand() *cobra.Command {
 		}
 		return nil
 	})
-	cmd.Long = `Check what protects the pods at a shutdown, the collections, and the cluster,
-etcd or plugin that keeps the Node, and suggest fixes. Nothing is changed here
-or there.
+	cmd.Long = `Check shutdown protection, garbage collection and the control plane, and suggest
+fixes. Nothing is changed.
 
-Each check is ok, warn or fail, the worst first. Where no agent answers, root is
-told what can be seen without it, by the configuration that hostler.service
-names; what only the agent knows, and what systemd has not told in time, has a
-question mark.
+Each check is ok, warn, fail or unknown (?), the worst first. If no agent
+answers, root gets the checks that work without it, with the configuration of
+hostler.service. A check is unknown if it needs the agent, or if systemd did not
+answer in time.
 
-Exit codes: 0 nothing fails, 1 a check fails, 3 the agent cannot be reached.`
+Exit codes: 0 no check fails, 1 a check fails, 3 the agent cannot be reached.`
 	return cmd
 }
 
@@ -64,7 +63,7 @@ func printDiagnosis(t *table, out *output, r doctor.Report) {
 	}
 	t.line("")
 	if out.wide() {
-		t.row("CHECK", "STATUS", "MESSAGE", "MEND")
+		t.row("CHECK", "STATUS", "MESSAGE", "FIX")
 		for _, c := range r.Checks {
 			t.row(c.Name, string(c.Status), strings.NewReplacer(": \n", ": ", "\n", "; ").Replace(c.Message), c.Hint)
 		}
@@ -91,11 +90,11 @@ func printDiagnosis(t *table, out *output, r doctor.Report) {
 		if c.Hint == "" {
 			continue
 		}
-		for i, line := range wrap(c.Hint, screenWidth-len(indent)-len("mend: ")) {
+		for i, line := range wrap(c.Hint, screenWidth-len(indent)-len("fix: ")) {
 			if i == 0 {
-				line = "mend: " + line
+				line = "fix: " + line
 			} else {
-				line = strings.Repeat(" ", len("mend: ")) + line
+				line = strings.Repeat(" ", len("fix: ")) + line
 			}
 			t.line("%s", indent+line)
 		}
@@ -111,9 +110,9 @@ func diagnosis(out *output, r doctor.Report) string {
 	line := "pods are " + verdict + " at a shutdown: "
 	failing, warnings := r.Count(doctor.Fail), r.Count(doctor.Warn)
 	if r.Count(doctor.OK) == len(r.Checks) {
-		return line + fmt.Sprintf("all %d checks are ok", len(r.Checks))
+		return line + fmt.Sprintf("all %d checks ok", len(r.Checks))
 	}
-	line += fmt.Sprintf("of %d checks %d fail and %d warn", len(r.Checks), failing, warnings)
+	line += fmt.Sprintf("%s, %d fail, %d warn", count(len(r.Checks), "check"), failing, warnings)
 	if n := r.Count(doctor.Unknown); n > 0 {
 		line += fmt.Sprintf(", %d unknown", n)
 	}

@@ -9,7 +9,7 @@ import (
 // diagnosis is a host on which several things are wrong.
 func diagnosis() doctor.Report {
 	return doctor.Report{Checks: append([]doctor.Check{
-		{Name: "protection", Status: doctor.Fail, Message: "a shutdown would wait for the pods, but for less time than they are to have", Hint: "as told by the checks below"},
+		{Name: "protection", Status: doctor.Fail, Message: "a shutdown would wait for the pods, but less time than configured", Hint: "see the checks below"},
 		{
 			Name: "delay", Status: doctor.Fail,
 			Message: "logind grants 8s, set by /etc/systemd/logind.conf.d/zzz.conf, of the 36s that the phases take: they are shortened to regular 4s, then critical 2s",
@@ -20,7 +20,7 @@ func diagnosis() doctor.Report {
 
 func onlyWarns() doctor.Report {
 	return doctor.Report{Protected: true, Checks: append([]doctor.Check{
-		{Name: "unit", Status: doctor.Warn, Message: "hostler.service is disabled: it will not be started at the next boot", Hint: "systemctl enable hostler"},
+		{Name: "unit", Status: doctor.Warn, Message: "hostler.service is disabled: it will not start at the next boot", Hint: "systemctl enable hostler"},
 	}, slices.DeleteFunc(allWell().Checks, func(c doctor.Check) bool { return c.Name == "unit" })...)}
 }
 
@@ -29,10 +29,10 @@ func pluginTrouble() doctor.Report {
 	return doctor.Report{Protected: true, Checks: append([]doctor.Check{
 		{
 			Name: "plugin", Status: doctor.Fail,
-			Message: "the plugin's socket /run/fleet/plugin.sock: nothing listens on it: is the plugin running?",
-			Hint:    "start the plugin's own service, or correct controlPlane.plugin.socket; hostler connects by itself",
+			Message: "the plugin's socket /run/fleet/plugin.sock: nobody serves it: is the plugin running?",
+			Hint:    "start the service of the plugin, or correct controlPlane.plugin.socket; hostler connects automatically",
 		},
-		{Name: "plugin-node", Status: doctor.Fail, Message: "the fleet takes this host for dead: lease not renewed for 52s, valid for 40s only", Hint: "see the checks of the plugin"},
+		{Name: "plugin-node", Status: doctor.Fail, Message: "the lease has expired: not renewed for 52s, valid for 40s", Hint: "see the checks of the plugin"},
 	}, allWell().Checks...)}
 }
 
@@ -48,13 +48,13 @@ func allWell() doctor.Report {
 // noAgent is a host whose agent was stopped.
 func noAgent() doctor.Report {
 	untold := func(name string) doctor.Check {
-		return doctor.Check{Name: name, Status: doctor.Unknown, Message: "cannot tell: the agent is not running", Hint: "see check agent"}
+		return doctor.Check{Name: name, Status: doctor.Unknown, Message: "not checked: the agent is not running", Hint: "see check agent"}
 	}
-	return doctor.Report{Message: "no agent answers; this is what can be seen without it", Checks: append([]doctor.Check{
+	return doctor.Report{Message: "no agent answers; checks that need it are unknown", Checks: append([]doctor.Check{
 		{
 			Name: "agent", Status: doctor.Fail,
 			Message: "hostler.service is inactive, so that a shutdown would not wait for the pods: no agent answers at /run/hostler/hostler.sock: connect: no such file or directory",
-			Hint:    "systemctl start hostler; where that fails: journalctl -u hostler",
+			Hint:    "systemctl start hostler; if that fails: journalctl -u hostler",
 		}, untold("protection"), untold("lock"),
 	}, slices.DeleteFunc(allWell().Checks, func(c doctor.Check) bool { return c.Name == "lock" })...)}
 }
@@ -70,7 +70,7 @@ func otherVersion() doctor.Report {
 func manyFaults() doctor.Report {
 	return doctor.Report{Protected: true, Checks: append([]doctor.Check{{
 		Name: "configuration", Status: doctor.Warn,
-		Message: "the files are faulty, and no agent starts with them: \n/etc/hostler/hostler.yaml:2: imageGC.highThresholdPercent: \"much\" is not a whole number\n/etc/hostler/hostler.yaml:4: node.nme: unknown field; did you mean name?",
-		Hint:    "correct them until `hostler config check` finds no fault",
+		Message: "the files are invalid, and an agent would not start with them: \n/etc/hostler/hostler.yaml:2: imageGC.highThresholdPercent: \"much\" is not a whole number\n/etc/hostler/hostler.yaml:4: node.nme: unknown field; did you mean name?",
+		Hint:    "correct the files until `hostler config check` finds no error",
 	}}, allWell().Checks...)}
 }

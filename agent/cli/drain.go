@@ -17,19 +17,19 @@ import (
 func (a *app) drainCommand() *cobra.Command {
 	var req maintenance.DrainRequest
 	var dry bool
-	cmd := a.reader("drain", "Cordon the Node and stop its pods, without a shutdown; needs root", func(ctx context.Context, c *api.Client, out *output) error {
+	cmd := a.reader("drain", "Cordon the Node and stop its pods without a shutdown; needs root", func(ctx context.Context, c *api.Client, out *output) error {
 		if dry {
 			return showDrain(ctx, c, out, req)
 		}
 		return a.drain(ctx, c, out, req)
 	})
 	cmd.Args = onThisHost
-	cmd.Long = `Cordon the Node and stop its pods in the phases of a shutdown, without one.
-Critical pods stay unless --all is given. The Node stays cordoned: hostler
-uncordon opens it to new pods. Ctrl-C ends the drain; what was not asked to stop
-by then runs on.`
-	cmd.Flags().BoolVar(&req.All, "all", false, "critical pods, too")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be stopped, and change nothing; group hostler may, too")
+	cmd.Long = `Cordon the Node and stop its pods in the phases of a shutdown, but do not shut
+down. Critical pods keep running unless you set --all. The Node stays cordoned:
+to open it to new pods, run hostler uncordon. Ctrl-C stops the drain. Pods that
+were not yet sent the stop signal keep running.`
+	cmd.Flags().BoolVar(&req.All, "all", false, "also stop critical pods")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be stopped, and change nothing; group hostler may run this")
 	return cmd
 }
 
@@ -97,7 +97,7 @@ const windingDown = 5 * time.Second
 func (a *app) tellWhatIsLeft(c *api.Client, req maintenance.DrainRequest) {
 	ctx, cancel := context.WithTimeout(context.Background(), windingDown)
 	defer cancel()
-	fmt.Fprintln(a.Stderr, "the drain ends")
+	fmt.Fprintln(a.Stderr, "drain interrupted: waiting for it to end")
 	s, err := c.Status(ctx)
 	for err == nil && s.Shutdown.ByHand != nil {
 		select {
@@ -112,7 +112,7 @@ func (a *app) tellWhatIsLeft(c *api.Client, req maintenance.DrainRequest) {
 		left, err = c.DrainPlan(ctx, req)
 	}
 	if err != nil {
-		fmt.Fprintf(a.Stderr, "what it has left is not known: %s\nhint: `hostler ps` lists the pods that run on, `hostler status` tells whether the node is cordoned\n", firstLine(err.Error()))
+		fmt.Fprintf(a.Stderr, "cannot list the remaining pods: %s\nhint: run `hostler ps` for the running pods, and `hostler status` for the cordon\n", firstLine(err.Error()))
 		return
 	}
 	var names []string
@@ -122,12 +122,12 @@ func (a *app) tellWhatIsLeft(c *api.Client, req maintenance.DrainRequest) {
 		}
 	}
 	if len(names) == 0 {
-		fmt.Fprintln(a.Stderr, "no pod is left that it would stop")
+		fmt.Fprintln(a.Stderr, "no pods left to stop")
 	} else {
-		fmt.Fprintf(a.Stderr, "still running, unless who was asked to end does so yet: %s\n", strings.Join(names, ", "))
+		fmt.Fprintf(a.Stderr, "still running or stopping: %s\n", strings.Join(names, ", "))
 	}
 	if s.Node != nil && s.Node.Spec.Unschedulable || s.Cordon != nil && s.Cordon.Unschedulable {
-		fmt.Fprintf(a.Stderr, "node %s stays cordoned; `hostler uncordon` opens it\n", left.Node)
+		fmt.Fprintf(a.Stderr, "node %s stays cordoned; to open it, run `hostler uncordon`\n", left.Node)
 	} else {
 		fmt.Fprintf(a.Stderr, "node %s is not cordoned\n", left.Node)
 	}
@@ -143,9 +143,9 @@ func describePod(p journal.PodRecord) string {
 	line := fmt.Sprintf("%s %s%s", p.Outcome, name, took)
 	switch p.Outcome {
 	case journal.Skipped:
-		return "spared " + name + ": it is critical"
+		return "skipped " + name + ": critical pod"
 	case journal.Killed:
-		return line + ", at the end of its grace"
+		return line + ": grace period over"
 	}
 	if note := podNote(p); note != "" {
 		line += ": " + note
@@ -160,21 +160,21 @@ func printDrain(t *table, r maintenance.DrainReport) {
 	}
 	line := fmt.Sprintf("%s stopped", count(counts[journal.Stopped]+counts[journal.Killed], "pod"))
 	if n := counts[journal.Killed]; n > 0 {
-		line += fmt.Sprintf(", %d of them killed", n)
+		line += fmt.Sprintf(" (%d killed)", n)
 	}
 	if n := counts[journal.Left]; n > 0 {
 		line += fmt.Sprintf("; %s NOT stopped", count(n, "pod"))
 	}
-	line += fmt.Sprintf(", in %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
+	line += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
 	if n := counts[journal.Skipped]; n > 0 {
-		line += fmt.Sprintf("; %s spared, which `hostler drain --all` stops, too", count(n, "critical pod"))
+		line += fmt.Sprintf("; %s skipped (to stop it too, run `hostler drain --all`)", count(n, "critical pod"))
 	}
 	t.line("%s", line)
 	if r.Error != "" {
 		t.line("incomplete: %s", r.Error)
 	}
 	if r.Unschedulable {
-		t.line("node %s is cordoned; `hostler uncordon` opens it to new pods", r.Node)
+		t.line("node %s is cordoned; to open it to new pods, run `hostler uncordon`", r.Node)
 	}
 	if r.Message != "" {
 		t.line("%s", r.Message)
@@ -205,14 +205,14 @@ func printDrainPlan(t *table, out *output, p maintenance.DrainPlan) {
 		pods += len(phase.Pods)
 	}
 	if pods == 0 {
-		t.line("a drain cordons node %s, and has no pod to stop", p.Node)
+		t.line("a drain would cordon node %s; no pods to stop", p.Node)
 	} else {
-		t.line("a drain cordons node %s and stops %s in at most %s", p.Node, count(pods, "pod"), p.Bound.Duration)
+		t.line("a drain would cordon node %s and stop %s in at most %s", p.Node, count(pods, "pod"), p.Bound.Duration)
 	}
 	printPhases(t, p.Plan)
 	if len(p.Spared) > 0 {
 		t.line("")
-		t.line("critical, and left alone unless --all is given: %s", count(len(p.Spared), "pod"))
+		t.line("critical, skipped without --all: %s", count(len(p.Spared), "pod"))
 		t.row("  NAMESPACE", "POD")
 		for _, pod := range p.Spared {
 			t.row("  "+pod.Namespace, pod.Name)

@@ -148,7 +148,7 @@ func (p pulse) String() string {
 	case expired:
 		return "expired " + age(p.age)
 	case ended:
-		return "gone"
+		return "deleted"
 	case none:
 		return "none"
 	case ahead:
@@ -163,13 +163,13 @@ func memberWorries(m fleet.Member) []worry {
 	list := conditionWorries(api.Status{Node: m.Node, NextSteps: status.NextSteps(m.Node.Status.Conditions, status.Facts{})})
 	ready := condition(m.Node, corev1.NodeReady)
 	if ready == nil {
-		list = append(list, worry{what: "Ready unknown", text: "the host has not said yet how it is", harm: unseen})
+		list = append(list, worry{what: "Ready unknown", text: "the host has not reported its status yet", harm: unseen})
 	}
 	switch p := pulseOf(m); p.beat {
 	case expired:
-		list = append(list, worry{what: "lease", text: fmt.Sprintf("not renewed for %s, and good for %s only, by its clock against this host's", age(p.age), p.good), harm: dead})
+		list = append(list, worry{what: "lease", text: fmt.Sprintf("not renewed for %s, valid for %s (the clock of that host against the clock of this one)", age(p.age), p.good), harm: dead})
 	case ahead:
-		list = append(list, worry{what: "clock", text: fmt.Sprintf("its lease was renewed in %s from now: one of the two hosts' clocks is wrong", age(-p.age)), harm: failing})
+		list = append(list, worry{what: "clock", text: fmt.Sprintf("its lease was renewed %s in the future: the clock of that host or of this one is wrong", age(-p.age)), harm: failing})
 	}
 	slices.SortStableFunc(list, func(a, b worry) int { return cmp.Compare(a.harm, b.harm) })
 	return list
@@ -221,7 +221,7 @@ func printFleet(t *table, out *output, whose fleet.Fleet, seen []sight, limit in
 		lines, shown = append(lines, next...), shown+1
 	}
 	if rest := len(seen) - shown; rest > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more, none of them worse", rest))
+		lines = append(lines, fmt.Sprintf("and %d more, none in a worse state", rest))
 	}
 	for _, line := range lines {
 		t.line("%s", line)
@@ -236,7 +236,7 @@ func summary(whose fleet.Fleet, seen []sight) string {
 	}
 	line := count(len(seen), "node") + " on " + where
 	if whose.Type == "embedded" { // which is this host's own
-		line += ", which knows no other host"
+		line += " (this host only)"
 	}
 	var counts [well + 1]int
 	cordoned := 0
@@ -251,11 +251,11 @@ func summary(whose fleet.Fleet, seen []sight) string {
 		n    int
 		what string
 	}{
-		{counts[dead], "without a live lease"},
+		{counts[dead], "with expired lease"},
 		{counts[noPods], "not ready"},
 		{counts[unseen], "unknown"},
-		{counts[pressed] + counts[unprotected] + counts[unheard] + counts[failing], "with worries"},
-		{counts[odd] + counts[well], "well"},
+		{counts[pressed] + counts[unprotected] + counts[unheard] + counts[failing], "with problems"},
+		{counts[odd] + counts[well], "ok"},
 		{cordoned, "cordoned"},
 	} {
 		if c.n > 0 {
@@ -277,7 +277,7 @@ func printWideFleet(t *table, whose fleet.Fleet, seen []sight) {
 		return
 	}
 	t.line("")
-	t.row("  NAME", "STATUS", "LEASE", "ADDRESSES", "VERSION", "RUNTIME", "OS", "KERNEL", "AGE", "WORRIES")
+	t.row("  NAME", "STATUS", "LEASE", "ADDRESSES", "VERSION", "RUNTIME", "OS", "KERNEL", "AGE", "PROBLEMS")
 	for _, s := range seen {
 		t.row(append([]string{mark(whose, s) + s.name, s.standing, s.lease.String(), s.address, s.version}, s.more...)...)
 	}

@@ -14,9 +14,9 @@ import (
 )
 
 func (a *app) gcCommand() *cobra.Command {
-	return group("gc", "Collect images and dead containers, or see what would go",
-		a.collector("plan", "Show what a collection would remove now, and why; changes nothing", showPlan),
-		a.collector("run", "Collect now, as `gc plan` shows; needs root", a.collect),
+	return group("gc", "Remove unused images and dead containers",
+		a.collector("plan", "Show what a collection would remove now, and why", showPlan),
+		a.collector("run", "Run a collection now, as `gc plan` shows; needs root", a.collect),
 		a.gcHistory(),
 	)
 }
@@ -26,17 +26,17 @@ func (a *app) collector(use, short string, run func(context.Context, *api.Client
 	var req api.CollectRequest
 	cmd := a.reader(use, short, func(ctx context.Context, c *api.Client, out *output) error { return run(ctx, c, out, req) })
 	cmd.Flags().BoolVar(&req.Images, "images", false, "only images")
-	cmd.Flags().BoolVar(&req.Containers, "containers", false, "only dead containers, dead pods and logs of pods that are gone")
-	cmd.Flags().BoolVar(&req.AllUnused, "all-unused", false, "everything that nothing uses or protects, however much room there is; excludes --target-percent")
-	cmd.Flags().IntVar(&req.TargetPercent, "target-percent", 0, "collect images until no more than `N` percent of their filesystem, from 1 to 100, are used; excludes --all-unused, and --containers without --images")
+	cmd.Flags().BoolVar(&req.Containers, "containers", false, "only dead containers, dead pods and logs of removed pods")
+	cmd.Flags().BoolVar(&req.AllUnused, "all-unused", false, "remove all that is unused and unprotected, even with enough free space; excludes --target-percent")
+	cmd.Flags().IntVar(&req.TargetPercent, "target-percent", 0, "remove images until at most `N` percent (1 to 100) of their filesystem are used; excludes --all-unused, and --containers without --images")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		switch targeted := cmd.Flags().Changed("target-percent"); {
 		case targeted && req.AllUnused:
-			return usageError("--all-unused and --target-percent exclude each other\nhint: the first goes on however much room there is, the second stops at a target")
+			return usageError("--all-unused and --target-percent exclude each other\nhint: use --all-unused to remove all unused images, or --target-percent to stop at a target")
 		case targeted && req.Containers && !req.Images:
-			return usageError("--target-percent is of images, which --containers leaves out\nhint: leave out --containers, or add --images")
+			return usageError("--target-percent applies to images, which --containers excludes\nhint: omit --containers, or add --images")
 		case targeted && (req.TargetPercent < 1 || req.TargetPercent > 100):
-			return usageError(fmt.Sprintf("--target-percent %d is not from 1 to 100\nhint: 70 collects until 70 percent are used", req.TargetPercent))
+			return usageError(fmt.Sprintf("--target-percent %d is not from 1 to 100\nhint: use 70 to collect until 70 percent are used", req.TargetPercent))
 		}
 		return nil
 	}
@@ -54,7 +54,7 @@ func showPlan(ctx context.Context, c *api.Client, out *output, req api.CollectRe
 func printPlan(t *table, out *output, plan api.CollectPlan, allUnused bool) {
 	warn(t, plan.Message)
 	if len(plan.Filesystems)+len(plan.Images)+len(plan.Containers)+len(plan.Pods)+len(plan.Logs) == 0 {
-		t.line("no runtime here has images or containers; `hostler status` shows the runtimes")
+		t.line("no runtime on this host has images or containers; to list the runtimes, run `hostler status`")
 		return
 	}
 	for _, fs := range plan.Filesystems {
@@ -83,7 +83,7 @@ func printPlan(t *table, out *output, plan api.CollectPlan, allUnused bool) {
 // toFree says how much has to go from a filesystem.
 func toFree(fs gc.FilesystemDecision, allUnused bool) string {
 	if allUnused {
-		return "what is unused goes, however much room there is"
+		return "all unused images are removed, even with enough free space"
 	}
 	var parts []string
 	if fs.BytesToFree > 0 {
@@ -130,7 +130,7 @@ func toRemove(d gc.Decisions) string {
 		return "nothing"
 	}
 	if removed[runs.KindImage] > 0 {
-		parts[0] += " (" + size(bytes) + " by what the runtime tells)"
+		parts[0] += " (" + size(bytes) + ", as the runtime reports)"
 	}
 	return strings.Join(parts, ", ")
 }
@@ -196,7 +196,7 @@ func (a *app) progress(out *output) (show func(api.Step), done func()) {
 // describeStep is what became of one object, in one line.
 func describeStep(s api.Step) string {
 	if s.Waiting {
-		return "waiting for the end of the collection that is going on"
+		return "waiting for the running collection to finish"
 	}
 	name := imageName(s.Names, false)
 	if s.Kind == runs.KindContainer {
@@ -225,10 +225,10 @@ func printReport(t *table, r runs.Report) {
 		if len(r.Filesystems) > 0 {
 			on = " on " + strings.Join(r.Filesystems, " and ")
 		}
-		t.line("freed %s%s, as measured; asked for %s; the images' own sizes add up to %s", size(r.FreedBytes), on, size(r.RequestedBytes), size(r.EstimatedBytes))
+		t.line("freed %s%s (measured); requested %s; image sizes add up to %s", size(r.FreedBytes), on, size(r.RequestedBytes), size(r.EstimatedBytes))
 	}
 	if r.RequestedInodes > 0 {
-		t.line("freed %d inodes, as measured; asked for %d; estimated %d", r.FreedInodes, r.RequestedInodes, r.EstimatedInodes)
+		t.line("freed %d inodes (measured); requested %d; estimated %d", r.FreedInodes, r.RequestedInodes, r.EstimatedInodes)
 	}
 	if r.Ended != "" {
 		t.line("ended: %s", r.Ended)

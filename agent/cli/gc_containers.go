@@ -35,7 +35,7 @@ func printDeadPods(t *table, out *output, pods []gc.PodDecision) {
 }
 
 func printLogs(t *table, out *output, logs []gc.LogDecision) {
-	t.row("LOG OF NO POD", "SIZE", "WRITTEN", "ACTION", "REASON")
+	t.row("ORPHANED LOG", "SIZE", "WRITTEN", "ACTION", "REASON")
 	for _, l := range logs {
 		t.row(l.Path, size(l.SizeBytes), out.ago(l.ModifiedAt), string(l.Action), why(l.Reason, l.Detail))
 	}

@@ -17,7 +17,7 @@ import (
 
 func (a *app) gcHistory() *cobra.Command {
 	var images, containers bool
-	cmd := a.reader("history", "Show past collections: what was asked, removed and freed", func(ctx context.Context, c *api.Client, out *output) error {
+	cmd := a.reader("history", "Show past collections: what was requested, removed and freed", func(ctx context.Context, c *api.Client, out *output) error {
 		h, err := c.CollectHistory(ctx)
 		if err != nil {
 			return err
@@ -34,22 +34,32 @@ func (a *app) gcHistory() *cobra.Command {
 
 func printHistory(t *table, out *output, runs []history.Run) {
 	if len(runs) == 0 {
-		t.line("no collection has removed anything yet; `hostler gc plan` shows what one would do")
+		t.line("no collection has removed anything yet; to see what one would remove, run `hostler gc plan`")
 		return
 	}
-	header := []string{"STARTED", "OF", "TRIGGER", "REMOVED", "ASKED", "ESTIMATED", "FREED", "TOOK", "ENDED"}
+	header := []string{"STARTED", "OF", "TRIGGER", "REMOVED", "REQUESTED", "ESTIMATED", "FREED", "TOOK", "ENDED"}
 	if out.wide() {
-		header = append(header, "INODES ASKED", "INODES FREED", "BY REASON", "FILESYSTEMS", "TROUBLE")
+		header = append(header, "INODES REQUESTED", "INODES FREED", "BY REASON", "FILESYSTEMS", "PROBLEMS")
 	}
 	t.row(header...)
 	for _, r := range runs {
+		// Inodes are worth a word only if they were the reason, and wide output has columns of them.
+		amount := func(bytes, inodes uint64) string {
+			switch {
+			case r.RequestedInodes == 0 || out.wide():
+				return size(bytes)
+			case r.RequestedBytes == 0:
+				return fmt.Sprintf("%d inodes", inodes)
+			}
+			return fmt.Sprintf("%s, %d inodes", size(bytes), inodes)
+		}
 		ended := r.Ended
 		if len(r.Errors) > 0 {
 			ended += ", " + count(len(r.Errors), "error")
 		}
 		row := []string{
 			out.ago(r.StartedAt), r.Kind, r.Trigger, removedInAll(r.Summary),
-			size(r.RequestedBytes), size(r.EstimatedBytes), size(r.FreedBytes), r.Duration.Round(time.Millisecond).String(), ended,
+			amount(r.RequestedBytes, r.RequestedInodes), amount(r.EstimatedBytes, r.EstimatedInodes), amount(r.FreedBytes, r.FreedInodes), r.Duration.Round(time.Millisecond).String(), ended,
 		}
 		if out.wide() {
 			row = append(row, fmt.Sprint(r.RequestedInodes), fmt.Sprint(r.FreedInodes), byReason(r.RemovedBy), strings.Join(r.Filesystems, ", "),

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +14,7 @@ import (
 )
 
 func (a *app) imagesCommand() *cobra.Command {
-	return a.reader("images", "List images: size, last use, and which are next to go", func(ctx context.Context, c *api.Client, out *output) error {
+	return a.reader("images", "List images with size, last use and order of removal", func(ctx context.Context, c *api.Client, out *output) error {
 		list, err := c.Images(ctx)
 		if err != nil {
 			return err
@@ -32,38 +33,51 @@ func printImages(t *table, out *output, images []api.Image) {
 		t.line("no images")
 		return
 	}
-	t.row(imageHeader(out, "NEXT TO GO", "WHY")...)
+	several := severalRuntimes(images, func(img api.Image) string { return img.Runtime })
+	t.row(imageHeader(out, several, "REMOVAL ORDER", "REASON")...)
 	for i := range images {
 		what := "kept"
 		if place := images[i].Place; place > 0 {
 			what = strconv.Itoa(place)
 		}
-		t.row(imageRow(out, &images[i].ImageDecision, what)...)
+		t.row(imageRow(out, several, &images[i].ImageDecision, what)...)
 	}
 }
 
 // printPlannedImages writes images in the order of a plan.
 func printPlannedImages(t *table, out *output, images []gc.ImageDecision) {
-	t.row(imageHeader(out, "ACTION", "REASON")...)
+	several := severalRuntimes(images, func(img gc.ImageDecision) string { return img.Runtime })
+	t.row(imageHeader(out, several, "ACTION", "REASON")...)
 	for i := range images {
-		t.row(imageRow(out, &images[i], string(images[i].Action))...)
+		t.row(imageRow(out, several, &images[i], string(images[i].Action))...)
 	}
 }
 
-func imageHeader(out *output, what, why string) []string {
+// severalRuntimes reports whether images belong to more than one runtime.
+func severalRuntimes[I any](images []I, runtime func(I) string) bool {
+	return slices.ContainsFunc(images, func(img I) bool { return runtime(img) != runtime(images[0]) })
+}
+
+func imageHeader(out *output, several bool, what, why string) []string {
 	header := []string{"IMAGE", "ID", "SIZE", "LAST USED", what, why}
+	if several && !out.wide() {
+		header = slices.Insert(header, 1, "RUNTIME")
+	}
 	if out.wide() {
 		header = append(header, "FIRST SEEN", "RUNTIME", "FILESYSTEM")
 	}
 	return header
 }
 
-func imageRow(out *output, img *gc.ImageDecision, what string) []string {
+func imageRow(out *output, several bool, img *gc.ImageDecision, what string) []string {
 	why := string(img.Reason)
 	if img.Detail != "" {
 		why += ": " + img.Detail
 	}
 	row := []string{imageName(img.Names, out.wide()), short(img.ID), size(img.SizeBytes), seen(out, img.LastUsed), what, why}
+	if several && !out.wide() {
+		row = slices.Insert(row, 1, img.Runtime)
+	}
 	if out.wide() {
 		row = append(row, seen(out, img.FirstSeen), img.Runtime, img.Filesystem)
 	}

@@ -11,7 +11,7 @@ import (
 
 func (a *app) leaveCommand() *cobra.Command {
 	var undo bool
-	cmd := a.reader("leave", "Take the Node and its Lease off the control plane; needs root", func(ctx context.Context, c *api.Client, out *output) error {
+	cmd := a.reader("leave", "Deregister this host: delete its Node and Lease; needs root", func(ctx context.Context, c *api.Client, out *output) error {
 		ask, tell := c.Leave, printLeft
 		if undo {
 			ask, tell = c.Return, printReturned
@@ -28,26 +28,29 @@ func (a *app) leaveCommand() *cobra.Command {
 		})
 	})
 	cmd.Args = onThisHost
-	cmd.Long = `Take the Node and its Lease off the control plane, before this host goes for
-good or gets another name. No container is stopped: hostler drain does that.
-The agent goes on looking after the host, but writes neither there, also after a
-restart and a reboot, until hostler leave --undo. Another node.name or another
-controlPlane.type in the configuration begins anew. Where a node may not delete
-its own Node, the command says what somebody with the right has to type, and
-fails; the agent no longer writes there all the same.`
+	cmd.Long = `Deregister this host: delete its Node and Lease from the control plane. Use it
+before you remove or rename the host. No container is stopped: to stop them, run
+hostler drain first.
+
+The agent keeps running, but writes neither Node nor Lease, also after a restart
+or a reboot. To register the host again, run hostler leave --undo, or change
+node.name or controlPlane.type in the configuration.
+
+If the node may not delete its own Node, the command prints the command for an
+administrator, and fails. The agent stops writing Node and Lease all the same.`
 	cmd.Flags().BoolVar(&undo, "undo", false, "register the Node again after a leave")
 	return cmd
 }
 
 func printLeft(t *table, r maintenance.LeaveReport) {
-	t.line("node %s has left control plane %s: Node and Lease are deleted", r.Node, r.ControlPlane)
-	t.line("containers run on, and this host still looks after them; `hostler leave --undo` registers the node again")
+	t.line("deregistered node %s from control plane %s: deleted Node and Lease", r.Node, r.ControlPlane)
+	t.line("containers keep running, and hostler still manages them; to register the node again, run `hostler leave --undo`")
 }
 
 func printReturned(t *table, r maintenance.LeaveReport) {
 	if !r.Changed {
-		t.line("node %s had not left control plane %s: nothing to undo", r.Node, r.ControlPlane)
+		t.line("node %s was not deregistered from control plane %s: nothing to undo", r.Node, r.ControlPlane)
 		return
 	}
-	t.line("node %s returns to control plane %s; `hostler status` shows how it stands there", r.Node, r.ControlPlane)
+	t.line("registering node %s with control plane %s again; to check, run `hostler status`", r.Node, r.ControlPlane)
 }

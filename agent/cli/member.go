@@ -29,11 +29,11 @@ func printMember(t *table, out *output, m fleet.MemberOf) {
 	own := m.Node.Name == m.ControlPlane.Node
 	wrong := memberWorries(m.Member)
 	if p := pulseOf(m.Member); p.beat == none && m.ControlPlane.LeasesEnd {
-		wrong = slices.Insert(wrong, 0, worry{what: "lease", text: "gone: the control plane ends one that is not renewed for as long as it is good for", harm: dead})
+		wrong = slices.Insert(wrong, 0, worry{what: "lease", text: "deleted: the control plane deletes a Lease that has expired", harm: dead})
 	}
 	first := verdict(out, s)
 	if len(wrong) > 0 && wrong[0].harm == dead {
-		first = m.Node.Name + " gives " + out.red("NO SIGN OF LIFE") + "; the control plane has it as " + strings.TrimPrefix(first, m.Node.Name+" is ")
+		first = m.Node.Name + ": " + out.red("LEASE EXPIRED") + "; last reported status " + strings.TrimPrefix(first, m.Node.Name+" is ")
 	}
 	out.indented(t, "", first)
 	for _, w := range wrong {
@@ -77,7 +77,7 @@ func memberLease(out *output, m fleet.MemberOf) string {
 	p := pulseOf(m.Member)
 	if p.beat == none {
 		if m.ControlPlane.LeasesEnd {
-			return "gone, see above"
+			return "deleted, see above"
 		}
 		return "none"
 	}
@@ -87,7 +87,7 @@ func memberLease(out *output, m fleet.MemberOf) string {
 	}
 	line += ", by its own clock"
 	if p.good > 0 {
-		line += fmt.Sprintf(", good for %s", p.good)
+		line += fmt.Sprintf(", valid for %s", p.good)
 	}
 	if p.beat == expired {
 		line += ", " + out.red("EXPIRED")
@@ -101,16 +101,16 @@ func memberCordon(node *corev1.Node, own bool) string {
 	case !node.Spec.Unschedulable:
 		return ""
 	case own:
-		return "closed to new pods; `hostler uncordon` opens it"
+		return "closed to new pods; to open it, run `hostler uncordon`"
 	}
-	return "closed to new pods; `hostler uncordon` on that host opens it"
+	return "closed to new pods; to open it, run `hostler uncordon` on that host"
 }
 
 func ownHint(own bool) string {
 	if !own {
 		return ""
 	}
-	return "`hostler status` tells more of it, as it is now"
+	return "for its current state, run `hostler status`"
 }
 
 func taints(node *corev1.Node) string {

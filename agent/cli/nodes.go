@@ -18,7 +18,7 @@ import (
 func (a *app) nodesCommand() *cobra.Command {
 	var watch bool
 	var cmd *cobra.Command
-	cmd = a.reader("nodes [NAME]", "Show the hosts of this one's fleet, the worst first", func(ctx context.Context, c *api.Client, out *output) error {
+	cmd = a.reader("nodes [NAME]", "Show the hosts of the fleet, the worst first", func(ctx context.Context, c *api.Client, out *output) error {
 		draw := func(ctx context.Context) error { return a.showFleet(ctx, c, out, watch) }
 		if name := cmd.Flags().Arg(0); name != "" {
 			draw = func(ctx context.Context) error { return showMember(ctx, c, out, name) }
@@ -29,17 +29,17 @@ func (a *app) nodesCommand() *cobra.Command {
 		return draw(ctx)
 	})
 	cmd.Args = oneNode
-	cmd.Long = `Show the hosts of this one's fleet, the worst first, as the configured control
-plane has them; with NAME one of them in full.
+	cmd.Long = `Show the hosts of the fleet as the control plane stores them, the worst first.
+With NAME, show one host in full.
 
-LEASE is how long ago a host gave its last sign of life, and "expired" if that
-is longer than its lease is good for. The time is by that host's clock, held
-against this one's: where clocks differ the control plane knows better. "gone"
-is a lease that the control plane itself has ended.
+LEASE shows how long ago the host renewed its Lease. "expired" means that the
+Lease was not renewed in time. "deleted" means that the control plane deleted
+the expired Lease. The age compares the clock of that host with the clock of
+this host: if it is implausible, check both clocks.
 
--o json and -o yaml print a v1.NodeList, by name. A host that is not well is an
-answer like any other.`
-	cmd.Flags().BoolVar(&watch, "watch", false, "draw anew every two seconds until interrupted, less often where the list takes long")
+-o json and -o yaml print a v1.NodeList, sorted by name. Exits 0 also if hosts
+have problems.`
+	cmd.Flags().BoolVar(&watch, "watch", false, "refresh every two seconds until interrupted, less often if the list takes long")
 	return cmd
 }
 
@@ -48,9 +48,9 @@ answer like any other.`
 func oneNode(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 1:
-		return usageError(fmt.Sprintf("hostler nodes takes one name, but got %q\nhint: `hostler nodes` shows all", args))
+		return usageError(fmt.Sprintf("hostler nodes takes at most one name, got %q\nhint: run `hostler nodes` to list all hosts", args))
 	case len(args) == 1 && args[0] == "":
-		return usageError("hostler nodes got an empty name\nhint: `hostler nodes` shows all")
+		return usageError("hostler nodes got an empty name\nhint: run `hostler nodes` to list all hosts")
 	}
 	return nil
 }

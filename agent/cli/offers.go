@@ -73,7 +73,7 @@ func machine(out *output, s api.Status) string {
 		set += p.Pages * p.PageSizeBytes
 	}
 	if set > 0 {
-		parts = append(parts, size(set)+" set aside in huge pages")
+		parts = append(parts, size(set)+" reserved as huge pages")
 	}
 	if n := len(s.Topology.NUMANodes); n > 0 {
 		parts = append(parts, count(n, "NUMA node"))

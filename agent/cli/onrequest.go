@@ -24,7 +24,7 @@ func onRequest(s api.Status) string {
 	if len(waiting) == 0 {
 		return ""
 	}
-	return strings.Join(waiting, ", ") + " of " + whose + "; `hostler gc run --all-unused` removes it, and hostler by itself with " + strings.Join(settings, " and ")
+	return strings.Join(waiting, ", ") + " of " + whose + "; to remove them, run `hostler gc run --all-unused`, or set " + strings.Join(settings, " and ") + " in the configuration"
 }
 
 // collectsByItself reports whether there is a runtime whose images need no request. One that has

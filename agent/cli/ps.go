@@ -20,7 +20,7 @@ import (
 
 func (a *app) psCommand() *cobra.Command {
 	var last bool
-	cmd := a.reader("ps", "List pods, with their phase and grace in a shutdown", func(ctx context.Context, c *api.Client, out *output) error {
+	cmd := a.reader("ps", "List pods with their shutdown phase and grace period", func(ctx context.Context, c *api.Client, out *output) error {
 		if last {
 			return a.lastShutdown(ctx, c, out)
 		}
@@ -33,7 +33,7 @@ func (a *app) psCommand() *cobra.Command {
 			printPods(t, out, list.Pods)
 		})
 	})
-	cmd.Flags().BoolVar(&last, "last-shutdown", false, "how the last shutdown treated the pods that ran then")
+	cmd.Flags().BoolVar(&last, "last-shutdown", false, "show how each pod ended in the last shutdown")
 	return cmd
 }
 
@@ -91,9 +91,9 @@ func (a *app) story(ctx context.Context, c *api.Client) (story journal.Story, fa
 	if unreachable := new(api.UnreachableError); errors.As(err, &unreachable) && os.Geteuid() == 0 && a.socket == "" {
 		var cfg config.Config
 		if _, cfg, fault = a.orDefaults(ctx); fault != nil {
-			fmt.Fprintf(a.Stderr, "warning: the configuration is faulty, and the defaults are gone by:\n%v\n", fault)
+			fmt.Fprintf(a.Stderr, "warning: invalid configuration, using the defaults:\n%v\n", fault)
 		}
-		fmt.Fprintln(a.Stderr, "no agent answers; this is what it left in", cfg.State.Directory)
+		fmt.Fprintln(a.Stderr, "no agent answers; reading its records in", cfg.State.Directory)
 		story, err = inspect.LastShutdown(cfg, slog.New(slog.DiscardHandler))
 		if fault != nil {
 			fault = silentError{} // it was told
@@ -147,7 +147,7 @@ func printStory(t *table, story journal.Story) {
 		}
 	}
 	if story.Last == nil {
-		t.line("no shutdown is on record")
+		t.line("no shutdown recorded")
 	} else {
 		printRecord(t, *story.Last, ofLast)
 	}
@@ -202,7 +202,7 @@ func podNote(p journal.PodRecord) string {
 // describeRecord is a shutdown in one line.
 func describeRecord(r journal.Record) string {
 	if r.Trigger == journal.TriggerUnknown && !r.Graceful {
-		pods, asOf := "no pod known to have run", ""
+		pods, asOf := "no running pods known", ""
 		if len(r.Pods) > 0 {
 			pods = count(len(r.Pods), "pod") + " cut off"
 		}
@@ -263,9 +263,9 @@ func occasion(r journal.Record) string {
 	case r.Kind != "":
 		return r.Kind
 	case r.Trigger == journal.TriggerServiceStop:
-		return "shutdown past logind"
+		return "shutdown without logind notification"
 	case r.Trigger == journal.TriggerPerson, r.Trigger == journal.TriggerPersonAll:
-		return "drain by hand"
+		return "manual drain"
 	case r.Trigger == journal.TriggerUnknown:
 		return "end of a boot"
 	}

@@ -17,7 +17,7 @@ const goesOn = "  "
 
 func (a *app) reloadCommand() *cobra.Command {
 	var pid int
-	cmd := a.reader("reload", "Have the agent take up its configuration files; needs root", func(ctx context.Context, c *api.Client, out *output) error {
+	cmd := a.reader("reload", "Reload the configuration files; needs root", func(ctx context.Context, c *api.Client, out *output) error {
 		r, err := c.Reload(ctx)
 		if unreachable := new(api.UnreachableError); pid > 0 && errors.As(err, &unreachable) {
 			return a.hangUp(pid, unreachable)
@@ -27,10 +27,10 @@ func (a *app) reloadCommand() *cobra.Command {
 		}
 		return out.print(r, func(t *table) {
 			if len(r.Changed) == 0 {
-				t.line("nothing has changed")
+				t.line("no changes")
 				return
 			}
-			for i, line := range wrap("in force now: "+strings.Join(r.Changed, ", "), screenWidth-len(goesOn)) {
+			for i, line := range wrap("now effective: "+strings.Join(r.Changed, ", "), screenWidth-len(goesOn)) {
 				if i > 0 {
 					line = goesOn + line
 				}
@@ -38,10 +38,10 @@ func (a *app) reloadCommand() *cobra.Command {
 			}
 		})
 	})
-	cmd.Long = `Have the agent read its configuration files again, and print what has changed,
-or why all of it was refused: a fault in a file, or a key that a restart alone
-takes up. systemctl reload hostler does the same, and fails where this fails.`
-	cmd.Flags().IntVar(&pid, "signal", 0, "where no agent answers at the socket, send SIGHUP to process `PID`, which reloads and answers in its log alone")
+	cmd.Long = `Make the agent read its configuration files again, and print what changed. If a
+file has an error, or a changed key needs a restart, nothing is changed and the
+command prints the reason. systemctl reload hostler does the same.`
+	cmd.Flags().IntVar(&pid, "signal", 0, "if no agent answers at the socket, send SIGHUP to process `PID`; the result is only in its log")
 	return cmd
 }
 
@@ -51,6 +51,6 @@ func (a *app) hangUp(pid int, why error) error {
 	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
 		return fmt.Errorf("signal process %d: %w; %w", pid, err, why)
 	}
-	_, err := fmt.Fprintf(a.Stderr, "hostler: %s\nprocess %d was sent SIGHUP instead: its log tells whether it reloads\n", firstLine(why.Error()), pid)
+	_, err := fmt.Fprintf(a.Stderr, "hostler: %s\nsent SIGHUP to process %d instead: see its log for the result\n", firstLine(why.Error()), pid)
 	return err
 }

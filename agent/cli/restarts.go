@@ -34,7 +34,7 @@ func restarts(out *output, s api.Status) string {
 	if pending+len(failed) == 0 {
 		return ""
 	}
-	parts := []string{fmt.Sprintf("%d of %s that a shutdown had stopped", counts[journal.Restarted], count(counts[journal.Restarted]+pending+len(failed), "container"))}
+	parts := []string{fmt.Sprintf("%d of %s that a shutdown stopped", counts[journal.Restarted], count(counts[journal.Restarted]+pending+len(failed), "container"))}
 	if pending > 0 {
 		text := fmt.Sprintf("%d pending", pending)
 		var reasons []string
@@ -48,7 +48,7 @@ func restarts(out *output, s api.Status) string {
 		parts = append(parts, text)
 	}
 	if len(failed) > 0 {
-		parts = append(parts, out.red(fmt.Sprintf("%d NOT", len(failed)))+": "+strings.Join(failed, "; "))
+		parts = append(parts, out.red(fmt.Sprintf("%d FAILED", len(failed)))+": "+strings.Join(failed, "; "))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -58,7 +58,7 @@ func notStarted(out *output, s api.Status) string {
 	if len(s.NotStarted) == 0 {
 		return ""
 	}
-	return out.red(count(len(s.NotStarted), "container")) + " since the boot, although the restart policy asks for it: " + strings.Join(s.NotStarted, ", ")
+	return out.red(count(len(s.NotStarted), "container")) + " since boot, despite their restart policy: " + strings.Join(s.NotStarted, ", ")
 }
 
 // nameOf is the name of a container, or else the beginning of its ID.
@@ -80,9 +80,9 @@ func restartNote(p journal.PodRecord, all []journal.Restart) string {
 		outcome journal.RestartOutcome
 		what    string
 	}{
-		{journal.Restarted, "started again"},
-		{journal.RestartFailed, "does not start again"},
-		{"", "to be started again"},
+		{journal.Restarted, "restarted"},
+		{journal.RestartFailed, "cannot restart"},
+		{"", "restart pending"},
 	} {
 		var names []string
 		for _, r := range all {
@@ -111,9 +111,9 @@ func printAfterBoot(t *table, p api.ShutdownPlan) {
 			}
 		}
 	}
-	hostler := "after the boot hostler starts again"
+	hostler := "started after boot by hostler"
 	if p.RestartAfterBoot == config.RestartNever {
-		hostler = "after the boot nobody starts, for shutdown.restartAfterBoot is never,"
+		hostler = "not started after boot (shutdown.restartAfterBoot: never)"
 	}
 	by[runtime.RestartNever] = append(by[runtime.RestartNever], by[runtime.RestartNotAtBoot]...)
 	first := true
@@ -122,10 +122,10 @@ func printAfterBoot(t *table, p api.ShutdownPlan) {
 		text    string
 	}{
 		{runtime.RestartUnlessStopped, hostler},
-		{runtime.RestartByRuntime, "after the boot their runtime decides, by their policy, about"},
-		{runtime.RestartByUnit, "after the boot their systemd units decide, as these are enabled, about"},
-		{runtime.RestartElsewhere, "after the boot whoever made them starts, or not,"},
-		{runtime.RestartNever, "after the boot neither hostler nor their runtime starts, by their policy,"},
+		{runtime.RestartByRuntime, "started after boot by their runtime, if their restart policy says so"},
+		{runtime.RestartByUnit, "started after boot by systemd, if their units are enabled"},
+		{runtime.RestartElsewhere, "started after boot only by the tool that created them"},
+		{runtime.RestartNever, "not started after boot, because of their restart policy"},
 	} {
 		names := by[who.restart]
 		if len(names) == 0 {
@@ -136,7 +136,7 @@ func printAfterBoot(t *table, p api.ShutdownPlan) {
 			first = false
 		}
 		slices.Sort(names)
-		for _, line := range wrap(fmt.Sprintf("%s %s: %s", who.text, count(len(names), "container"), strings.Join(names, ", ")), screenWidth) {
+		for _, line := range wrap(fmt.Sprintf("%s: %s (%s)", who.text, count(len(names), "container"), strings.Join(names, ", ")), screenWidth) {
 			t.line("%s", line)
 		}
 	}

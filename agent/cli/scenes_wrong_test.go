@@ -38,7 +38,7 @@ func noRuntime() api.Status {
 	s := healthy()
 	s.Runtimes = []api.Runtime{}
 	turn(&s, corev1.NodeReady, corev1.ConditionFalse, 5*time.Minute+20*time.Second, status.ReasonNoRuntime,
-		"no container runtime found on this host; found sockets /run/containerd/containerd.sock that do not answer; start their service, since 2026-11-20T03:06:40Z")
+		"no container runtime found on this host, though there is /run/containerd/containerd.sock, where none answers; check its service, since 2026-11-20T03:06:40Z")
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 5*time.Minute+20*time.Second, status.ReasonPodsOutOfReach,
 		"a shutdown waits for the pods, but hostler could not stop any: no container runtime was found")
 	s.ImageGC.Filesystems, s.ImageGC.Images, s.ImageGC.Unused = nil, 0, 0

@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) shutdownCommand() *cobra.Command {
-	show := a.reader("plan", "Show which pods would stop when, and with how much time", func(ctx context.Context, c *api.Client, out *output) error {
+	show := a.reader("plan", "Show when each pod would be stopped, and its grace period", func(ctx context.Context, c *api.Client, out *output) error {
 		p, err := c.ShutdownPlan(ctx)
 		if err != nil {
 			return err
@@ -26,7 +26,7 @@ func (a *app) shutdownCommand() *cobra.Command {
 		}
 		return nothingKnown(p.Plan)
 	})
-	return group("shutdown", "See what a shutdown would do, and what the last one did", show, a.shutdownReport())
+	return group("shutdown", "Show what a shutdown would do, and what the last one did", show, a.shutdownReport())
 }
 
 // nothingKnown fails where runtimes did not answer, and no pod of any is known: as
@@ -42,20 +42,20 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 	warn(t, p.Message)
 	switch {
 	case len(p.Phases) == 0:
-		t.line("shutdown protection is switched off: nothing waits for the pods")
+		t.line("shutdown protection is switched off: a shutdown does not wait for the pods")
 		return
 	case p.State == shutdown.Delegated:
-		t.line("left to %s; without it, hostler would wait at most %s for the pods", p.Reason, p.Total.Duration)
+		t.line("delegated to %s; without it, hostler would wait at most %s for the pods", p.Reason, p.Total.Duration)
 	case p.State == shutdown.Disarmed:
 		t.line("%s: %s", out.red("a shutdown would not wait for the pods"), p.Reason)
-		t.line("when that is mended (`hostler doctor` says how), it waits at most %s for them:", p.Total.Duration)
+		t.line("once this is fixed (run `hostler doctor`), a shutdown waits at most %s for the pods:", p.Total.Duration)
 	case p.Granted.Duration == 0:
-		text := fmt.Sprintf("a shutdown waits at most %s for the pods, if logind grants it: %s", p.Total.Duration, cmp.Or(p.Shortage, "it has not said"))
+		text := fmt.Sprintf("a shutdown waits at most %s for the pods, if logind grants it: %s", p.Total.Duration, cmp.Or(p.Shortage, "it has not reported its limit"))
 		for _, line := range wrap(text, screenWidth) {
 			t.line("%s", line)
 		}
 	case p.Granted.Duration < max(p.Total.Duration, p.Needed.Duration):
-		t.line("%s", out.red(fmt.Sprintf("the pods are to get %s, but logind grants only %s: the phases are shortened to fit", p.Total.Duration, p.Granted.Duration)))
+		t.line("%s", out.red(fmt.Sprintf("the phases take %s, but logind grants only %s: they are shortened to fit", p.Total.Duration, p.Granted.Duration)))
 		if p.Shortage != "" {
 			for _, line := range wrap(p.Shortage, screenWidth) {
 				t.line("%s", line)
@@ -65,7 +65,7 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 		t.line("a shutdown waits at most %s for the pods; logind grants %s", p.Total.Duration, doctor.Span(p.Granted.Duration))
 	}
 	if len(p.StopFirst) > 0 {
-		t.line("stopped first, for at most %s before the phases begin: %s", shutdown.FirstBound, strings.Join(p.StopFirst, ", "))
+		t.line("stopped before the phases, in at most %s: %s", shutdown.FirstBound, strings.Join(p.StopFirst, ", "))
 	}
 	printPhases(t, p.Plan)
 	if p.State != shutdown.Delegated { // else hostler stops nothing

@@ -13,7 +13,7 @@ import (
 
 func (a *app) shutdownReport() *cobra.Command {
 	var svg bool
-	cmd := a.reader("report", "Draw how the last shutdown went over time", func(ctx context.Context, c *api.Client, out *output) error {
+	cmd := a.reader("report", "Draw a timeline of the last shutdown", func(ctx context.Context, c *api.Client, out *output) error {
 		story, fault, err := a.story(ctx, c)
 		if err != nil {
 			return err
@@ -27,17 +27,18 @@ func (a *app) shutdownReport() *cobra.Command {
 		}
 		return fault
 	})
-	cmd.Long = `Draw how the last shutdown went over time: when each pod was asked to end, how
-long it took (#), and what was left of its grace (.). Where no agent answers,
-root reads it from the state folder. -o json prints what it is drawn from.`
+	cmd.Long = `Draw a timeline of the last shutdown: when each pod was sent the stop signal and
+how long it took to stop (#). Dots are the rest of its grace period. If no agent
+answers, root reads the record from the state directory. -o json prints the
+record.`
 	cmd.Example = "  hostler shutdown report --svg >shutdown.svg"
-	cmd.Flags().BoolVar(&svg, "svg", false, "as a picture, for a browser")
+	cmd.Flags().BoolVar(&svg, "svg", false, "print an SVG image, for a browser")
 	cmd.MarkFlagsMutuallyExclusive("svg", "output")
 	return cmd
 }
 
 // errNothingToDraw is for a boot that ended without a drain, too: nobody was asked then.
-var errNothingToDraw = errors.New("no shutdown is on record in which pods were asked to stop\nhint: `hostler ps --last-shutdown` tells what is known of the last one")
+var errNothingToDraw = errors.New("no shutdown recorded in which pods were sent the stop signal\nhint: run `hostler ps --last-shutdown` to see what is known of the last one")
 
 func drawShutdown(out *output, r *journal.Record) error {
 	if r == nil || r.StartedAt.IsZero() {
@@ -48,7 +49,7 @@ func drawShutdown(out *output, r *journal.Record) error {
 
 func printTimeline(t *table, r *journal.Record) {
 	if r == nil {
-		t.line("no shutdown is on record")
+		t.line("no shutdown recorded")
 		return
 	}
 	for _, line := range wrap(describeRecord(*r), screenWidth) {

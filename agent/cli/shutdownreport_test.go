@@ -10,7 +10,7 @@ import (
 
 func TestThereIsNoPictureOfNothing(t *testing.T) {
 	got := hostler(serve(t, &backend{}), "shutdown", "report", "--svg")
-	if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "hint: `hostler ps --last-shutdown`") {
+	if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "hint: run `hostler ps --last-shutdown`") {
 		t.Errorf("shutdown report --svg without a shutdown = %+v, want 1, a hint and no picture", got)
 	}
 }
@@ -53,7 +53,7 @@ func TestPSLastShutdownWithoutAnAgent(t *testing.T) {
 	got := run(nil, map[string]string{"HOSTLER_CONFIG": file, "HOSTLER_SOCKET": folder + "/none"}, "ps", "--last-shutdown")
 	code, wanted := 3, "hint: is the agent running?"
 	if os.Geteuid() == 0 {
-		code, wanted = 0, "no agent answers; this is what it left in "+folder+"/state"
+		code, wanted = 0, "no agent answers; reading its records in "+folder+"/state"
 	}
 	if got.code != code || !strings.Contains(got.stderr, wanted) {
 		t.Errorf("ps --last-shutdown = %d, %q, want %d, %q", got.code, got.stderr, code, wanted)

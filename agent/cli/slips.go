@@ -35,7 +35,7 @@ func onThisHost(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usageError(fmt.Sprintf("%s takes no name, but got %q: it is about the host that it runs on\nhint: run `%s` on the host that is meant", cmd.CommandPath(), args[0], cmd.CommandPath()))
+	return usageError(fmt.Sprintf("%s takes no name, got %q: it acts on the local host\nhint: run `%s` on that host", cmd.CommandPath(), args[0], cmd.CommandPath()))
 }
 
 // oneShell refuses what is not exactly one of the shells that a script exists for.
@@ -43,7 +43,7 @@ func oneShell(cmd *cobra.Command, args []string) error {
 	if cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)(cmd, args) == nil {
 		return nil
 	}
-	return usageError(fmt.Sprintf("no completion for %q\nhint: name one shell of: %s", strings.Join(args, " "), strings.Join(cmd.ValidArgs, ", ")))
+	return usageError(fmt.Sprintf("no completion for %q\nhint: use one of: %s", strings.Join(args, " "), strings.Join(cmd.ValidArgs, ", ")))
 }
 
 // wrongFlag says what is wrong with a flag, without the words of those who parse it.
@@ -55,9 +55,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		kind := map[string]string{"int": "a whole number", "bool": "true or false"}[flag.Value.Type()]
 		return fmt.Errorf("--%s %q is not %s", flag.Name, value.GetValue(), cmp.Or(kind, "a "+flag.Value.Type()))
 	case errors.As(err, &name) && !cmd.HasParent() && slices.Contains([]string{"version", "v", "V"}, name.GetSpecifiedName()):
-		return usageError(fmt.Sprintf("%v\nhint: `hostler version` tells it", err))
+		return usageError(fmt.Sprintf("%v\nhint: run `hostler version`", err))
 	case errors.As(err, &name) && name.GetSpecifiedName() == "dry-run" && cmd.CommandPath() == "hostler gc run":
-		return usageError(fmt.Sprintf("%v\nhint: `hostler gc plan`, with the same flags, shows what a run would remove", err))
+		return usageError(fmt.Sprintf("%v\nhint: run `hostler gc plan` with the same flags to see what a run would remove", err))
 	}
 	return err
 }

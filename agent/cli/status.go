@@ -20,7 +20,7 @@ import (
 
 func (a *app) statusCommand() *cobra.Command {
 	var watch bool
-	cmd := a.reader("status", "Show on one screen how the host is", func(ctx context.Context, c *api.Client, out *output) error {
+	cmd := a.reader("status", "Show the state of this host on one screen", func(ctx context.Context, c *api.Client, out *output) error {
 		if watch {
 			return a.redraw(ctx, out, func(ctx context.Context) error {
 				_, err := a.showStatus(ctx, c, out)
@@ -33,11 +33,10 @@ func (a *app) statusCommand() *cobra.Command {
 		}
 		return err
 	})
-	cmd.Long = `Show on one screen how the host is.
+	cmd.Long = `Show the state of this host on one screen.
 
-A host that is not ready is an answer like any other. Exit code 1 says that its
-lease is overdue, so that the fleet takes it for dead.`
-	cmd.Flags().BoolVar(&watch, "watch", false, "draw anew every two seconds until interrupted")
+Exits 0 even if the host is not Ready; 1 if its lease has expired.`
+	cmd.Flags().BoolVar(&watch, "watch", false, "refresh every two seconds until interrupted")
 	return cmd
 }
 
@@ -70,7 +69,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"drain", byHand(s)},
 		{"last boot", lastBoot(out, s)},
 		{"last shutdown", lastRecord(out, s)},
-		{"started again", restarts(out, s)},
+		{"restarted", restarts(out, s)},
 		{"not started", notStarted(out, s)},
 		{"images", images(out, s)},
 		{"containers", containers(out, s)},
@@ -142,9 +141,9 @@ func served(out *output, s api.Status) string {
 	case n.Ends == nil:
 		line += ", " + out.red("without a certificate")
 	case !n.Ends.After(out.now()):
-		line += ", whose certificate " + out.red("has ended") + " " + out.ago(*n.Ends)
+		line += ", certificate " + out.red("expired") + " " + out.ago(*n.Ends)
 	default:
-		line += ", whose certificate ends in " + age(n.Ends.Sub(out.now()))
+		line += ", certificate expires in " + age(n.Ends.Sub(out.now()))
 	}
 	if n.Message != "" {
 		line += "; " + n.Message
@@ -157,20 +156,20 @@ func lease(out *output, s api.Status) string {
 		return "" // one of before tells nothing
 	}
 	if s.ControlPlane.Resting != "" {
-		return "rests, see above"
+		return "paused, see above"
 	}
 	if s.Lease == nil || s.Lease.Spec.RenewTime == nil {
 		return "none yet"
 	}
 	line := "renewed " + out.ago(s.Lease.Spec.RenewTime.Time)
 	if d := s.Lease.Spec.LeaseDurationSeconds; d != nil {
-		line += fmt.Sprintf(", good for %ds", *d)
+		line += fmt.Sprintf(", valid for %ds", *d)
 	}
 	if p := s.LeasePace; p != nil && p.By != "" {
-		line += fmt.Sprintf("; %s asks for %s", p.By, p.Duration.Duration)
+		line += fmt.Sprintf("; %s requests %s", p.By, p.Duration.Duration)
 	}
 	if s.ControlPlane.Overdue != "" {
-		line += ", " + out.red("OVERDUE")
+		line += ", " + out.red("EXPIRED")
 	}
 	return line
 }
@@ -182,11 +181,11 @@ func controlPlane(s api.Status) string {
 	}
 	switch {
 	case !mine(s, "node") && s.ControlPlane.Type == "embedded":
-		line += ", for events only"
+		line += ", events only"
 	case !mine(s, "node"):
-		line += ", for events and hostler's own conditions"
+		line += ", only events and hostler's own conditions"
 	case s.ControlPlane.Resting != "":
-		line += ", at rest, see above"
+		line += ", paused, see above"
 	case s.Node == nil: // nothing was written yet
 	case !s.ControlPlane.Connected:
 		line += ", NOT CONNECTED"
@@ -205,7 +204,7 @@ func runtimes(s api.Status) string {
 	}
 	switch {
 	case len(parts) == 0 && s.Node == nil:
-		return "not looked for yet"
+		return "not checked yet"
 	case len(parts) == 0:
 		return "none found"
 	}
@@ -218,13 +217,13 @@ func guard(out *output, s api.Status, wrong []worry) string {
 	case shutdown.Armed:
 		line := fmt.Sprintf("%s, %s for pods", g.State, g.GracePeriod.Duration)
 		if g.GracePeriodCriticalPods.Duration > 0 {
-			line += fmt.Sprintf(", the last %s for critical ones", g.GracePeriodCriticalPods.Duration)
+			line += fmt.Sprintf(", the last %s for critical pods", g.GracePeriodCriticalPods.Duration)
 		}
 		switch granted := g.InhibitDelayMax.Duration; {
 		case g.InhibitDelayShortage != "" && granted > 0:
-			line += fmt.Sprintf("; but logind grants only %s of the %s that this takes, see above", granted, g.InhibitDelayNeeded.Duration)
+			line += fmt.Sprintf("; logind grants only %s of the %s needed, see above", granted, g.InhibitDelayNeeded.Duration)
 		case g.InhibitDelayShortage != "":
-			line += fmt.Sprintf("; but logind does not grant the %s that this takes, see above", g.InhibitDelayNeeded.Duration)
+			line += fmt.Sprintf("; logind does not grant the %s needed, see above", g.InhibitDelayNeeded.Duration)
 		case granted > 0:
 			line += "; logind grants " + doctor.Span(granted)
 		}
@@ -238,7 +237,7 @@ func guard(out *output, s api.Status, wrong []worry) string {
 			line += fmt.Sprintf(", %d of %s stopped", stopped(*g.Current), count(len(g.Current.Pods), "pod"))
 		}
 		if left := g.Deadline.Sub(out.now()); g.State == shutdown.Draining && left > 0 {
-			line += fmt.Sprintf(", and the shutdown goes on in %s at the latest", left.Round(time.Second))
+			line += fmt.Sprintf(", the shutdown continues in %s at the latest", left.Round(time.Second))
 		}
 		return line
 	case shutdown.Delegated:
@@ -256,7 +255,7 @@ func scheduled(out *output, s api.Status) string {
 	if next == nil {
 		return ""
 	}
-	return out.yellow(fmt.Sprintf("%s at %s, in %s; `shutdown -c` cancels it", next.Kind, next.At.Format("2006-01-02 15:04 MST"), age(next.At.Sub(out.now()))))
+	return out.yellow(fmt.Sprintf("%s at %s, in %s; to cancel it, run `shutdown -c`", next.Kind, next.At.Format("2006-01-02 15:04 MST"), age(next.At.Sub(out.now()))))
 }
 
 // cordon says who closed the Node to new pods, and what the control plane has
@@ -269,11 +268,11 @@ func cordon(out *output, s api.Status) string {
 		if c.Unschedulable {
 			did = "closed"
 		}
-		return out.yellow(fmt.Sprintf("%s %s the node to new pods %s; the control plane has yet to be told", c.By, did, out.ago(c.At)))
+		return out.yellow(fmt.Sprintf("%s %s the node to new pods %s; not yet written to the control plane", c.By, did, out.ago(c.At)))
 	case closed && c != nil && c.Unschedulable:
-		return fmt.Sprintf("closed to new pods by %s %s; `hostler uncordon` opens it", c.By, out.ago(c.At))
+		return fmt.Sprintf("closed to new pods by %s %s; to open it, run `hostler uncordon`", c.By, out.ago(c.At))
 	case closed:
-		return "closed to new pods; `hostler uncordon` opens it"
+		return "closed to new pods; to open it, run `hostler uncordon`"
 	}
 	return ""
 }
@@ -284,7 +283,7 @@ func byHand(s api.Status) string {
 	if r == nil {
 		return ""
 	}
-	return fmt.Sprintf("asked for by hand, %d of %s stopped", stopped(*r), count(maintenance.Unspared(*r), "pod"))
+	return fmt.Sprintf("started manually, %d of %s stopped", stopped(*r), count(maintenance.Unspared(*r), "pod"))
 }
 
 // stopped counts the pods of a drain that are over and done with.
@@ -322,7 +321,7 @@ func lastBoot(out *output, s api.Status) string {
 }
 
 func lastRecord(out *output, s api.Status) string {
-	line := "none on record"
+	line := "none recorded"
 	if s.Shutdown.Last != nil {
 		line = describeRecord(*s.Shutdown.Last)
 	}
@@ -339,7 +338,7 @@ func images(out *output, s api.Status) string {
 	}
 	line := fmt.Sprintf("%d, %d unused", g.Images, g.Unused)
 	if g.Message != "" {
-		line = "not all known"
+		line = "incomplete"
 	}
 	for _, fs := range g.Filesystems {
 		if fs.Message != "" {
@@ -347,9 +346,12 @@ func images(out *output, s api.Status) string {
 			continue
 		}
 		line += fmt.Sprintf("; %s is %d%% full", fs.Filesystem, fs.UsedPercent)
+		if fs.InodesUsedPercent > fs.UsedPercent { // inodes run out first
+			line += fmt.Sprintf(", inodes %d%%", fs.InodesUsedPercent)
+		}
 	}
 	if mine(s, "imageGC") && g.HighThresholdPercent < 100 && collectsByItself(g) {
-		line += fmt.Sprintf(", collected at %d%%", g.HighThresholdPercent)
+		line += fmt.Sprintf(", collection starts at %d%%", g.HighThresholdPercent)
 	}
 	if r := g.LastRun; r != nil && r.Removed > 0 {
 		line += fmt.Sprintf("; last run %s: %s removed, %s freed", out.ago(r.StartedAt), removedInAll(*r), size(r.FreedBytes))
@@ -364,7 +366,7 @@ func containers(out *output, s api.Status) string {
 	}
 	line := fmt.Sprintf("%d, %d dead", g.Containers, g.Dead)
 	if g.Message != "" {
-		line = "not all known"
+		line = "incomplete"
 	}
 	if r := g.LastRun; r != nil && r.Removed > 0 {
 		line += fmt.Sprintf("; last run %s: %s removed", out.ago(r.StartedAt), removedInAll(*r))

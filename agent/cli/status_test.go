@@ -86,14 +86,14 @@ func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 	screen := hostler(serve(t, &backend{status: worst}), "status").stdout
 	at := 0
 	for _, want := range []string{
-		"TAKEN FOR DEAD by the fleet", "NOT READY", "heartbeat: lease not renewed", "next: `hostler doctor`",
+		"LEASE EXPIRED", "NOT READY", "heartbeat: lease not renewed", "next: `hostler doctor`",
 		"no container runtime found", "next: run `systemctl start containerd`",
 		"MemoryPressure, for 90s: 52Mi", "next: run `systemd-cgtop -m`",
 		"shutdown, for 60m: no bus", "next: run `systemctl start dbus.socket",
 		"NetworkUnavailable unknown, for 60m: too many", "next: check that the file",
 		"loop last-used: out of memory", "next: `journalctl -u hostler",
-		"db.service: stopped for a shutdown that was called off, started again, and", "failed: exit-code", "next: `systemctl status db.service` says why",
-		"web.service: stopped for a shutdown", "next: `systemctl status web.service`; hostler goes on trying",
+		"db.service: stopped for a shutdown that was cancelled, failed after its", "restart: exit-code", "next: `systemctl status db.service` shows why",
+		"web.service: stopped for a shutdown", "next: `systemctl status web.service`; hostler keeps retrying",
 		"state: not persisted", "next: `df -h /var/lib/hostler`", "\n\n",
 	} {
 		next := strings.Index(screen[at:], want)
@@ -104,6 +104,24 @@ func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 	}
 }
 
+func TestPressureThatIsOverTakesOneLine(t *testing.T) {
+	s := healthy()
+	turn(&s, corev1.NodeMemoryPressure, corev1.ConditionTrue, 12*time.Minute, status.ReasonInsufficientMemory,
+		"no pressure seen since 2026-11-20T03:09:00Z; lowered at 2026-11-20T03:14:00Z; now 198Gi of 251.6Gi memory available")
+	screen := hostler(serve(t, &backend{status: s}), "status").stdout
+	if want := "\n  MemoryPressure, for 12m: no pressure seen since 2026-11-20T03:09:00Z\n\n"; !strings.Contains(screen, want) {
+		t.Errorf("the screen is\n%s, want %q in it", screen, want)
+	}
+}
+
+func TestStatusNamesInodesThatRunOutFirst(t *testing.T) {
+	s := healthy()
+	s.ImageGC.Filesystems[0].UsedPercent, s.ImageGC.Filesystems[0].InodesUsedPercent = 40, 92
+	if screen := hostler(serve(t, &backend{status: s}), "status").stdout; !strings.Contains(screen, "/var/lib/containerd is 40% full, inodes 92%") {
+		t.Errorf("the screen is\n%s, want the inodes in it", screen)
+	}
+}
+
 func TestStatusSaysWhoDecidedOfTheCordonAndWhoHasYetToHear(t *testing.T) {
 	for name, c := range map[string]struct {
 		closed bool
@@ -111,7 +129,7 @@ func TestStatusSaysWhoDecidedOfTheCordonAndWhoHasYetToHear(t *testing.T) {
 		want   string
 	}{
 		"cordoned":                       {true, &maintenance.Cordon{Unschedulable: true, By: "alice"}, "closed to new pods by alice "},
-		"cordoned from afar":             {true, nil, "closed to new pods; `hostler uncordon` opens it"},
+		"cordoned from afar":             {true, nil, "closed to new pods; to open it, run `hostler uncordon`"},
 		"cordoned, and it is not told":   {false, &maintenance.Cordon{Unschedulable: true, By: "alice", Pending: true}, "alice closed the node to new pods "},
 		"uncordoned, and it is not told": {true, &maintenance.Cordon{By: "alice", Pending: true}, "alice opened the node to new pods "},
 		"uncordoned":                     {false, &maintenance.Cordon{By: "alice"}, ""},
@@ -121,7 +139,7 @@ func TestStatusSaysWhoDecidedOfTheCordonAndWhoHasYetToHear(t *testing.T) {
 			s := healthy()
 			s.Node.Spec.Unschedulable, s.Cordon = c.closed, c.cordon
 			screen := strings.Join(strings.Fields(hostler(serve(t, &backend{status: s}), "status").stdout), " ")
-			told := strings.Contains(screen, "yet to be told")
+			told := strings.Contains(screen, "not yet written to the control plane")
 			if !strings.Contains(screen, c.want) || strings.Contains(screen, " cordon ") != (c.want != "") || told != (c.cordon != nil && c.cordon.Pending) {
 				t.Errorf("the screen says %s, want %q in it", screen, c.want)
 			}

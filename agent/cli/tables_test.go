@@ -195,7 +195,7 @@ func TestTables(t *testing.T) {
 	delegated := house()
 	delegated.phases.State, delegated.phases.Reason = shutdown.Delegated, besideKubelet().Shutdown.Reason
 	incomplete := house()
-	incomplete.drained.Graceful, incomplete.drained.Message = false, "kept on this host, and told to the control plane as soon as it answers: control plane unavailable"
+	incomplete.drained.Graceful, incomplete.drained.Message = false, "saved on this host, and written to the control plane once it answers: control plane unavailable"
 	incomplete.drained.Pods[1].Outcome, incomplete.drained.Pods[1].Stuck, incomplete.drained.Pods[1].Error = journal.Left, []string{"api"}, "stop container \"api\": runtime unavailable"
 	withCritical := house()
 	withCritical.phases.Phases[1].Pods = []plan.PlannedPod{{Runtime: "containerd", Namespace: "kube-system", Name: "dns", Priority: plan.CriticalPriority, Grace: seconds(10), Containers: []plan.PlannedContainer{{Name: "dns", Grace: seconds(10)}}}}
@@ -366,15 +366,15 @@ func TestAnInterruptedDrainNamesWhatItLeavesAndWhetherTheNodeIsCordoned(t *testi
 		backend *backend
 		want    []string
 	}{
-		"cordoned":      {&backend{status: cordoned, phases: phases()}, []string{"still running, unless who was asked to end does so yet: shop/web-6f7d\n", "node rack3-node07.example.net stays cordoned; `hostler uncordon` opens it\n"}},
+		"cordoned":      {&backend{status: cordoned, phases: phases()}, []string{"still running or stopping: shop/web-6f7d\n", "node rack3-node07.example.net stays cordoned; to open it, run `hostler uncordon`\n"}},
 		"not cordoned":  {&backend{status: healthy(), phases: phases()}, []string{"node rack3-node07.example.net is not cordoned\n"}},
-		"nothing left":  {&backend{status: cordoned}, []string{"no pod is left that it would stop\n"}},
-		"no more agent": {&backend{err: errors.New("gone")}, []string{"what it has left is not known: gone\n", "hint: `hostler ps`"}},
+		"nothing left":  {&backend{status: cordoned}, []string{"no pods left to stop\n"}},
+		"no more agent": {&backend{err: errors.New("gone")}, []string{"cannot list the remaining pods: gone\n", "hint: run `hostler ps`"}},
 	} {
 		signals := make(chan os.Signal, 1)
 		c.backend.drains = signals
 		got := hostlerUntil(signals, serve(t, c.backend), "drain")
-		if got.code != 1 || !strings.HasPrefix(got.stderr, "the drain ends\n") || !strings.HasSuffix(got.stderr, "hostler: interrupted\n") {
+		if got.code != 1 || !strings.HasPrefix(got.stderr, "drain interrupted: waiting for it to end\n") || !strings.HasSuffix(got.stderr, "hostler: interrupted\n") {
 			t.Errorf("%s: hostler drain, interrupted = %+v, want 1 and that it was", name, got)
 		}
 		for _, want := range c.want {

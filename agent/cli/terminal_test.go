@@ -124,7 +124,7 @@ func TestGCRunListsWhatItRemovedOnATerminal(t *testing.T) {
 func TestGCRunShowsProgressInPlaceOnATerminal(t *testing.T) {
 	socket := serve(t, house())
 	got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "gc", "run")
-	if !strings.Contains(got, "\r\x1b[Kwaiting for the end of the collection that is going on\r\x1b[K1 of 4") || !strings.Contains(got, "\r\x1b[K2 of 4  removed image") || !strings.Contains(got, "\r\x1b[KREMOVED ") {
+	if !strings.Contains(got, "\r\x1b[Kwaiting for the running collection to finish\r\x1b[K1 of 4") || !strings.Contains(got, "\r\x1b[K2 of 4  removed image") || !strings.Contains(got, "\r\x1b[KREMOVED ") {
 		t.Errorf("gc run on a terminal = %q, want its progress in place, gone before the report", got)
 	}
 }

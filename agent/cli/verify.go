@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) controlPlaneCommand() *cobra.Command {
-	return group("controlplane", "Try out the control plane", a.verifyCommand())
+	return group("controlplane", "Test the control plane", a.verifyCommand())
 }
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -22,27 +22,27 @@ func (a *app) verifyCommand() *cobra.Command {
 	var remove []string
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Try whether the control plane keeps its promises; needs root",
-		Long: `Try on the configured control plane what hostler relies on: one check for each
-promise, each ok, failed, or not tried and why. The agent need not run, and is
-not asked: the command uses its configuration and its credentials.
+		Short: "Verify that the control plane does what hostler needs; needs root",
+		Long: `Test on the configured control plane what hostler relies on. Each check is ok,
+failed, not promised or not tried. The agent need not run: the command uses the
+configuration and the credentials of the agent.
 
-What is there already is not touched. All that the checks make has a name that
-begins with hostler-verify- and eight letters and digits at random, is out of
-bounds for pods, and is taken away at the end of each check, also after Ctrl-C.
-What cannot be is named, with the command that removes it.
+Existing objects are not changed. Test objects are named hostler-verify- and
+eight random letters and digits. No pod can be scheduled on them. Each check
+deletes its objects when it ends, also after Ctrl-C. If that fails, the command
+prints how to delete them.
 
-In Kubernetes a node may touch no other Node than its own, so that most checks
-need --kubeconfig with credentials that may create, change and delete Nodes.
+In Kubernetes a node may change only its own Node. Most checks therefore need
+--kubeconfig with credentials that may create, change and delete Nodes.
 
-Exit codes: 0 no check failed, 1 one did, or none could be tried.`,
+Exit codes: 0 no check failed, 1 a check failed, or no check could be tried.`,
 		Args: cobra.NoArgs,
 	}
 	configFlag(cmd, &file)
 	formatFlag(cmd, &format)
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` whose credentials to use, with control plane kubernetes")
-	cmd.Flags().StringVar(&pattern, "run", "", "try only checks whose names the regular `EXPRESSION` matches")
-	cmd.Flags().StringSliceVar(&remove, "remove", nil, "try nothing, and take away what is left by that `NAME`")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "use the credentials of kubeconfig `FILE`; for control plane kubernetes only")
+	cmd.Flags().StringVar(&pattern, "run", "", "run only checks whose names match the regular `EXPRESSION`")
+	cmd.Flags().StringSliceVar(&remove, "remove", nil, "run no checks; delete what an earlier run left under `NAME`")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		out, err := a.output(format)
 		if err != nil {
@@ -71,11 +71,11 @@ Exit codes: 0 no check failed, 1 one did, or none could be tried.`,
 func matching(pattern string) ([]conformance.Check, error) {
 	expression, err := regexp.Compile(pattern)
 	if err != nil {
-		return nil, usageError(fmt.Sprintf("--run %q: %v\nhint: --run lease tries the checks with lease in their names", pattern, err))
+		return nil, usageError(fmt.Sprintf("--run %q: %v\nhint: use a regular expression: --run lease runs the checks with lease in their names", pattern, err))
 	}
 	checks := slices.DeleteFunc(conformance.Checks(), func(c conformance.Check) bool { return !expression.MatchString(c.Name) })
 	if len(checks) == 0 {
-		return nil, usageError(fmt.Sprintf("--run %q matches no check\nhint: leave it out to see them all", pattern))
+		return nil, usageError(fmt.Sprintf("--run %q matches no check\nhint: omit --run to see all checks", pattern))
 	}
 	return checks, nil
 }
@@ -95,7 +95,7 @@ func (a *app) removeLeft(ctx context.Context, v inspect.Verifier, names []string
 	if err := v.Remove(ctx, names); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Stdout, "nothing is left by %s\n", strings.Join(names, ", "))
+	fmt.Fprintf(a.Stdout, "nothing left under %s\n", strings.Join(names, ", "))
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (a *app) verify(ctx context.Context, out *output, v inspect.Verifier, check
 		return err
 	}
 	for _, name := range found.Left() {
-		fmt.Fprintf(a.Stderr, "left: %s; take it away with: %s%s\n", name, removal, name)
+		fmt.Fprintf(a.Stderr, "not deleted: %s; to delete it, run: %s%s\n", name, removal, name)
 	}
 	if err != nil {
 		return err
@@ -213,12 +213,12 @@ func promises(out *output, v inspect.Verification) string {
 	line := fmt.Sprintf("control plane %s at %s ", v.ControlPlane.Type, v.ControlPlane.Endpoint)
 	switch {
 	case failed > 0:
-		line += out.red("BREAKS PROMISES")
+		line += out.red("FAILED verification")
 	case ok == 0:
 		line += out.yellow("was not verified")
 	default:
-		line += out.green("keeps its promises")
+		line += out.green("passed verification")
 	}
-	return line + fmt.Sprintf(": of %s %d ok, %d failed, %d not promised, %d not tried",
+	return line + fmt.Sprintf(": %s, %d ok, %d failed, %d not promised, %d not tried",
 		count(len(v.Checks), "check"), ok, failed, v.Count(conformance.Absent), v.Count(conformance.Untried))
 }

@@ -89,11 +89,11 @@ func (w *watch) show() {
 func (w *watch) wait(why *api.UnreachableError) {
 	first := !w.lost
 	w.lost = true
-	notice := sanitize.Text(fmt.Sprintf("no agent answers at %s (%v): it is asked again", why.Socket, why.Cause), sanitize.MaxText)
+	notice := sanitize.Text(fmt.Sprintf("no agent answers at %s (%v): retrying", why.Socket, why.Cause), sanitize.MaxText)
 	w.screen.Reset()
 	switch {
 	case w.app.terminal():
-		w.draw(w.out.yellow(fmt.Sprintf("%s; what follows is of %s", notice, w.drawn.Format(time.TimeOnly))) + "\n\n" + w.shown)
+		w.draw(w.out.yellow(fmt.Sprintf("%s; showing the state of %s", notice, w.drawn.Format(time.TimeOnly))) + "\n\n" + w.shown)
 	case first:
 		fmt.Fprintf(w.app.Stderr, "hostler: %s\n", notice)
 	}
@@ -143,7 +143,7 @@ func fittingLines(lines []string, rows, wide int) []string {
 		if taken < rows || taken == rows && i == len(lines)-1 {
 			continue
 		}
-		more := fmt.Sprintf("... %s more, which a larger terminal shows", count(len(lines)-i, "line"))
+		more := fmt.Sprintf("... %s more; enlarge the terminal to see them", count(len(lines)-i, "line"))
 		if wide > 0 {
 			more = fitting(more, wide) // a second row would push the first line out
 		}

@@ -138,7 +138,7 @@ func TestAWatchIsDrawnInPlaceAndLeavesTheTerminalAsItWas(t *testing.T) {
 		if !strings.HasPrefix(screen, "\x1b[H") || strings.Contains(screen, "\x1b[2J") || strings.Count(screen, "\n") != 23 {
 			t.Errorf("a screen is %q, want it over the one before, and 23 lines on a terminal of 24", screen)
 		}
-		if first := strings.Index(screen, "rack3-node07"); first != len("\x1b[H") || !strings.Contains(screen, "lines more, which a larger terminal shows") {
+		if first := strings.Index(screen, "rack3-node07"); first != len("\x1b[H") || !strings.Contains(screen, "lines more; enlarge the terminal to see them") {
 			t.Errorf("a screen is %q, want the verdict first, and that its end lacks", screen)
 		}
 	}
@@ -245,7 +245,7 @@ func TestAWatchOutlivesTheAgent(t *testing.T) {
 	got := p.await("a screen is drawn", 0, func(got string) bool { return strings.Contains(got, "\x1b[J") })
 	end()
 	got = p.await("the loss is told", len(got), func(got string) bool {
-		return strings.Contains(got, "\x1b[Hno agent answers at "+socket) && strings.Contains(got, "what follows is of ") && strings.Contains(got, "is Ready")
+		return strings.Contains(got, "\x1b[Hno agent answers at "+socket) && strings.Contains(got, "showing the state of ") && strings.Contains(got, "is Ready")
 	})
 	serveAt(t, socket, healthyBackend())
 	p.await("the host is shown again", len(got), func(got string) bool { return strings.Contains(got, "\x1b[Hrack3-node07.example.net is Ready") })

@@ -17,7 +17,7 @@ import (
 // verdict is the first line: the node, and the worst that can be said of it.
 func verdict(out *output, s api.Status) string {
 	if s.Node == nil {
-		return out.yellow("starting") + ": the host has not been looked at yet"
+		return out.yellow("starting") + ": the host has not been checked yet"
 	}
 	ready := condition(s.Node, corev1.NodeReady)
 	word := out.yellow("not known to be Ready")
@@ -34,10 +34,11 @@ func verdict(out *output, s api.Status) string {
 	if s.Node.Spec.Unschedulable {
 		word += out.yellow(",SchedulingDisabled") // as kubectl says it
 	}
+	word += ", for " + age(out.now().Sub(ready.LastTransitionTime.Time))
 	if s.ControlPlane.Overdue != "" {
-		word = out.red("TAKEN FOR DEAD") + " by the fleet; what it sees itself is " + word
+		return s.Node.Name + ": " + out.red("LEASE EXPIRED") + "; local status " + word
 	}
-	return s.Node.Name + " is " + word + ", for " + age(out.now().Sub(ready.LastTransitionTime.Time)) + " now"
+	return s.Node.Name + " is " + word
 }
 
 // harm is how much something hurts, the worst first.
@@ -188,7 +189,7 @@ func checkWorries(c api.CustomConditions, before []worry) []worry {
 		kind := string(check.Type)
 		switch {
 		case check.LocalOnly:
-			list = append(list, worry{what: "conditions", text: kind + " is shown here only: on a kubelet's Node hostler writes none but hostler.io/*", harm: odd})
+			list = append(list, worry{what: "conditions", text: kind + " is shown only here: on a Node of the kubelet, hostler writes only hostler.io/* conditions", harm: odd})
 		case !check.Temporary:
 		case check.Answer == status.Problem:
 			list = append(list, worry{what: kind, text: check.Message, harm: odd})
@@ -205,7 +206,7 @@ func oddities(out *output, s api.Status) []worry {
 	var list []worry
 	if r := s.ImageGC.LastRun; r != nil {
 		for _, warning := range r.Warnings { // one for each filesystem that is too full
-			list = append(list, worry{what: "images", text: "the last collection did not reach its goal: " + firstLine(warning), next: "`hostler gc history -o wide` says what keeps it", harm: odd})
+			list = append(list, worry{what: "images", text: "the last collection did not free enough: " + firstLine(warning), next: "`hostler gc history -o wide` shows the reasons", harm: odd})
 		}
 	}
 	if s.Shortage != "" {
@@ -222,26 +223,30 @@ func oddities(out *output, s api.Status) []worry {
 		list = append(list, worry{what: "configuration", text: text, next: s.Configuration.Mend(), harm: odd})
 	}
 	for _, n := range s.Shutdown.NotStarted {
-		how, next := "and not started again so far", "; hostler goes on trying"
+		how, next := "not restarted yet", "; hostler keeps retrying"
 		if n.Failed {
-			how, next = "started again, and failed", " says why; hostler does not start it a second time"
+			how, next = "failed after its restart", " shows why; hostler does not restart it again"
 		}
-		text := "stopped for a shutdown that was called off, " + how + ": " + n.Reason
+		text := "stopped for a shutdown that was cancelled, " + how + ": " + n.Reason
 		list = append(list, worry{what: n.Unit, text: text, next: "`systemctl status " + n.Unit + "`" + next, harm: failing})
 	}
 	if text := s.State.Message; text != "" {
 		next := "`df -h " + s.State.Path + "`, and `" + logOfAgent + "`"
 		if s.State.Persisted { // a file of before was set aside
-			next = "remove that file once nobody wants it"
+			next = "delete that file once you no longer need it"
 		}
 		list = append(list, worry{what: "state", text: text, next: next, harm: odd})
 	}
 	if unexpected(out, s) {
 		r := s.Reboots.Last
-		list = append(list, worry{what: "reboot", text: "unexpected, " + out.ago(s.Reboots.BootedAt) + ", " + r.By() + ": " + r.Error, next: "`journalctl -b -1 -e` shows the last words of the boot before", harm: odd})
+		list = append(list, worry{what: "reboot", text: "unexpected, " + out.ago(s.Reboots.BootedAt) + ", " + r.By() + ": " + r.Error, next: "`journalctl -b -1 -e` shows the end of the previous boot's log", harm: odd})
 	}
 	return list
 }
+
+// pressureOver begins the message of a condition that is True until pressure.transitionPeriod is
+// over. Package status writes it.
+const pressureOver = "no pressure seen since "
 
 // unexpected reports whether this boot is young, and began as nobody wanted.
 func unexpected(out *output, s api.Status) bool {
@@ -260,6 +265,9 @@ func conditionWorries(s api.Status) []worry {
 			continue
 		case c.Type == corev1.NodeReady:
 			w.what, w.harm = "", noPods
+		case strings.HasPrefix(c.Message, pressureOver): // nothing is left to do
+			w.text, _, _ = strings.Cut(c.Message, ";")
+			w.next = ""
 		case c.Type == status.ShutdownProtected:
 			w.what, w.harm = "shutdown", unprotected
 			switch ready := condition(s.Node, corev1.NodeReady); {

@@ -11,23 +11,23 @@ import (
 
 // API configures who may ask the agent, and where.
 type API struct {
-	Socket string `yaml:"socket" doc:"Absolute path of the unix socket; root may act, group hostler may read." shape:"path"`
-	Listen string `yaml:"listen" doc:"An IP address and port, such as 192.0.2.7:9755, where the API is served over TLS 1.3 to who has a client certificate; empty serves nobody beyond the socket."`
-	TLS    APITLS `yaml:"tls" doc:"Files and names for listen, and for metrics.listen beyond loopback. The files are read anew when they change."`
+	Socket string `yaml:"socket" doc:"Absolute path of the unix socket. Root may act, group hostler may read." shape:"path"`
+	Listen string `yaml:"listen" doc:"An IP address and port, such as 192.0.2.7:9755, where the API is served over TLS 1.3 to clients with a certificate. Empty: only the socket."`
+	TLS    APITLS `yaml:"tls" doc:"Files and names for listen, and for metrics.listen beyond loopback. The files are read again when they change."`
 }
 
 // APITLS says by which certificates the agent and its callers prove who they are.
 type APITLS struct {
-	Certificate  string       `yaml:"certificate" doc:"The agent's certificate, with those between it and its authority, as PEM." shape:"optionalPath"`
-	Key          string       `yaml:"key" doc:"Its key." shape:"optionalPath" secret:"file"`
-	ClientCA     string       `yaml:"clientCA" doc:"The authorities of the callers' certificates, as PEM." shape:"optionalPath"`
-	AllowedNames AllowedNames `yaml:"allowedNames" doc:"Who is served, by a name in the certificate: its common name, a DNS name, or a URI with ://, letter by letter." reload:"live"`
+	Certificate  string       `yaml:"certificate" doc:"The certificate of the agent with its intermediate certificates, as PEM." shape:"optionalPath"`
+	Key          string       `yaml:"key" doc:"The key of the certificate." shape:"optionalPath" secret:"file"`
+	ClientCA     string       `yaml:"clientCA" doc:"The CAs of the client certificates, as PEM." shape:"optionalPath"`
+	AllowedNames AllowedNames `yaml:"allowedNames" doc:"Clients that are served, by a name in their certificate: common name, DNS name, or URI with ://. Names must match exactly." reload:"live"`
 }
 
 // AllowedNames are the names in client certificates by which callers are let in.
 type AllowedNames struct {
-	Read []string `yaml:"read" doc:"Who may read, metrics included."`
-	Act  []string `yaml:"act" doc:"Who may read, drain, cordon, uncordon, and read containers' logs."`
+	Read []string `yaml:"read" doc:"Clients that may read, including metrics."`
+	Act  []string `yaml:"act" doc:"Clients that may read, drain, cordon, uncordon, and read container logs."`
 }
 
 // set reports whether a file of it is named.
@@ -35,7 +35,7 @@ func (t APITLS) set() bool { return t.Certificate != "" || t.Key != "" || t.Clie
 
 // Metrics configures the metrics listener.
 type Metrics struct {
-	Listen string `yaml:"listen" doc:"An IP address and port; empty listens nowhere. Loopback is served over plain HTTP, any other address as api.tls says."`
+	Listen string `yaml:"listen" doc:"An IP address and port; empty does not listen. Loopback is served over plain HTTP, other addresses over TLS as set in api.tls."`
 }
 
 // Loopback reports whether metrics stay on this host, so that they need no TLS.
@@ -86,7 +86,7 @@ func (k *checker) callers(c API, served bool) {
 	}
 	someone := len(names.Read)+len(names.Act) > 0
 	k.require(someone || !served, field+".allowedNames", "lets nobody in: write the names of who may read into read, of who may act as well into act")
-	k.require(served || !c.TLS.set() && !someone, field, "is of no use without api.listen, or a metrics.listen beyond loopback")
+	k.require(served || !c.TLS.set() && !someone, field, "has no effect without api.listen, or a metrics.listen beyond loopback")
 	seen := map[string]string{}
 	for _, role := range []struct {
 		field string
@@ -106,7 +106,7 @@ func (k *checker) callers(c API, served bool) {
 func (k *checker) name(name, field string) {
 	k.require(!strings.Contains(name, "*"), field, "%q is a pattern, and names are compared letter by letter; write each name, of everybody who is let in", name)
 	odd := strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || !unicode.IsPrint(r) })
-	k.require(name != "" && name == strings.TrimSpace(name) && !odd, field, "%q is not the name of anybody; write a common name, a DNS name or a URI", name)
+	k.require(name != "" && name == strings.TrimSpace(name) && !odd, field, "%q is not a valid name; write a common name, a DNS name or a URI", name)
 	if strings.Contains(name, "://") {
 		u, err := url.Parse(name)
 		k.require(err == nil && u.Scheme != "" && u.String() == name, field, "%q is no URI as certificates hold them, such as spiffe://example.org/prometheus", name)

@@ -17,50 +17,50 @@ package config
 //	secret  "file" if it names a file that holds a secret, or "no" if it only sounds like one: the
 //	        configuration itself holds none, for group hostler and the network may read it
 type Config struct {
-	Node         Node         `yaml:"node" doc:"The Node: what this host is called and what it offers."`
+	Node         Node         `yaml:"node" doc:"The Node: its name and resources."`
 	ControlPlane ControlPlane `yaml:"controlPlane" doc:"Where Node, Lease and Events are kept."`
 	Runtimes     Runtimes     `yaml:"runtimes" doc:"auto finds every container runtime that answers through CRI, Docker, Podman, and containers of runc and crun alone; or a list of {type: cri, docker or podman, endpoint: /path/to.sock}, or {type: runc, endpoint: /run/runc}."`
-	Lease        Lease        `yaml:"lease" doc:"The heartbeat."`
-	Status       Status       `yaml:"status" doc:"How the Node's status is kept up to date."`
-	Pressure     Pressure     `yaml:"pressure" doc:"When the host counts as short of something: a quantity (100Mi) or a percentage (10%) of what there is." reload:"live"`
-	Conditions   Conditions   `yaml:"conditions" doc:"Conditions of your own, from executables that say whether there is a problem (docs/howto/custom-condition.md)." reload:"live"`
+	Lease        Lease        `yaml:"lease" doc:"The Lease, which is the heartbeat of the host."`
+	Status       Status       `yaml:"status" doc:"How the Node status is updated."`
+	Pressure     Pressure     `yaml:"pressure" doc:"Thresholds of the pressure conditions: a quantity (100Mi) or a percentage (10%) of the capacity." reload:"live"`
+	Conditions   Conditions   `yaml:"conditions" doc:"Custom conditions, from executables that report problems (docs/howto/custom-condition.md)." reload:"live"`
 	Shutdown     Shutdown     `yaml:"shutdown" doc:"How pods are stopped before the host goes down."`
 	ImageGC      ImageGC      `yaml:"imageGC" doc:"When images are removed."`
 	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers, dead pods and their logs are removed."`
-	State        State        `yaml:"state" doc:"What must survive a restart."`
-	API          API          `yaml:"api" doc:"The API that the hostler commands ask, and that others may over the network (docs/howto/network-api.md)."`
-	Metrics      Metrics      `yaml:"metrics" doc:"Prometheus metrics; they are on the API socket as well."`
+	State        State        `yaml:"state" doc:"Where the agent stores its state."`
+	API          API          `yaml:"api" doc:"The API for the hostler commands, and optionally for network clients (docs/howto/network-api.md)."`
+	Metrics      Metrics      `yaml:"metrics" doc:"Prometheus metrics. The API socket serves them, too."`
 	Log          Log          `yaml:"log" doc:"The agent's log."`
 }
 
 // Node configures what the Node says.
 type Node struct {
-	Enabled       Switch            `yaml:"enabled" doc:"auto stands back where a kubelet registers this host, or did in a cluster."`
-	Name          string            `yaml:"name" doc:"A DNS subdomain; empty takes the host name, trimmed and lower-cased."`
-	Labels        map[string]string `yaml:"labels" doc:"Labels to keep on the Node. Whoever can read the Node reads them."`
-	Annotations   map[string]string `yaml:"annotations" doc:"Annotations to keep on the Node. Whoever can read the Node reads them."`
-	Taints        []Taint           `yaml:"taints" doc:"Taints to give the Node: a list of {key, value, effect}. On Kubernetes only when it is created, for a node may not change its own later."`
-	Register      bool              `yaml:"register" doc:"false waits until someone else has created the Node, and then fills in its status."`
-	Unschedulable bool              `yaml:"unschedulable" doc:"Create the Node cordoned. From then on hostler cordon and uncordon decide, also for a Node that is created again."`
+	Enabled       Switch            `yaml:"enabled" doc:"auto yields to a kubelet that registers this host, or has registered it in a cluster."`
+	Name          string            `yaml:"name" doc:"A DNS subdomain; empty uses the host name, trimmed and lower-cased."`
+	Labels        map[string]string `yaml:"labels" doc:"Labels to keep on the Node. Everyone who may read the Node can read them."`
+	Annotations   map[string]string `yaml:"annotations" doc:"Annotations to keep on the Node. Everyone who may read the Node can read them."`
+	Taints        []Taint           `yaml:"taints" doc:"Taints to give the Node: a list of {key, value, effect}. On Kubernetes they are set only when the Node is created: a node may not change its own taints."`
+	Register      bool              `yaml:"register" doc:"false waits until another client has created the Node, and then writes its status."`
+	Unschedulable bool              `yaml:"unschedulable" doc:"Create the Node cordoned. Later, use hostler cordon and uncordon; their state also applies to a recreated Node."`
 	Address       Address           `yaml:"address" doc:"The addresses to publish." reload:"live"`
-	MaxPods       int               `yaml:"maxPods" doc:"The most pods this host is meant to run." reload:"live" least:"1"`
-	Reserved      Reserved          `yaml:"reserved" doc:"What the system keeps for itself, as quantities: allocatable is capacity less this." reload:"live"`
-	Takeover      bool              `yaml:"takeover" doc:"Take the place of another machine that has the name, be it alive or not."`
-	CloudProvider string            `yaml:"cloudProvider" doc:"external leaves addresses to a cloud controller manager, for which a new Node waits with a taint; or none." words:"none|external"`
-	ProviderID    string            `yaml:"providerID" doc:"What the cloud calls this host; filled in where the Node has none."`
+	MaxPods       int               `yaml:"maxPods" doc:"The maximum number of pods on this host." reload:"live" least:"1"`
+	Reserved      Reserved          `yaml:"reserved" doc:"Resources reserved for the system, as quantities. Allocatable is capacity minus this." reload:"live"`
+	Takeover      bool              `yaml:"takeover" doc:"Take over the Node if another machine has its name, even a running one."`
+	CloudProvider string            `yaml:"cloudProvider" doc:"external: a cloud controller manager sets the addresses, and a new Node has its taint until then; or none." words:"none|external"`
+	ProviderID    string            `yaml:"providerID" doc:"The ID of this host in the cloud; set if the Node has none."`
 }
 
 // Address picks the addresses to publish.
 type Address struct {
-	Internal []string `yaml:"internal" doc:"An IP, a CIDR or an interface for each family; empty takes the source of the route to the control plane, else of the default route."`
+	Internal []string `yaml:"internal" doc:"An IP, a CIDR or an interface for each family; empty uses the source address of the route to the control plane, else of the default route."`
 	External []string `yaml:"external" doc:"An ExternalIP for each family, as given."`
 }
 
 // Taint is one taint, as Kubernetes has it.
 type Taint struct {
 	Key    string `yaml:"key" needed:"true" secret:"no" doc:"The key, such as example.com/gpu."`
-	Value  string `yaml:"value,omitempty" doc:"The value; it may be left out."`
-	Effect string `yaml:"effect" needed:"true" words:"NoSchedule|PreferNoSchedule|NoExecute" doc:"What it does to pods that do not tolerate it."`
+	Value  string `yaml:"value,omitempty" doc:"The value; optional."`
+	Effect string `yaml:"effect" needed:"true" words:"NoSchedule|PreferNoSchedule|NoExecute" doc:"The effect on pods that do not tolerate it."`
 }
 
 // Reserved holds back part of the capacity.
@@ -73,10 +73,10 @@ type Reserved struct {
 
 // ControlPlane picks the client.
 type ControlPlane struct {
-	Type       string     `yaml:"type" doc:"embedded keeps everything on this host; kubernetes tells a cluster; etcd keeps it in etcd, for others to read; plugin tells a program of yours (docs/howto/control-plane-plugin.md)." words:"embedded|kubernetes|etcd|plugin"`
-	Kubernetes Kubernetes `yaml:"kubernetes" doc:"How the cluster is reached; with type kubernetes."`
-	Etcd       Etcd       `yaml:"etcd" doc:"How etcd is reached; with type etcd."`
-	Plugin     Plugin     `yaml:"plugin" doc:"How the plugin is reached; with type plugin."`
+	Type       string     `yaml:"type" doc:"embedded stores everything on this host, kubernetes in a cluster, etcd in etcd, plugin in a program of yours (docs/howto/control-plane-plugin.md)." words:"embedded|kubernetes|etcd|plugin"`
+	Kubernetes Kubernetes `yaml:"kubernetes" doc:"Connection to the cluster; for type kubernetes."`
+	Etcd       Etcd       `yaml:"etcd" doc:"Connection to etcd; for type etcd."`
+	Plugin     Plugin     `yaml:"plugin" doc:"Connection to the plugin; for type plugin."`
 }
 
 // Plugin says which program keeps what hostler tells.
@@ -86,19 +86,19 @@ type Plugin struct {
 
 // Etcd says which etcd cluster, and as whom.
 type Etcd struct {
-	Endpoints    []string `yaml:"endpoints" doc:"The members' URLs, such as https://etcd-1.example:2379; one is used at a time, and another one where it does not answer." shape:"member"`
-	Prefix       string   `yaml:"prefix" doc:"What all keys begin with: PREFIX/nodes/NAME, PREFIX/leases/NAME, PREFIX/events/NODE/NAME." shape:"path"`
-	TLS          EtcdTLS  `yaml:"tls" doc:"Files for https. They are read anew for each connection."`
-	Username     string   `yaml:"username" doc:"A user of etcd's own, where its auth is on and the client certificate does not name one."`
-	PasswordFile string   `yaml:"passwordFile" doc:"A file that holds the user's password." shape:"optionalPath" secret:"file"`
-	Insecure     bool     `yaml:"insecure" doc:"true allows plain http to other hosts: everyone on the way can read and change what is told."`
+	Endpoints    []string `yaml:"endpoints" doc:"The members' URLs, such as https://etcd-1.example:2379; one is used at a time, and the next one if it does not answer." shape:"member"`
+	Prefix       string   `yaml:"prefix" doc:"Prefix of all keys: PREFIX/nodes/NAME, PREFIX/leases/NAME, PREFIX/events/NODE/NAME." shape:"path"`
+	TLS          EtcdTLS  `yaml:"tls" doc:"Files for https. They are read again for each connection."`
+	Username     string   `yaml:"username" doc:"The etcd user, if etcd auth is on and the client certificate does not name a user."`
+	PasswordFile string   `yaml:"passwordFile" doc:"A file with the password of the user." shape:"optionalPath" secret:"file"`
+	Insecure     bool     `yaml:"insecure" doc:"true allows plain http to other hosts: anyone on the network path can read and change the data."`
 }
 
 // EtcdTLS are the files of connections to etcd.
 type EtcdTLS struct {
-	CA          string `yaml:"ca" doc:"The authorities of the members' certificates; empty for those that this host trusts anyway." shape:"optionalPath"`
+	CA          string `yaml:"ca" doc:"The CAs of the member certificates; empty uses the CAs that this host trusts." shape:"optionalPath"`
 	Certificate string `yaml:"certificate" doc:"This host's client certificate." shape:"optionalPath"`
-	Key         string `yaml:"key" doc:"Its key." shape:"optionalPath" secret:"file"`
+	Key         string `yaml:"key" doc:"The key of the client certificate." shape:"optionalPath" secret:"file"`
 }
 
 // Users that an exec plugin runs as.
@@ -110,28 +110,28 @@ const (
 // Kubernetes says which cluster, and as whom.
 type Kubernetes struct {
 	Kubeconfig           string `yaml:"kubeconfig" doc:"A kubeconfig with the credentials of system:node:NAME: a client certificate, a token or an exec plugin." shape:"optionalPath" secret:"file"`
-	ExecPluginUser       string `yaml:"execPluginUser" words:"nobody|root" doc:"Who runs an exec plugin of the kubeconfig: nobody, or root if the plugin needs files that only root can read."`
-	BootstrapKubeconfig  string `yaml:"bootstrapKubeconfig" doc:"A kubeconfig by which this host asks the cluster for a certificate of its own (TLS bootstrap), which then stands in for the credentials in kubeconfig." shape:"optionalPath" secret:"file"`
-	CertificateDirectory string `yaml:"certificateDirectory" doc:"Where that certificate is kept with its key, and renewed in time." shape:"path"`
+	ExecPluginUser       string `yaml:"execPluginUser" words:"nobody|root" doc:"The user that runs an exec plugin of the kubeconfig: nobody, or root if the plugin needs files that only root can read."`
+	BootstrapKubeconfig  string `yaml:"bootstrapKubeconfig" doc:"A kubeconfig with which this host requests its own certificate (TLS bootstrap). The certificate replaces the credentials in kubeconfig." shape:"optionalPath" secret:"file"`
+	CertificateDirectory string `yaml:"certificateDirectory" doc:"Directory of that certificate and its key. The certificate is renewed in time." shape:"path"`
 }
 
 // Runtime is one configured runtime.
 type Runtime struct {
-	Type     string `yaml:"type" needed:"true" words:"cri|docker|podman|runc" doc:"How it is spoken to."`
-	Endpoint string `yaml:"endpoint" needed:"true" doc:"Absolute path of its unix socket; with type runc of its state root."`
+	Type     string `yaml:"type" needed:"true" words:"cri|docker|podman|runc" doc:"The API of the runtime."`
+	Endpoint string `yaml:"endpoint" needed:"true" doc:"Absolute path of its unix socket; for type runc, of its state root."`
 }
 
 // Lease configures the heartbeat.
 type Lease struct {
-	Enabled       Switch   `yaml:"enabled" doc:"auto stands back where a kubelet renews this host's Lease, and where node.enabled is false."`
-	Duration      Duration `yaml:"duration" doc:"How long a renewal counts; whole seconds."`
-	RenewInterval Duration `yaml:"renewInterval" doc:"How often it is renewed; shorter than half the duration."`
+	Enabled       Switch   `yaml:"enabled" doc:"auto yields to a kubelet that renews the Lease of this host, and is off if node.enabled is false."`
+	Duration      Duration `yaml:"duration" doc:"How long a renewal is valid; whole seconds."`
+	RenewInterval Duration `yaml:"renewInterval" doc:"How often the Lease is renewed; less than half the duration."`
 }
 
 // Status configures the status loop.
 type Status struct {
-	UpdateInterval Duration `yaml:"updateInterval" doc:"How often the host is looked at; changes are written at once."`
-	ReportInterval Duration `yaml:"reportInterval" doc:"How often the status is written although nothing changed."`
+	UpdateInterval Duration `yaml:"updateInterval" doc:"How often the host is checked; changes are written at once."`
+	ReportInterval Duration `yaml:"reportInterval" doc:"How often the status is written even if nothing changed."`
 	MaxImages      int      `yaml:"maxImages" doc:"The most images listed in the Node's status; -1 lists all." reload:"live" least:"-1"`
 }
 
@@ -143,8 +143,8 @@ type Pressure struct {
 	ImagefsAvailable  Threshold `yaml:"imagefsAvailable" doc:"DiskPressure below this much space on an image filesystem."`
 	ImagefsInodesFree Threshold `yaml:"imagefsInodesFree" doc:"DiskPressure below this many free inodes there."`
 	PIDAvailable      Threshold `yaml:"pidAvailable" doc:"PIDPressure below this many free process IDs."`
-	TransitionPeriod  Duration  `yaml:"transitionPeriod" doc:"How long pressure must be gone before its condition is lowered."`
-	PSI               PSI       `yaml:"psi" doc:"When stalls for want of something count as contention, as the kernel's pressure stall information has them. Each condition is there only where kind, window and threshold are set."`
+	TransitionPeriod  Duration  `yaml:"transitionPeriod" doc:"How long pressure must be over before its condition becomes False."`
+	PSI               PSI       `yaml:"psi" doc:"Thresholds of the contention conditions, by pressure stall information (PSI) of the kernel. A condition exists only if kind, window and threshold are set."`
 }
 
 // PSI configures the conditions of contention.
@@ -156,26 +156,26 @@ type PSI struct {
 
 // Stall configures one of them.
 type Stall struct {
-	Kind      string   `yaml:"kind" doc:"some counts the time in which a task or more waited, full that in which all waited at once; of the CPUs there is only some." words:"|some|full"`
-	Window    Duration `yaml:"window" doc:"The time that is looked back over: 10s, 60s or 5m."`
-	Threshold string   `yaml:"threshold" doc:"The part of that time, such as 20%, above which the condition is raised." shape:"percentage"`
+	Kind      string   `yaml:"kind" doc:"some counts the time in which at least one task waited, full the time in which all waited. CPUs have only some." words:"|some|full"`
+	Window    Duration `yaml:"window" doc:"The time that is averaged: 10s, 60s or 5m."`
+	Threshold string   `yaml:"threshold" doc:"The share of that time, such as 20%, above which the condition is True." shape:"percentage"`
 }
 
 // Conditions configures the checks of an administrator's own.
 type Conditions struct {
-	Directory string   `yaml:"directory" doc:"Absolute path of the folder that holds them; nobody but root may write it." shape:"path"`
-	Interval  Duration `yaml:"interval" doc:"How often each is run that does not say it itself."`
-	Timeout   Duration `yaml:"timeout" doc:"How long a run may take where the file does not say it; then it is killed with all that it started."`
+	Directory string   `yaml:"directory" doc:"Absolute path of their directory; only root may have write access." shape:"path"`
+	Interval  Duration `yaml:"interval" doc:"How often each executable runs, unless its file sets that."`
+	Timeout   Duration `yaml:"timeout" doc:"How long a run may take, unless its file sets that. Then it is killed with its child processes."`
 }
 
 // Shutdown configures the guard.
 type Shutdown struct {
-	Enabled                 Switch          `yaml:"enabled" doc:"auto stands back where a kubelet guards the shutdown."`
+	Enabled                 Switch          `yaml:"enabled" doc:"auto yields to a kubelet that guards the shutdown."`
 	GracePeriod             Duration        `yaml:"gracePeriod" doc:"Time for all pods together; 0s switches the guard off."`
 	GracePeriodCriticalPods Duration        `yaml:"gracePeriodCriticalPods" doc:"The last part of it, kept for critical pods."`
-	ByPriority              []PriorityGrace `yaml:"byPriority" doc:"Instead of the two periods: a list of {priority, gracePeriod}, lowest first to stop."`
-	StopFirst               []string        `yaml:"stopFirst" doc:"Services to stop before any pod, for they run a kubelet that would start pods again, such as k3s.service; needs enabled: true." shape:"service"`
-	RestartAfterBoot        string          `yaml:"restartAfterBoot" doc:"auto starts again after the boot what hostler has stopped, is to run until somebody stops it, and its runtime does not start then, such as Docker's and Podman's containers with unless-stopped; never leaves that to you." words:"auto|never"`
+	ByPriority              []PriorityGrace `yaml:"byPriority" doc:"Instead of the two periods: a list of {priority, gracePeriod}; the lowest priority stops first."`
+	StopFirst               []string        `yaml:"stopFirst" doc:"Services to stop before any pod because they would restart pods, such as k3s.service; needs enabled: true." shape:"service"`
+	RestartAfterBoot        string          `yaml:"restartAfterBoot" doc:"auto: after boot, start the containers that hostler stopped and that nothing else starts, such as Docker and Podman containers with unless-stopped. never: start none." words:"auto|never"`
 	Critical                []CriticalRule  `yaml:"critical" doc:"Pods to treat as critical: a list of {namespace, name, labels, annotations}, with * and ?."`
 }
 
@@ -198,31 +198,31 @@ type CriticalRule struct {
 
 // ImageGC configures the collection of images.
 type ImageGC struct {
-	Enabled                    Switch   `yaml:"enabled" doc:"auto stands back where a kubelet collects images."`
-	Interval                   Duration `yaml:"interval" doc:"How often the image filesystems are looked at." reload:"live"`
-	HighThresholdPercent       int      `yaml:"highThresholdPercent" doc:"Collection starts when this much of a filesystem is used; 100 never starts." reload:"live" least:"1" most:"100"`
+	Enabled                    Switch   `yaml:"enabled" doc:"auto yields to a kubelet that collects images."`
+	Interval                   Duration `yaml:"interval" doc:"How often the image filesystems are checked." reload:"live"`
+	HighThresholdPercent       int      `yaml:"highThresholdPercent" doc:"Collection starts when this percentage of a filesystem is used; 100 never starts." reload:"live" least:"1" most:"100"`
 	LowThresholdPercent        int      `yaml:"lowThresholdPercent" doc:"Collection stops when no more than this is used." reload:"live" least:"0" most:"99"`
 	InodesHighThresholdPercent int      `yaml:"inodesHighThresholdPercent" doc:"The same for inodes." reload:"live" least:"1" most:"100"`
 	InodesLowThresholdPercent  int      `yaml:"inodesLowThresholdPercent" doc:"The same for inodes." reload:"live" least:"0" most:"99"`
-	MinimumAge                 Duration `yaml:"minimumAge" doc:"An image that came, got a name or was used less than this ago is kept." reload:"live"`
-	MaximumAge                 Duration `yaml:"maximumAge" doc:"An image unused for longer than this goes, space or not; 0s is no limit." reload:"live"`
+	MinimumAge                 Duration `yaml:"minimumAge" doc:"An image that was pulled, tagged or used more recently than this is kept." reload:"live"`
+	MaximumAge                 Duration `yaml:"maximumAge" doc:"An image unused for longer than this is removed, even with enough free space; 0s is no limit." reload:"live"`
 	Keep                       []string `yaml:"keep" doc:"Patterns of references to keep, such as registry.example/base/*." reload:"live"`
 	IncludeLocal               bool     `yaml:"includeLocal" doc:"Collect images built on this host too." reload:"live"`
 }
 
 // ContainerGC configures the collection of dead containers.
 type ContainerGC struct {
-	Enabled            Switch   `yaml:"enabled" doc:"auto stands back where a kubelet collects containers."`
-	Interval           Duration `yaml:"interval" doc:"How often dead containers, dead pods and logs are looked at." reload:"live"`
-	MinimumAge         Duration `yaml:"minimumAge" doc:"What ended less than this ago is kept. Whatever it is, what never started and the logs of no pod are kept for an hour, and a dead pod without containers for a minute." reload:"live"`
-	MaximumAge         Duration `yaml:"maximumAge" doc:"A container that ended longer ago than this goes; 0s is no limit." reload:"live"`
-	MaxPerPodContainer int      `yaml:"maxPerPodContainer" doc:"Dead ones to keep for each container of a pod; -1 is no limit." reload:"live" least:"-1"`
-	MaxContainers      int      `yaml:"maxContainers" doc:"Dead ones to keep in all; -1 is no limit." reload:"live" least:"-1"`
+	Enabled            Switch   `yaml:"enabled" doc:"auto yields to a kubelet that collects containers."`
+	Interval           Duration `yaml:"interval" doc:"How often dead containers, dead pods and logs are checked." reload:"live"`
+	MinimumAge         Duration `yaml:"minimumAge" doc:"Containers that ended more recently than this are kept. Always kept: containers that never started and orphaned logs for an hour, dead pods without containers for a minute." reload:"live"`
+	MaximumAge         Duration `yaml:"maximumAge" doc:"A container that ended longer ago than this is removed; 0s is no limit." reload:"live"`
+	MaxPerPodContainer int      `yaml:"maxPerPodContainer" doc:"Dead instances to keep for each container of a pod; -1 is no limit." reload:"live" least:"-1"`
+	MaxContainers      int      `yaml:"maxContainers" doc:"Dead containers to keep in total; -1 is no limit." reload:"live" least:"-1"`
 }
 
 // State says where state is kept.
 type State struct {
-	Directory string `yaml:"directory" doc:"Absolute path of the folder; made 0700 where it is missing." shape:"path"`
+	Directory string `yaml:"directory" doc:"Absolute path of the directory; created with mode 0700 if missing." shape:"path"`
 }
 
 // Log configures the log.

@@ -74,7 +74,7 @@ func shapes() node {
 		"optionalPath":  node{"type": []string{"string", "null"}, "pattern": "^(/|$)", "description": "An absolute path, or empty."},
 		"service":       node{"type": []string{"string", "null"}, "pattern": trust.ServiceNamePattern, "description": "The name of a systemd service, such as k3s.service."},
 		"member":        node{"type": []string{"string", "null"}, "pattern": "^https?://", "description": "The URL of a member, such as https://etcd-1.example:2379."},
-		"switch":        node{"enum": []any{"auto", true, false, nil}, "description": "auto does it unless somebody else on this host does."},
+		"switch":        node{"enum": []any{"auto", true, false, nil}, "description": "auto does it unless another agent on this host does."},
 		"quantity":      amount(`(|\+?`+number+`([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?)`, "An amount as Kubernetes writes it, such as 500m or 1Gi."),
 		"wholeQuantity": amount(`(|`+whole+`)`, "An amount as Kubernetes writes it, such as 1Gi."),
 		"threshold":     amount(`(`+whole+`|`+percent+`)`, "An amount as Kubernetes writes it, such as 100Mi, or a percentage, such as 10%."),

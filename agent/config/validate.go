@@ -113,7 +113,7 @@ func (k *checker) controlPlane(c ControlPlane) {
 	kubernetes := c.Type == "kubernetes"
 	for name, path := range map[string]string{"kubeconfig": c.Kubernetes.Kubeconfig, "bootstrapKubeconfig": c.Kubernetes.BootstrapKubeconfig} {
 		k.require(path == "" || filepath.IsAbs(path), field+"."+name, "%q is not an absolute path", path)
-		k.require(path == "" || kubernetes, field+"."+name, "is of no use with control plane %s; set controlPlane.type: kubernetes", c.Type)
+		k.require(path == "" || kubernetes, field+"."+name, "does not apply to control plane %s; set controlPlane.type: kubernetes", c.Type)
 	}
 	if kubernetes {
 		k.require(c.Kubernetes.Kubeconfig != "" || c.Kubernetes.BootstrapKubeconfig != "", "controlPlane.type", "kubernetes needs to know the cluster: name a file as %s.kubeconfig, or as %[1]s.bootstrapKubeconfig", field)
@@ -131,7 +131,7 @@ func (k *checker) plugin(c ControlPlane) {
 		length = 107 // the longest path that a unix socket can have (unix(7))
 	)
 	socket, chosen := c.Plugin.Socket, c.Type == "plugin"
-	k.require(socket == "" || chosen, field, "is of no use with control plane %s; set controlPlane.type: plugin", c.Type)
+	k.require(socket == "" || chosen, field, "does not apply to control plane %s; set controlPlane.type: plugin", c.Type)
 	k.require(socket == "" || filepath.IsAbs(socket) && len(socket) <= length, field, "%q is not an absolute path of at most %d bytes", socket, length)
 	k.require(socket != "" || !chosen, "controlPlane.type", "plugin needs to know which: set %s to the path of the socket that it serves", field)
 }
@@ -144,7 +144,7 @@ func (k *checker) etcd(c ControlPlane) {
 		{"tls.ca", e.TLS.CA}, {"tls.certificate", e.TLS.Certificate}, {"tls.key", e.TLS.Key}, {"passwordFile", e.PasswordFile},
 	} {
 		k.require(file.path == "" || filepath.IsAbs(file.path), field+"."+file.name, "%q is not an absolute path", file.path)
-		k.require(file.path == "" || chosen, field+"."+file.name, "is of no use with control plane %s; set controlPlane.type: etcd", c.Type)
+		k.require(file.path == "" || chosen, field+"."+file.name, "does not apply to control plane %s; set controlPlane.type: etcd", c.Type)
 	}
 	for _, key := range []struct {
 		name string
@@ -155,7 +155,7 @@ func (k *checker) etcd(c ControlPlane) {
 		{"insecure", e.Insecure},
 		{"prefix", e.Prefix != Default().ControlPlane.Etcd.Prefix},
 	} {
-		k.require(!key.set || chosen, field+"."+key.name, "is of no use with control plane %s; set controlPlane.type: etcd", c.Type)
+		k.require(!key.set || chosen, field+"."+key.name, "does not apply to control plane %s; set controlPlane.type: etcd", c.Type)
 	}
 	k.require(len(e.Endpoints) > 0 || !chosen, "controlPlane.type", "etcd needs to know the cluster: name its members in %s.endpoints", field)
 	for i, text := range e.Endpoints {
@@ -168,8 +168,8 @@ func (k *checker) etcd(c ControlPlane) {
 }
 
 // refusedLabel says what labelRefused found, and what to do.
-const refusedLabel = "a node may not give itself this label: of kubernetes.io and k8s.io it may only set those of its host and topology, " +
-	"and what lies in node.kubernetes.io or kubelet.kubernetes.io; use a domain of your own, or have someone else set it"
+const refusedLabel = "a node may not give itself this label; use a domain of your own, or have an administrator set it. " +
+	"Of kubernetes.io and k8s.io, a node may set only host and topology labels, and labels of node.kubernetes.io and kubelet.kubernetes.io"
 
 // labelRefused reports whether the control plane refuses a Node that sets the label
 // itself, as Kubernetes' admission plug-in NodeRestriction does.

@@ -95,7 +95,7 @@ func TestWhatABusySystemdHasToldCounts(t *testing.T) {
 		switch c.Status {
 		case found(quick, name).Status:
 		case doctor.Unknown:
-			if !strings.Contains(c.Message, "systemd did not say: not within 5s") || !strings.Contains(c.Hint, "ask again") {
+			if !strings.Contains(c.Message, "systemd did not answer: no answer within 5s") || !strings.Contains(c.Hint, "again in some seconds") {
 				t.Errorf("check %s is %+v, want why it is not known, and to ask again", name, c)
 			}
 		default:
@@ -110,7 +110,7 @@ func TestWhatABusySystemdHasToldCounts(t *testing.T) {
 func TestASystemdThatTellsNothingIsAFault(t *testing.T) {
 	for what, takes := range map[string]time.Duration{"it hangs": time.Minute, "it answers a greeting, and no more": 2 * time.Second} {
 		hung, took := examined(t, takes)
-		if c := found(hung, "unit"); c.Status != doctor.Warn || !strings.Contains(c.Message, "systemd did not answer: not within 5s") || took != patience {
+		if c := found(hung, "unit"); c.Status != doctor.Warn || !strings.Contains(c.Message, "systemd did not answer: no answer within 5s") || took != patience {
 			t.Errorf("%s: after %v check unit is %+v, want a warning after %v", what, took, c, patience)
 		}
 	}
@@ -125,12 +125,12 @@ func TestWhatSystemdHasNotToldIsNotKnown(t *testing.T) {
 		unknown string // the check; none if empty
 		says    string // part of a message that is ok, or not known
 	}{
-		{"its unit", func(s *doctor.Systemd) { s.Service = systemd.Unit{Name: doctor.Service, Err: late} }, "unit", "cannot tell how hostler.service is set up"},
-		{"how it is run", func(s *doctor.Systemd) { s.Run, s.RunUntold = systemd.Run{}, late }, "watchdog", "starts an agent again that hangs"},
-		{"some scopes", func(s *doctor.Systemd) { s.ScopesUntold = late }, "scopes", "whether all scopes"},
+		{"its unit", func(s *doctor.Systemd) { s.Service = systemd.Unit{Name: doctor.Service, Err: late} }, "unit", "cannot check how hostler.service is set up"},
+		{"how it is run", func(s *doctor.Systemd) { s.Run, s.RunUntold = systemd.Run{}, late }, "watchdog", "restarts an agent that hangs"},
+		{"some scopes", func(s *doctor.Systemd) { s.ScopesUntold = late }, "scopes", "whether all container scopes"},
 		{"a target", func(s *doctor.Systemd) { s.Targets[0] = systemd.Unit{Name: "reboot.target", Err: late} }, "job-timeouts", "when systemd forces a shutdown"},
 		{"Ctrl-Alt-Del", func(s *doctor.Systemd) { s.CtrlAltDel = systemd.Unit{Err: late} }, "", "and, unless it is masked, Ctrl-Alt-Del"},
-		{"a service that starts pods", func(s *doctor.Systemd) { s.Orchestrators = []systemd.Unit{{Name: "k3s.service", Err: late}} }, "stop-first", "whether a service runs that would start pods again"},
+		{"a service that starts pods", func(s *doctor.Systemd) { s.Orchestrators = []systemd.Unit{{Name: "k3s.service", Err: late}} }, "stop-first", "whether a service would restart pods"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := healthy()

@@ -17,18 +17,18 @@ func (c *Certificate) aging(now time.Time, mend, soon string) faults {
 	left, all := c.Ends.Sub(now), c.Ends.Sub(c.Begins)
 	switch {
 	case left <= 0:
-		found.add(fail(mend, "the certificate in %s ended on %s", c.Path, date(c.Ends)))
+		found.add(fail(mend, "the certificate in %s expired on %s", c.Path, date(c.Ends)))
 	case c.Begins.After(now):
-		found.add(fail("see that `date` is right here and where it was signed", "the certificate in %s is not good before %s", c.Path, date(c.Begins)))
+		found.add(fail("check `date` on this host and on the host that signed it", "the certificate in %s is not valid before %s", c.Path, date(c.Begins)))
 	case left < all/10 && soon != "":
-		found.add(warn(mend, "the certificate in %s ends in %v, on %s, and %s", c.Path, left.Round(time.Second), date(c.Ends), soon))
+		found.add(warn(mend, "the certificate in %s expires in %v, on %s: %s", c.Path, left.Round(time.Second), date(c.Ends), soon))
 	}
 	return found
 }
 
 // good says how long it is good for.
 func (c *Certificate) good(now time.Time, more string) Check {
-	return ok("the certificate is good until %s, for %s more%s", date(c.Ends), life(c.Ends.Sub(now)), more)
+	return ok("the certificate is valid until %s, for %s more%s", date(c.Ends), life(c.Ends.Sub(now)), more)
 }
 
 func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }

@@ -87,27 +87,27 @@ func clusterServer(f Facts) Check {
 	case err == nil && c.Writing != nil:
 		return fail(c.writingMend(f), "%s answers, but the agent's last write failed: %v", who, c.Writing)
 	case err == nil && c.Found:
-		return ok("%s answers, and knows node %s", who, c.Node)
+		return ok("%s answers, and node %s exists", who, c.Node)
 	case err == nil && c.Stands != "":
-		return warn("nothing, if that is as it should be", "%s answers, and there is no node %s: %s", who, c.Node, c.Stands)
+		return warn("do nothing if this is intended", "%s answers, but node %s does not exist: %s", who, c.Node, c.Stands)
 	case err == nil && f.Agent.Answers:
-		return warn("hostler status", "%s answers, and there is no node %s yet", who, c.Node)
+		return warn("see `hostler status`", "%s answers, but node %s does not exist yet", who, c.Node)
 	case err == nil:
-		return ok("%s answers, and there is no node %s, which the agent creates", who, c.Node)
+		return ok("%s answers; the agent will create node %s", who, c.Node)
 	case c.Certificate == nil && c.Waits != nil:
 		return Check{} // not asked without credentials: see below
 	case c.Server == "": // the file does not tell
-		return fail("correct the file; hostler takes it up by itself", "%v", err)
+		return fail("correct the file; hostler reads it again automatically", "%v", err)
 	case errors.Is(err, controlplane.ErrUntrusted):
-		return fail(fmt.Sprintf("write the cluster's certificate-authority into %s (of kubeadm: /etc/kubernetes/pki/ca.crt of a control-plane host) and its right address; see that `date` is right", c.Kubeconfig),
-			"whoever answers at %s does not prove to be the cluster, and is told nothing: %v", who, err)
+		return fail(fmt.Sprintf("correct certificate-authority and server in %s (kubeadm: /etc/kubernetes/pki/ca.crt on a control-plane host), and check `date`", c.Kubeconfig),
+			"the server at %s is not trusted, and nothing is sent to it: %v", who, err)
 	case errors.Is(err, controlplane.ErrUnauthorized):
 		return fail(c.credentialsMend(), "%s does not accept this host's credentials: %v", who, err)
 	case errors.Is(err, controlplane.ErrForbidden):
-		return fail(fmt.Sprintf("use credentials of user system:node:%s in group system:nodes: the name has to be node.name; on the control plane: --authorization-mode=Node,RBAC", c.Node),
-			"%s accepts the credentials, but does not let them read node %s: %v", who, c.Node, err)
+		return fail(fmt.Sprintf("use credentials of user system:node:%s (node.name) in group system:nodes; the API server needs --authorization-mode=Node,RBAC", c.Node),
+			"%s accepts the credentials, but they may not read node %s: %v", who, c.Node, err)
 	default:
-		return fail("see that the server runs, and that this host reaches it: `curl -k "+c.Server+"/livez`", "%s does not answer: %v", who, err)
+		return fail("check that the server runs and that this host reaches it: `curl -k "+c.Server+"/livez`", "%s does not answer: %v", who, err)
 	}
 }
 
@@ -118,9 +118,9 @@ func (c *Cluster) writingMend(f Facts) string {
 	_, labels := errors.AsType[*controlplane.LabelsError](err)
 	switch {
 	case taken:
-		return "give one of the two hosts another node.name; node.takeover: true takes the Node over"
+		return "give one of the two hosts another node.name, or set node.takeover: true to take over the Node"
 	case labels:
-		return "take the labels that it names out of node.labels, or have somebody with the right set them: `kubectl label node " + c.Node + " KEY=VALUE`"
+		return "remove these labels from node.labels, or have an administrator set them: `kubectl label node " + c.Node + " KEY=VALUE`"
 	case errors.Is(err, controlplane.ErrForbidden):
 		return "see check cluster-rights"
 	}
@@ -130,9 +130,9 @@ func (c *Cluster) writingMend(f Facts) string {
 // credentialsMend is what gives this host credentials that the server accepts.
 func (c *Cluster) credentialsMend() string {
 	if c.Certificate != nil && c.Certificate.Renewed {
-		return "hostler asks for another certificate by itself, with the bootstrap kubeconfig: see check cluster-credentials"
+		return "hostler requests a new certificate automatically with the bootstrap kubeconfig: see check cluster-credentials"
 	}
-	return fmt.Sprintf("put a node's credentials of this cluster into %s; hostler takes them up by itself", c.Kubeconfig)
+	return fmt.Sprintf("put node credentials of this cluster into %s; hostler reads them automatically", c.Kubeconfig)
 }
 
 // clusterCredentials looks at the client certificate's life, and at who can read the
@@ -144,7 +144,7 @@ func clusterCredentials(f Facts) Check {
 	}
 	var found faults
 	for _, path := range c.Exposed {
-		found.add(warn("chmod 600 "+path, "%s holds secrets of this node, and others on this host can read it", path))
+		found.add(warn("chmod 600 "+path, "%s holds secrets of this node, and other users on this host can read it", path))
 	}
 	crt := c.Certificate
 	if c.Waits != nil {
@@ -155,9 +155,9 @@ func clusterCredentials(f Facts) Check {
 	}
 	switch {
 	case crt == nil:
-		return found.or(ok("they are not a certificate whose end could be told"))
+		return found.or(ok("the credentials are not a certificate, so they have no known end"))
 	case crt.Renewed:
-		return found.or(crt.good(c.now(), ", and renewed before"))
+		return found.or(crt.good(c.now(), ", and is renewed before"))
 	}
 	return found.or(crt.good(c.now(), ""))
 }
@@ -173,29 +173,29 @@ func (c *Cluster) now() time.Time {
 // waiting tells what keeps a certificate from coming.
 func (c *Cluster) waiting(f Facts) Check {
 	crt := c.Certificate
-	judge, message := warn, "no newer certificate comes"
+	judge, message := warn, "the certificate is not renewed"
 	switch {
 	case crt == nil:
 		judge, message = fail, "this node has no certificate yet"
 	case crt.Refused:
-		judge, message = fail, "the certificate is not accepted, and no other one comes"
+		judge, message = fail, "the certificate is not accepted, and no new one is issued"
 	}
 	if waiting, ok := errors.AsType[*certificate.WaitingError](c.Waits); ok {
-		return judge(fmt.Sprintf("as somebody who may: `kubectl certificate approve %s`", waiting.Request), "%s: request %s waits for its approval", message, waiting.Request)
+		return judge(fmt.Sprintf("as an administrator: `kubectl certificate approve %s`", waiting.Request), "%s: request %s waits for its approval", message, waiting.Request)
 	}
 	if !f.Agent.Answers {
 		return judge(start(f), "%s: %v", message, c.Waits)
 	}
-	hint := fmt.Sprintf("see that the token in %s has not expired (kubeadm token create makes one), and that its group may ask (docs/start/kubernetes.md)", c.Kubeconfig)
+	hint := fmt.Sprintf("check that the token in %s has not expired (`kubeadm token create` makes a new one), and that its group may request certificates (docs/start/kubernetes.md)", c.Kubeconfig)
 	return judge(hint, "%s: %v", message, c.Waits)
 }
 
 // life judges how much of the certificate's life is left.
 func (c *Cluster) life(f Facts, now time.Time) faults {
 	crt := c.Certificate
-	mend, soon := "put a new certificate into "+crt.Path+"; hostler takes it up by itself", "hostler does not renew what a kubeconfig holds"
+	mend, soon := "put a new certificate into "+crt.Path+"; hostler reads it automatically", "hostler does not renew a certificate in a kubeconfig"
 	if crt.Renewed {
-		mend, soon = "see `hostler status` for what keeps a new one from coming", "it should have been renewed"
+		mend, soon = "see `hostler status` for the reason", "it should have been renewed"
 		if !f.Agent.Answers {
 			mend = start(f)
 		}
@@ -220,10 +220,10 @@ func clusterClock(f Facts) Check {
 		apart, side = -apart, "behind"
 	}
 	if apart > clockTolerance {
-		return warn("see which of the two is right, and have it set: `timedatectl`, `chronyc tracking`",
-			"this host's clock is %v %s the API server's: certificates and leases are judged by both", apart.Round(time.Second), side)
+		return warn("set the wrong clock: `timedatectl`, `chronyc tracking`",
+			"the clock of this host is %v %s the clock of the API server: certificates and leases depend on both", apart.Round(time.Second), side)
 	}
-	return ok("this host's clock is within %v of the API server's", clockTolerance)
+	return ok("the clock of this host is within %v of the clock of the API server", clockTolerance)
 }
 
 // clusterNode looks at what others see of the Node.
@@ -238,7 +238,7 @@ func clusterNode(f Facts) Check {
 		if !f.Agent.Answers {
 			mend = start(f)
 		}
-		found.add(fail(mend, "the cluster takes this host for dead: %s", c.Overdue))
+		found.add(fail(mend, "the lease has expired: %s", c.Overdue))
 	}
 	for _, d := range c.Drift {
 		found.add(warn("`"+d.Command+"`", "%s", d.Message))
@@ -246,16 +246,16 @@ func clusterNode(f Facts) Check {
 	for _, w := range c.Others {
 		if c.Mine && w.Name == "kubelet" && c.now().Sub(w.Last) < freshWrite {
 			found.add(fail("stop the kubelet that calls itself "+c.Node+", or give this host another node.name",
-				"a kubelet writes this Node, too, last at %s, and none runs on this host", date(w.Last)))
+				"a kubelet also writes this Node, last at %s, but no kubelet runs on this host", date(w.Last)))
 		}
 	}
 	switch {
 	case c.Stands != "":
-		return found.or(ok("nothing is written of it from here: %s", c.Stands))
+		return found.or(ok("this host does not write the Node: %s", c.Stands))
 	case !c.Mine:
-		return found.or(ok("it is not hostler's: neither its lease nor its status is judged"))
+		return found.or(ok("the Node is not managed by hostler: its lease and status are not checked"))
 	}
-	return found.or(ok("its lease is renewed, it is as configured, and nobody else writes its status"))
+	return found.or(ok("the lease is renewed, the Node is as configured, and nothing else writes its status"))
 }
 
 // clusterRights compares what the credentials allow with what hostler does.
@@ -267,17 +267,17 @@ func clusterRights(f Facts) Check {
 	r := c.Rights
 	switch {
 	case r.Err != nil:
-		return warn("nothing, if the other checks are ok", "the server does not tell what this node may do: %v", r.Err)
+		return warn("do nothing if the other checks are ok", "the server does not report what this node may do: %v", r.Err)
 	case len(r.Lacks) > 0:
 		return fail(fmt.Sprintf("use credentials of user system:node:%s in group system:nodes, on a control plane with --authorization-mode=Node,RBAC", c.Node),
 			"the credentials do not allow: %s", strings.Join(r.Lacks, ", "))
 	}
-	clones := "the fleet is looked through for hosts with this one's machine ID"
+	clones := "hostler checks the fleet for hosts with the same machine ID"
 	if !r.Compare {
-		clones = "hosts with this one's machine ID are not looked for, which takes the right to list nodes and get leases (docs/reference/kubernetes.md)"
+		clones = "hostler does not check for hosts with the same machine ID: that needs the right to list nodes and get leases (docs/reference/kubernetes.md)"
 	}
 	if r.Delete {
-		return ok("the credentials allow all that hostler does, and `hostler leave` to delete the Node; %s", clones)
+		return ok("the credentials allow everything, including `hostler leave`; %s", clones)
 	}
-	return ok("the credentials allow all that hostler does by itself; `hostler leave` needs somebody else to delete the Node, or the right to (docs/reference/kubernetes.md); %s", clones)
+	return ok("the credentials allow everything except `hostler leave`, which needs the right to delete the Node (docs/reference/kubernetes.md); %s", clones)
 }

@@ -36,7 +36,7 @@ func TestRightsSayWhetherClonesAreLookedFor(t *testing.T) {
 		f := member()
 		f.Cluster.Rights.Compare = may
 		for _, check := range doctor.Examine(f).Checks {
-			if check.Name == "cluster-rights" && strings.Contains(check.Message, "are not looked for, which takes the right to list nodes") == may {
+			if check.Name == "cluster-rights" && strings.Contains(check.Message, "hostler does not check for hosts with the same machine ID") == may {
 				t.Errorf("allowed: %v, check = %+v, want that said", may, check)
 			}
 		}
@@ -80,11 +80,11 @@ func TestWhatIsWellOfANodeIsNotMoreThanWasLookedAt(t *testing.T) {
 		change func(*doctor.Cluster)
 		want   string
 	}{
-		"hostler's":   {func(*doctor.Cluster) {}, "its lease is renewed, it is as configured, and nobody else writes its status"},
-		"a kubelet's": {func(c *doctor.Cluster) { c.Mine, c.Others[0].Name = false, "kubelet" }, "it is not hostler's: neither its lease nor its status is judged"},
+		"hostler's":   {func(*doctor.Cluster) {}, "the lease is renewed, the Node is as configured, and nothing else writes its status"},
+		"a kubelet's": {func(c *doctor.Cluster) { c.Mine, c.Others[0].Name = false, "kubelet" }, "the Node is not managed by hostler: its lease and status are not checked"},
 		"that is to leave": {
 			func(c *doctor.Cluster) { c.Stands = "alice asked to take the Node off the control plane" },
-			"nothing is written of it from here: alice asked to take the Node off the control plane",
+			"this host does not write the Node: alice asked to take the Node off the control plane",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,11 +113,11 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 			f.Cluster.Now, f.Cluster.Overdue = time.Time{}, "lease not renewed for 50s"
 		}, []string{
 			"fail cluster|https://192.0.2.2:6443 does not answer|told so|curl -k https://192.0.2.2:6443/livez",
-			"fail cluster-node|takes this host for dead: lease not renewed for 50s|the checks of the cluster",
+			"fail cluster-node|the lease has expired: lease not renewed for 50s|the checks of the cluster",
 		}},
 		{
 			"somebody else answers", func(f *doctor.Facts) { unread(f, by(controlplane.ErrUnavailable, controlplane.ErrUntrusted)) },
-			[]string{"fail cluster|does not prove to be the cluster|certificate-authority into " + bootstrap + "|`date`"},
+			[]string{"fail cluster|is not trusted|certificate-authority and server in " + bootstrap + "|`date`"},
 		},
 		{"the credentials are not accepted", func(f *doctor.Facts) {
 			unread(f, by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized))
@@ -127,12 +127,12 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 			unread(f, by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized))
 			f.Cluster.Certificate.Refused, f.Cluster.Waits = true, by(controlplane.ErrUnauthorized)
 		}, []string{
-			"fail cluster|does not accept|asks for another certificate by itself|cluster-credentials",
-			"fail cluster-credentials|the certificate is not accepted, and no other one comes|kubeadm token create",
+			"fail cluster|does not accept|requests a new certificate automatically|cluster-credentials",
+			"fail cluster-credentials|the certificate is not accepted, and no new one is issued|kubeadm token create",
 		}},
 		{
 			"the credentials are another's", func(f *doctor.Facts) { unread(f, by(controlplane.ErrForbidden)) },
-			[]string{"fail cluster|does not let them read node n|system:node:n"},
+			[]string{"fail cluster|they may not read node n|system:node:n"},
 		},
 		{"the kubeconfig is torn", func(f *doctor.Facts) {
 			unread(f, by(controlplane.ErrUnavailable))
@@ -140,47 +140,47 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 		}, []string{"fail cluster|told so|correct the file"}},
 		{"a write is refused for its labels", func(f *doctor.Facts) {
 			f.Cluster.Writing = &controlplane.LabelsError{Err: fmt.Errorf("%w: is not allowed to modify labels: node-role.kubernetes.io/x", controlplane.ErrForbidden)}
-		}, []string{"fail cluster|the agent's last write failed|node-role.kubernetes.io/x|out of node.labels|kubectl label node n"}},
+		}, []string{"fail cluster|the agent's last write failed|node-role.kubernetes.io/x|from node.labels|kubectl label node n"}},
 		{
 			"another machine has the name", func(f *doctor.Facts) { f.Cluster.Writing = &controlplane.IdentityError{Name: "n"} },
 			[]string{"fail cluster|another node.name|node.takeover"},
 		},
 		{
 			"the Node is waited for", func(f *doctor.Facts) { f.Cluster.Found, f.Cluster.Stands = false, "node.register is false" },
-			[]string{"warn cluster|there is no node n: node.register is false"},
+			[]string{"warn cluster|node n does not exist: node.register is false"},
 		},
 		{"nobody has approved the first request", func(f *doctor.Facts) {
 			unread(f, errors.New("no certificate"))
 			f.Cluster.Certificate, f.Cluster.Now = nil, time.Time{}
 			f.Cluster.Waits = &certificate.WaitingError{Request: "node-csr-1"}
-		}, []string{"fail cluster-credentials|no certificate yet: request node-csr-1 waits | as somebody who may: `kubectl certificate approve node-csr-1`"}},
+		}, []string{"fail cluster-credentials|no certificate yet: request node-csr-1 waits | as an administrator: `kubectl certificate approve node-csr-1`"}},
 		{"nobody has approved the renewal", func(f *doctor.Facts) {
 			f.Cluster.Waits = &certificate.WaitingError{Request: "node-csr-1"}
 			f.Cluster.Certificate.Ends = f.Cluster.Now.Add(time.Hour)
-		}, []string{"warn cluster-credentials|no newer certificate comes|kubectl certificate approve node-csr-1"}},
+		}, []string{"warn cluster-credentials|the certificate is not renewed|kubectl certificate approve node-csr-1"}},
 		{
 			"it should have been renewed", func(f *doctor.Facts) { f.Cluster.Certificate.Ends = f.Cluster.Now.Add(time.Hour) },
-			[]string{"warn cluster-credentials|ends in 1h0m0s|it should have been renewed|hostler status"},
+			[]string{"warn cluster-credentials|expires in 1h0m0s|it should have been renewed|hostler status"},
 		},
 		{"nobody renews it, and its end is near", func(f *doctor.Facts) {
 			f.Cluster.Certificate.Ends, f.Cluster.Certificate.Renewed = f.Cluster.Now.Add(time.Hour), false
-		}, []string{"warn cluster-credentials|ends in 1h0m0s|does not renew what a kubeconfig holds|put a new certificate into " + own}},
+		}, []string{"warn cluster-credentials|expires in 1h0m0s|does not renew a certificate in a kubeconfig|put a new certificate into " + own}},
 		{
 			"it is over", func(f *doctor.Facts) { f.Cluster.Certificate.Ends = f.Cluster.Now.Add(-time.Hour) },
-			[]string{"fail cluster-credentials|ended on "},
+			[]string{"fail cluster-credentials|expired on "},
 		},
 		{"it is over, and no agent asks for another", func(f *doctor.Facts) {
 			away(f)
 			f.Systemd.Service.ActiveState = "inactive"
 			f.Cluster.Certificate.Ends = f.Cluster.Now.Add(-time.Hour)
-		}, []string{"fail agent", "fail cluster-credentials|ended on | systemctl start hostler", "*"}},
+		}, []string{"fail agent", "fail cluster-credentials|expired on | systemctl start hostler", "*"}},
 		{
 			"it is not good yet", func(f *doctor.Facts) { f.Cluster.Certificate.Begins = f.Cluster.Now.Add(time.Hour) },
-			[]string{"fail cluster-credentials|not good before|`date`"},
+			[]string{"fail cluster-credentials|not valid before|`date`"},
 		},
 		{
 			"others can read it", func(f *doctor.Facts) { f.Cluster.Exposed = []string{bootstrap} },
-			[]string{"warn cluster-credentials|others on this host can read it | chmod 600 " + bootstrap},
+			[]string{"warn cluster-credentials|other users on this host can read it | chmod 600 " + bootstrap},
 		},
 		{"the clock is behind", func(f *doctor.Facts) { f.Cluster.Skew = -time.Hour }, []string{"warn cluster-clock|is 1h0m0s behind|timedatectl"}},
 		{"the clock is ahead", func(f *doctor.Facts) { f.Cluster.Skew = time.Hour }, []string{"warn cluster-clock|is 1h0m0s ahead of"}},
@@ -189,7 +189,7 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 		}, []string{"warn cluster-node|lacks the configured taints x:NoSchedule | `kubectl taint nodes n x:NoSchedule`"}},
 		{
 			"a kubelet elsewhere has the name", func(f *doctor.Facts) { f.Cluster.Others[0].Name = "kubelet" },
-			[]string{"fail cluster-node|a kubelet writes this Node, too|none runs on this host|stop the kubelet that calls itself n"},
+			[]string{"fail cluster-node|a kubelet also writes this Node|no kubelet runs on this host|stop the kubelet that calls itself n"},
 		},
 		{
 			"rights lack", func(f *doctor.Facts) {
@@ -199,7 +199,7 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 		},
 		{
 			"the server does not tell of rights", func(f *doctor.Facts) { f.Cluster.Rights.Err = by(controlplane.ErrForbidden) },
-			[]string{"warn cluster-rights|does not tell"},
+			[]string{"warn cluster-rights|does not report"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -239,5 +239,5 @@ func finds(t *testing.T, r doctor.Report, wants []string) {
 func TestCredentialsThatOnlyTheServiceHasAreNotJudged(t *testing.T) {
 	f := member()
 	f.Cluster = &doctor.Cluster{Untold: true}
-	finds(t, doctor.Examine(f), []string{"unknown cluster|cannot tell|see check agent"})
+	finds(t, doctor.Examine(f), []string{"unknown cluster|not checked|see check agent"})
 }

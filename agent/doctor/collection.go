@@ -66,12 +66,12 @@ func collection(f Facts) Check {
 	}
 	switch {
 	case len(waiting) == 0 && idle:
-		return ok("of %s hostler removes nothing by itself, and nothing would go on request", whose)
+		return ok("no automatic collection for %s; nothing to remove on request", whose)
 	case len(waiting) == 0:
 		return Check{}
 	}
-	message := fmt.Sprintf("of %s hostler removes nothing by itself: %s would go on request", whose, strings.Join(waiting, " and "))
-	mend := fmt.Sprintf("`hostler gc plan --all-unused` shows them, `hostler gc run --all-unused` removes them; %s in %s and `systemctl restart hostler` have hostler do so by itself",
+	message := fmt.Sprintf("no automatic collection for %s; removable on request: %s", whose, strings.Join(waiting, " and "))
+	mend := fmt.Sprintf("show them with `hostler gc plan --all-unused`, remove them with `hostler gc run --all-unused`. For automatic collection, set %s in %s and run `systemctl restart hostler`",
 		strings.Join(settings, " and "), cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"))
 	if len(full) > 0 {
 		return warn(mend, "%s is above the high threshold, and %s", strings.Join(full, " and "), message)

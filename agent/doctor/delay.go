@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	mendBelow     = "as told by the checks below"
+	mendBelow     = "see the checks below"
 	logindService = "systemd-logind.service"
 )
 
@@ -24,22 +24,22 @@ const (
 func protection(f Facts) Check {
 	switch p := f.Protection; {
 	case p.Protected && f.unfounded():
-		return fail(mendBelow, "a shutdown would not wait for the pods, although hostler has not noticed yet")
+		return fail(mendBelow, "a shutdown would not wait for the pods, and hostler has not detected it yet")
 	case p.Protected:
 		return ok("%s", p.Message)
 	case len(f.Phases) == 0:
-		return warn("if pods are to have time: shutdown.enabled: auto, and a shutdown.gracePeriod above 0s, in /etc/hostler; then "+f.mends().restart,
-			"a shutdown does not wait for the pods, as the configuration wants it")
+		return warn("to protect pods, set shutdown.enabled: auto and shutdown.gracePeriod above 0s in /etc/hostler; then "+f.mends().restart,
+			"a shutdown does not wait for the pods, as configured")
 	case !f.Agent.Answers:
 		return untold(f)
 	case p.Reason == status.ReasonDelayTooShort:
-		return fail(mendBelow, "a shutdown would wait for the pods, but for less time than they are to have")
+		return fail(mendBelow, "a shutdown would wait for the pods, but less time than configured")
 	case p.Reason == status.ReasonPodsOutOfReach:
 		return fail(mendBelow, "%s", p.Message)
 	case p.Reason == status.ReasonNoBus, p.Reason == status.ReasonNoLogind:
 		return fail(mendBelow, "a shutdown would not wait until the pods have stopped (%s)", p.Reason)
 	default:
-		return fail("hostler status; "+f.mends().journal, "%s", p.Message)
+		return fail("see `hostler status` and "+f.mends().journal, "%s", p.Message)
 	}
 }
 
@@ -58,7 +58,7 @@ func phases(f Facts) Check {
 	if lead := f.lead(); lead > 0 {
 		first = fmt.Sprintf(" and %v for services before", lead)
 	}
-	return ok("pods have %v to stop: %s; with %v for the end%s, logind is to grant %v",
+	return ok("pods have %v to stop: %s; with %v for the end%s, logind must grant %v",
 		plan.Total(f.Phases), describe(f.Phases), plan.Margin, first, f.needed())
 }
 
@@ -77,7 +77,7 @@ func dbus(f Facts) Check {
 	}
 	hint := f.mends().startBus
 	if !f.Systemd.Missing && errors.Is(f.Logind.Bus, fs.ErrNotExist) {
-		hint += "; where they are not installed: apt-get install dbus, or dnf install dbus"
+		hint += "; if they are not installed: apt-get install dbus, or dnf install dbus"
 	}
 	return whereWanted(f, fail(hint, "%v", f.Logind.Bus))
 }
@@ -92,7 +92,7 @@ func logind(f Facts) Check {
 		return whereWanted(f, fail(f.mends().startLogind, "%v", f.Logind.Login))
 	}
 	if f.Logind.Scheduled != "" {
-		return warn("`shutdown -c` cancels it", "systemd-logind begins a %s at %s", f.Logind.Scheduled, f.Logind.Begins.Format("2006-01-02 15:04 MST"))
+		return warn("to cancel it: `shutdown -c`", "systemd-logind will start a %s at %s", f.Logind.Scheduled, f.Logind.Begins.Format("2006-01-02 15:04 MST"))
 	}
 	return ok("systemd-logind is on the bus")
 }
@@ -115,13 +115,13 @@ func lock(f Facts) Check {
 	n := len(f.Logind.Own)
 	switch {
 	case !f.Agent.Answers && n > 0:
-		return warn(start(f), "logind lists a lock of hostler's, taken by pid %d, but no agent answers: a shutdown would wait for it in vain, up to %s",
+		return warn(start(f), "logind lists a hostler lock of pid %d, but no agent answers: a shutdown would wait for it needlessly, up to %s",
 			f.Logind.Own[0].PID, Span(f.Logind.Granted))
 	case !f.Agent.Answers:
 		return untold(f)
 	case len(f.Phases) == 0 || f.delegated():
 		if n > 0 {
-			return warn(f.mends().restartAgent(), "logind lists a lock of hostler's, taken by pid %d, that nobody needs: a shutdown would wait for it in vain", f.Logind.Own[0].PID)
+			return warn(f.mends().restartAgent(), "logind lists an unneeded hostler lock of pid %d: a shutdown would wait for it needlessly", f.Logind.Own[0].PID)
 		}
 		return Check{}
 	}
@@ -130,8 +130,8 @@ func lock(f Facts) Check {
 	case shutdown.Disarmed:
 		if r := f.Protection.Reason; r == status.ReasonNoBus || r == status.ReasonNoLogind {
 			// What it lacked is there again, as the checks above saw.
-			return fail("wait some seconds; where it stays so: "+f.mends().restartAgent(),
-				"hostler is not armed yet: it tries again within %v, for it found last: %s", shutdown.LongestPause, f.Guard.Reason)
+			return fail("wait some seconds; if it stays: "+f.mends().restartAgent(),
+				"hostler is not armed yet, and retries within %v; last error: %s", shutdown.LongestPause, f.Guard.Reason)
 		}
 		return fail(f.mends().restartAgent(), "hostler is not armed: %s", f.Guard.Reason)
 	default:
@@ -139,13 +139,13 @@ func lock(f Facts) Check {
 	}
 	switch own := f.Logind.Own; {
 	case n == 0:
-		return fail(f.mends().restartAgent(), "hostler believes that it holds the shutdown lock, but logind lists none of its")
+		return fail(f.mends().restartAgent(), "hostler should hold the shutdown lock, but logind does not list it")
 	case !f.Logind.Held:
-		return fail(f.mends().restartAgent(), "logind lists a lock in hostler's name, taken by pid %d, but it is not in hostler's hands", own[0].PID)
+		return fail(f.mends().restartAgent(), "logind lists a lock named hostler of pid %d, but hostler does not hold it", own[0].PID)
 	case n > 1:
-		return warn(f.mends().restartAgent(), "logind lists %d locks of hostler's, and a shutdown would wait for the last of them", n)
+		return warn(f.mends().restartAgent(), "logind lists %d hostler locks, and a shutdown would wait for all of them", n)
 	case int(own[0].PID) != f.Agent.PID:
-		return ok("hostler holds the shutdown lock, which its process %d took and the service manager kept", own[0].PID)
+		return ok("hostler holds the shutdown lock that its process %d took and the service manager kept", own[0].PID)
 	}
 	return ok("hostler holds the shutdown lock, as pid %d", f.Agent.PID)
 }
@@ -173,12 +173,12 @@ func otherLocks(f Facts) Check {
 	}
 	switch {
 	case len(blocks) > 0:
-		return warn("end what holds it, or let `"+f.mends().reboot+" -i` go past it",
+		return warn("stop the process that holds it, or ignore it with `"+f.mends().reboot+" -i`",
 			"%s", strings.TrimSuffix("shutdowns are blocked by "+strings.Join(blocks, ", ")+"; "+late, "; "))
 	case late != "":
 		return ok("%s", late)
 	}
-	return ok("nobody else holds a shutdown back")
+	return ok("no other process delays or blocks a shutdown")
 }
 
 func contains(locks []systemd.InhibitorLock, k systemd.InhibitorLock) bool {
@@ -198,7 +198,7 @@ func delay(f Facts) Check {
 		return Check{}
 	case !f.Agent.Answers: // which would raise it
 		if hint := obstacle(files, f); hint != "" {
-			return fail(hint, "the phases take %v, and hostler could not have logind grant that", needed)
+			return fail(hint, "the phases take %v, and hostler could not raise logind's limit to that", needed)
 		}
 		return Check{}
 	case f.Logind.Granted >= needed:
@@ -210,7 +210,7 @@ func delay(f Facts) Check {
 		hint = f.mends().restartLogind + "; where that does not help: " + f.mends().journal
 	}
 	if f.Logind.Granted <= 0 {
-		return fail(hint, "logind grants %s, of the %v that the phases take: it does not wait, and the pods are stopped while services are", grant(f.Logind), needed)
+		return fail(hint, "logind grants %s, of the %v that the phases take: it does not wait, and pods are stopped together with services", grant(f.Logind), needed)
 	}
 	return fail(hint, "logind grants %s, of the %v that the phases take: they are shortened to %s", grant(f.Logind), needed, describe(fitted))
 }
@@ -219,7 +219,7 @@ func delay(f Facts) Check {
 func obstacle(files logindconf.Delay, f Facts) string {
 	switch after := files.After; {
 	case files.Broken != "" && files.Unreadable != nil, files.Broken != "" && after.Source == "" && files.Effective.Source != systemd.DropInPath:
-		return fmt.Sprintf("mend or remove %s, where logind stops reading; then %s", files.Broken, f.mends().restartLogind)
+		return fmt.Sprintf("fix or remove %s, where logind stops reading; then %s", files.Broken, f.mends().restartLogind)
 	case files.MaskedBy != "":
 		return fmt.Sprintf("rm %s: it masks %s", files.MaskedBy, systemd.DropInPath)
 	case after.Source != "" && after.Max < f.needed():
@@ -250,28 +250,28 @@ func delayFiles(f Facts) Check {
 	files := f.Logind.Files
 	var found faults
 	if files.Unreadable != nil {
-		found.add(warn("mend or remove what cannot be read", "not all of logind's files can be read: %s", oneLine(files.Unreadable)))
+		found.add(warn("fix or remove the unreadable files", "cannot read all configuration files of logind: %s", oneLine(files.Unreadable)))
 	}
 	if files.Broken != "" {
-		found.add(warn("mend or remove "+files.Broken, "%s is torn or damaged, or cannot be read, and logind reads nothing after it", files.Broken))
+		found.add(warn("fix or remove "+files.Broken, "%s is damaged or unreadable, and logind reads nothing after it", files.Broken))
 	}
 	for _, i := range files.Invalid {
-		found.add(warn("write it as systemd.time(7) has it, such as InhibitDelayMaxSec=45", "%s sets InhibitDelayMaxSec=%s, which logind passes over", i.Path, i.Value))
+		found.add(warn("write a duration as in systemd.time(7), such as InhibitDelayMaxSec=45", "%s sets InhibitDelayMaxSec=%s, which logind ignores", i.Path, i.Value))
 	}
 	wanted := len(f.Phases) > 0 && !f.delegated()
 	switch {
 	case f.hangs():
 	case files.DropIn && !f.Agent.Answers && f.Kubelet.Lock == nil:
 		found.add(warn(start(f)+", or rm "+systemd.DropInPath+" and "+f.mends().restartLogind,
-			"%s was left by an agent that did not end well", systemd.DropInPath))
+			"%s was left by an agent that did not exit cleanly", systemd.DropInPath))
 	case files.DropIn && len(f.Phases) == 0:
-		found.add(warn(f.mends().restart, "%s is of no use: protection is switched off", systemd.DropInPath))
+		found.add(warn(f.mends().restart, "%s is not needed: protection is switched off", systemd.DropInPath))
 	case f.Agent.Answers && wanted && f.Logind.reached() && f.Logind.Granted >= f.needed() && files.Effective.Max < f.needed():
 		hint := obstacle(files, f)
 		if hint == "" {
 			hint = f.mends().restart + ", which writes " + systemd.DropInPath + " again"
 		}
-		found.add(warn(hint, "logind grants %s now, but would grant only %s, after it has read its files again",
+		found.add(warn(hint, "logind grants %s now, but would grant only %s, after it has reloaded its files",
 			Span(f.Logind.Granted), source(files.Effective)))
 	case files.MaskedBy != "" && f.Logind.Granted >= f.needed() && wanted:
 		found.add(warn("rm "+files.MaskedBy, "%s masks %s, which is not needed now", files.MaskedBy, systemd.DropInPath))
@@ -279,7 +279,7 @@ func delayFiles(f Facts) Check {
 	if f.Systemd.Missing && len(found) == 0 {
 		return Check{} // another logind reads other files
 	}
-	return found.or(ok("by its files logind is to grant %s", source(files.Effective)))
+	return found.or(ok("by its files, logind grants %s", source(files.Effective)))
 }
 
 // oneLine is an error that may be several.
@@ -297,15 +297,15 @@ func kubelet(f Facts) Check {
 		return warn("run the kubelet as a system service", "%v is ignored: it %s", k.Refused[0], k.Refused[0].Distrust)
 	}
 	if k.Fault != "" {
-		found.add(warn("see the file", "what the kubelet is to do at a shutdown is not known: %s", k.Fault))
+		found.add(warn("correct the file", "cannot read the shutdown settings of the kubelet: %s", k.Fault))
 	}
 	switch {
 	case !f.Logind.reached():
 	case k.Lock == nil && k.Grace > 0:
-		found.add(warn(restart, "%s is to guard the shutdown (%s: %v), but holds no lock", k.Evidence, k.Config, k.Grace))
+		found.add(warn(restart, "%s should guard the shutdown (%s: %v), but holds no lock", k.Evidence, k.Config, k.Grace))
 	case k.Lock != nil && k.Grace > granted && f.Logind.Files.Effective.Source == systemd.DropInPath:
 		found.add(fail("rm "+systemd.DropInPath+" && "+f.mends().restartLogind+" && "+f.mends().kubelet,
-			"the kubelet asks for %v at a shutdown (%s), but hostler's %s has logind grant %v", k.Grace, k.Config, systemd.DropInPath, granted))
+			"the kubelet needs %v at a shutdown (%s), but %s of hostler limits logind to %v", k.Grace, k.Config, systemd.DropInPath, granted))
 	case k.Lock != nil && k.Grace > granted:
 		effective := f.Logind.Files.Effective
 		hint := fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", effective.Source, math.Ceil(k.Grace.Seconds()), f.mends().restartLogind)
@@ -315,11 +315,11 @@ func kubelet(f Facts) Check {
 		case effective.Source == "": // a kubelet that starts writes a file
 			hint = restart
 		}
-		found.add(fail(hint, "the kubelet asks for %v at a shutdown (%s), but logind grants %s", k.Grace, k.Config, grant(f.Logind)))
+		found.add(fail(hint, "the kubelet needs %v at a shutdown (%s), but logind grants %s", k.Grace, k.Config, grant(f.Logind)))
 	}
 	who := "hostler guards the shutdown"
 	if k.Lock != nil {
-		who = fmt.Sprintf("the kubelet guards the shutdown (lock of pid %d), and hostler stands back", k.Lock.PID)
+		who = fmt.Sprintf("the kubelet guards the shutdown (lock of pid %d), and hostler yields to it", k.Lock.PID)
 	}
 	if k.Grace > 0 {
 		who += fmt.Sprintf("; %s gives it %v, and logind grants %s", k.Config, k.Grace, Span(granted))

@@ -55,7 +55,7 @@ func Examine(f Facts) Report {
 	}
 	r.worstFirst()
 	if !f.Agent.Answers {
-		r.Message = "no agent answers; this is what can be seen without it"
+		r.Message = "no agent answers; checks that need it are unknown"
 	}
 	return r
 }
@@ -162,14 +162,14 @@ func untold(f Facts) Check {
 	if f.hangs() {
 		why = "the agent does not answer"
 	}
-	return Check{Status: Unknown, Message: "cannot tell: " + why, Hint: "see check agent"}
+	return Check{Status: Unknown, Message: "not checked: " + why, Hint: "see check agent"}
 }
 
 // unsaid is a check that lacks what systemd has not told, though it told other things.
 func unsaid(what string, why error) Check {
 	return Check{
-		Status: Unknown, Message: fmt.Sprintf("cannot tell %s: systemd did not say: %s", what, reason(why)),
-		Hint: "ask again in some seconds; where it stays so: `systemctl is-system-running`, and `systemd-cgtop` for who keeps the host busy",
+		Status: Unknown, Message: fmt.Sprintf("cannot check %s: systemd did not answer: %s", what, reason(why)),
+		Hint: "run `hostler doctor` again in some seconds; if it stays: `systemctl is-system-running`, and `systemd-cgtop` to see the load",
 	}
 }
 

@@ -82,11 +82,11 @@ func stopped(more ...string) []string { return untold("the agent is not running"
 func hung(more ...string) []string { return untold("the agent does not answer", more) }
 
 func untold(why string, more []string) []string {
-	want := []string{"unknown protection|cannot tell: " + why + "|see check agent"}
+	want := []string{"unknown protection|not checked: " + why + "|see check agent"}
 	for _, name := range more {
-		want = append(want, "unknown "+name+"|cannot tell: "+why)
+		want = append(want, "unknown "+name+"|not checked: "+why)
 	}
-	return append(want, "unknown image-filesystem|cannot tell: "+why)
+	return append(want, "unknown image-filesystem|not checked: "+why)
 }
 
 func beside(f *doctor.Facts, grace time.Duration) {
@@ -117,8 +117,8 @@ func TestAHealthyHostHasNothingToMend(t *testing.T) {
 // Ctrl-Alt-Del goes past logind unless it is masked.
 func TestWaysDownThatPassLogindByAreTold(t *testing.T) {
 	for state, ways := range map[string]string{
-		"loaded": "without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 as container managers send them and Ctrl-Alt-Del; ",
-		"masked": "without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 as container managers send them; ",
+		"loaded": "shutdowns without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers) and Ctrl-Alt-Del. ",
+		"masked": "shutdowns without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers). ",
 	} {
 		f := healthy()
 		f.Systemd.CtrlAltDel.LoadState = state
@@ -130,7 +130,7 @@ func TestWaysDownThatPassLogindByAreTold(t *testing.T) {
 			t.Errorf("where Ctrl-Alt-Del is %s doctor says %q, want it to begin %q", state, c.Message, ways)
 		}
 		f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "podman", Ready: true})
-		if c := doctor.Examine(f).Checks[i]; !strings.Contains(c.Message, "but for containers of Podman that have no unit") {
+		if c := doctor.Examine(f).Checks[i]; !strings.Contains(c.Message, "Exception: Podman containers without a unit") {
 			t.Errorf("beside a Podman doctor says %q, want it to promise nothing for its containers", c.Message)
 		}
 	}
@@ -148,7 +148,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"images that go on request only, on a filesystem that is full", func(f *doctor.Facts) {
 			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 3, Bytes: 2 << 30, Full: []string{"/var/lib/docker"}, Setting: "imageGC: {enabled: true}"}
 			f.Collection.Containers = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 1, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
-		}, []string{"warn collection|/var/lib/docker is above the high threshold, and of docker hostler removes nothing by itself: 3 unused images of 2.0 GiB and 1 unused dead container|imageGC: {enabled: true} and containerGC: {enabled: true, maximumAge: 168h} in /etc/hostler/hostler.yaml and `systemctl restart hostler`"}},
+		}, []string{"warn collection|/var/lib/docker is above the high threshold, and no automatic collection for docker; removable on request: 3 unused images of 2.0 GiB and 1 unused dead container|imageGC: {enabled: true} and containerGC: {enabled: true, maximumAge: 168h} in /etc/hostler/hostler.yaml and run `systemctl restart hostler`"}},
 		{"images that go on request only, where there is room", func(f *doctor.Facts) {
 			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 3, Setting: "imageGC: {enabled: true}"}
 		}, nil},
@@ -157,16 +157,16 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		}, nil},
 		{"files that only a restart puts into force", func(f *doctor.Facts) {
 			f.Configuration = doctor.Configuration{Differs: []string{"log.level", "shutdown.gracePeriod"}, Restart: true}
-		}, []string{"warn configuration|otherwise than what is in force: log.level, shutdown.gracePeriod|systemctl restart hostler"}},
+		}, []string{"warn configuration|differ from the effective configuration: log.level, shutdown.gracePeriod|systemctl restart hostler"}},
 		{"files that nobody had taken up", func(f *doctor.Facts) {
 			f.Configuration.Differs = []string{"log.level"}
-		}, []string{"warn configuration|in force: log.level|hostler reload"}},
+		}, []string{"warn configuration|effective configuration: log.level|hostler reload"}},
 		{"files that this host cannot give", func(f *doctor.Facts) {
 			f.Configuration = doctor.Configuration{Differs: []string{"node.reserved.cpu"}, Refused: "node.reserved.cpu: there are 2"}
-		}, []string{"warn configuration|refused: node.reserved.cpu: there are 2|correct the files"}},
+		}, []string{"warn configuration|rejected: node.reserved.cpu: there are 2|correct the files"}},
 		{"files with faults, behind an agent of before", func(f *doctor.Facts) {
 			f.Configuration.Fault = "a.yaml:1: x: unknown\na.yaml:2: y: unknown"
-		}, []string{"warn configuration|no agent starts with them: \na.yaml:1: x: unknown\na.yaml:2: y: unknown|hostler config check"}},
+		}, []string{"warn configuration|would not start with them: \na.yaml:1: x: unknown\na.yaml:2: y: unknown|hostler config check"}},
 		{"files with faults at a place of their own", func(f *doctor.Facts) {
 			f.Configuration.File, f.Configuration.Fault = "/srv/a.yaml", "/srv/a.yaml:1: x: unknown"
 		}, []string{"warn configuration|/srv/a.yaml:1: x: unknown|`hostler config check --config /srv/a.yaml`"}},
@@ -175,14 +175,14 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		}, []string{"warn configuration|`hostler config check --config '/srv/a b.yaml'`"}},
 		{"files that this host cannot give, in two ways", func(f *doctor.Facts) {
 			f.Configuration = doctor.Configuration{Differs: []string{"node.reserved.cpu"}, Refused: "node.reserved.cpu: there are 2\nnode.reserved.memory: there is 1Gi"}
-		}, []string{"warn configuration|refused: \nnode.reserved.cpu: there are 2\nnode.reserved.memory: there"}},
+		}, []string{"warn configuration|rejected: \nnode.reserved.cpu: there are 2\nnode.reserved.memory: there"}},
 		{"files with faults, and no agent", func(f *doctor.Facts) {
 			away(f)
 			f.Configuration.Fault = "a.yaml:1: x: unknown"
-		}, append([]string{"fail agent", "fail configuration|a.yaml:1: x: unknown|goes by the defaults|hostler config check|then systemctl"}, hung("lock")...)},
+		}, append([]string{"fail agent", "fail configuration|a.yaml:1: x: unknown|use the defaults|hostler config check|then systemctl"}, hung("lock")...)},
 		{"a service that would start pods again", func(f *doctor.Facts) {
 			f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s.service", LoadState: "loaded", ActiveState: "active"}, {Name: "rke2-server.service", LoadState: "not-found", ActiveState: "inactive"}}
-		}, []string{"warn stop-first|k3s.service would start pods again|set shutdown: {enabled: true, stopFirst: [k3s.service]}|systemctl restart hostler"}},
+		}, []string{"warn stop-first|k3s.service would restart pods|set shutdown: {enabled: true, stopFirst: [k3s.service]}|systemctl restart hostler"}},
 		{"that service, which is stopped first", func(f *doctor.Facts) {
 			f.StopFirst, f.Logind.Granted, f.Logind.Files.Effective.Max = []string{"k3s.service"}, 48*time.Second, 48*time.Second
 			f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s.service", LoadState: "loaded", ActiveState: "active"}}
@@ -194,13 +194,13 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a service to stop first that is not there", func(f *doctor.Facts) {
 			f.StopFirst, f.Logind.Granted, f.Logind.Files.Effective.Max = []string{"k3s-agent.service"}, 48*time.Second, 48*time.Second
 			f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s-agent.service", LoadState: "not-found", ActiveState: "inactive"}}
-		}, []string{"warn stop-first|k3s-agent.service, which is to be stopped before the pods, is not there|shutdown.stopFirst"}},
+		}, []string{"warn stop-first|k3s-agent.service, which should stop before the pods, does not exist|shutdown.stopFirst"}},
 		{"another file sets too little", func(f *doctor.Facts) {
 			overridden(f)
 			f.Logind.Granted = 8 * time.Second
 			f.Protection = doctor.Protection{Reason: status.ReasonDelayTooShort}
 		}, []string{
-			"fail protection|for less time than they are to have|as told by the checks below",
+			"fail protection|less time than configured|see the checks below",
 			"fail delay|grants 8s, set by " + zzz + ", of the 36s|shortened to|" + zzz + " sets InhibitDelayMaxSec= to 8s and is read after|raise it there to 36 or more",
 		}},
 		{"another file sets too little, and logind has not read it", overridden, []string{
@@ -221,13 +221,13 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"files that cannot be read, and a value that is none", func(f *doctor.Facts) {
 			f.Logind.Files.Unreadable = errors.Join(errors.New("open /etc/a.conf: denied"), errors.New("open /etc/b.conf: denied"))
 			f.Logind.Files.Invalid = []logindconf.Invalid{{Path: zzz, Value: "soon"}}
-		}, []string{"warn delay-files|/etc/a.conf: denied; open /etc/b.conf: denied|" + zzz + " sets InhibitDelayMaxSec=soon, which logind passes over|systemd.time(7)"}},
+		}, []string{"warn delay-files|/etc/a.conf: denied; open /etc/b.conf: denied|" + zzz + " sets InhibitDelayMaxSec=soon, which logind ignores|systemd.time(7)"}},
 		{"a torn file", func(f *doctor.Facts) {
 			f.Logind.Files.Broken, f.Logind.Files.Effective = "/etc/systemd/logind.conf.d/a.conf", f.Logind.Files.Others
 			f.Logind.Granted = 5 * time.Second
 			f.Protection = doctor.Protection{Reason: status.ReasonDelayTooShort}
 		}, []string{
-			"fail protection", "fail delay|mend or remove /etc/systemd/logind.conf.d/a.conf, where logind stops reading", "warn delay-files|a.conf is torn or damaged",
+			"fail protection", "fail delay|fix or remove /etc/systemd/logind.conf.d/a.conf, where logind stops reading", "warn delay-files|a.conf is damaged",
 		}},
 		{"no bus", func(f *doctor.Facts) {
 			disarm(f, status.ReasonNoBus, "no bus")
@@ -238,17 +238,17 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f.Logind.Login = systemd.ErrNoLogind
 		}, []string{"fail protection|NoLogind", "fail logind|systemctl restart systemd-logind"}},
 		{"logind is there again", func(f *doctor.Facts) { disarm(f, status.ReasonNoLogind, "gone") }, []string{
-			"fail protection|NoLogind", "fail lock|tries again within 3s|found last: gone|wait some seconds",
+			"fail protection|NoLogind", "fail lock|retries within 3s|last error: gone|wait some seconds",
 		}},
 		{"armed, but logind lists no lock", func(f *doctor.Facts) { f.Logind.Own, f.Logind.Locks = nil, nil }, []string{
-			"fail protection|would not wait|as told by the checks below", "fail lock|logind lists none|systemctl restart hostler",
+			"fail protection|would not wait|see the checks below", "fail lock|logind does not list it|systemctl restart hostler",
 		}},
-		{"armed, but the lock is in other hands", func(f *doctor.Facts) { f.Logind.Held = false }, []string{"fail protection", "fail lock|not in hostler's hands"}},
+		{"armed, but the lock is in other hands", func(f *doctor.Facts) { f.Logind.Held = false }, []string{"fail protection", "fail lock|hostler does not hold it"}},
 		{"armed, but logind hangs by now", func(f *doctor.Facts) { f.Logind.Login = context.DeadlineExceeded }, []string{
-			"fail protection|would not wait|as told by the checks below", "fail logind|deadline exceeded",
+			"fail protection|would not wait|see the checks below", "fail logind|deadline exceeded",
 		}},
 		{"a drain past a bus that is gone", func(f *doctor.Facts) { f.Guard.State, f.Logind.Bus = shutdown.Draining, systemd.ErrNoBus }, []string{"fail dbus"}},
-		{"two locks", func(f *doctor.Facts) { f.Logind.Own = append(f.Logind.Own, f.Logind.Own[0]) }, []string{"warn lock|2 locks"}},
+		{"two locks", func(f *doctor.Facts) { f.Logind.Own = append(f.Logind.Own, f.Logind.Own[0]) }, []string{"warn lock|2 hostler locks"}},
 		{"disarmed for a reason of its own", func(f *doctor.Facts) { disarm(f, status.ReasonNoLock, "access denied") }, []string{
 			"fail protection|access denied", "fail lock|not armed: access denied",
 		}},
@@ -258,25 +258,25 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a Node by node.name", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "db", Configured: true, HostName: "web"} }, nil},
 		{"a host that gets its name late", func(f *doctor.Facts) {
 			f.Name = &doctor.Name{Node: "localhost", HostName: "localhost", Unnamed: "the host name is localhost", Shared: true, Waits: true}
-		}, []string{"warn node-name|the Node and its Lease wait for one|hostnamectl set-hostname NAME|set node.name"}},
+		}, []string{"warn node-name|Node and Lease are not written|hostnamectl set-hostname NAME|set node.name"}},
 		{"one that has none in a fleet", func(f *doctor.Facts) {
 			f.Name = &doctor.Name{Node: "localhost", HostName: "localhost", Unnamed: "the host name is localhost", Shared: true}
-		}, []string{"fail node-name|there is no Node and no Lease without one|hostnamectl set-hostname NAME"}},
+		}, []string{"fail node-name|without one there is no Node and no Lease|hostnamectl set-hostname NAME"}},
 		{"one that has none on its own", func(f *doctor.Facts) {
 			f.Name = &doctor.Name{Node: "localhost", HostName: "Rack_7", Unnamed: "host name: bad"}
-		}, []string{"warn node-name|host name: bad; its Node is called localhost, on this host alone|hostnamectl set-hostname NAME"}},
+		}, []string{"warn node-name|host name: bad; its Node is named localhost, on this host only|hostnamectl set-hostname NAME"}},
 		{"a host that was renamed", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "web", HostName: "Web-2", Shared: true} }, []string{
-			"warn node-name|called web-2 now, and its Node is still web|hostler leave && systemctl restart hostler, which registers the Node as web-2|node.name: web,",
+			"warn node-name|now named web-2, but its Node is still web|hostler leave && systemctl restart hostler, which registers it as web-2|node.name: web,",
 		}},
 		{"a host that lost its name", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "web", HostName: "localhost", Shared: true} }, []string{
-			"warn node-name|was called web when the agent started, and has no name|set node.name: web, and systemctl restart hostler",
+			"warn node-name|was named web when the agent started, and has no valid name|set node.name: web, and systemctl restart hostler",
 		}},
 		{"switched off", func(f *doctor.Facts) {
 			disarm(f, status.ReasonSwitchedOff, "off")
 			f.Phases = nil
 			f.Logind.Files.DropIn = false
 		}, []string{
-			"warn protection|as the configuration wants it|shutdown.enabled: auto",
+			"warn protection|as configured|shutdown.enabled: auto",
 		}},
 		{"switched off without a bus", func(f *doctor.Facts) {
 			disarm(f, status.ReasonSwitchedOff, "off")
@@ -286,7 +286,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			own := f.Logind.Own
 			disarm(f, status.ReasonSwitchedOff, "off")
 			f.Phases, f.Logind.Own = nil, own
-		}, []string{"warn protection", "warn lock|nobody needs", "warn delay-files|of no use"}},
+		}, []string{"warn protection", "warn lock|unneeded", "warn delay-files|is not needed"}},
 		{"somebody blocks shutdowns, and somebody delays them", func(f *doctor.Facts) {
 			f.Logind.Locks = append(f.Logind.Locks,
 				systemd.InhibitorLock{What: "sleep:shutdown", Who: "apt", Why: "upgrading", Mode: "block", PID: 9},
@@ -296,32 +296,32 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"no agent", func(f *doctor.Facts) {
 			away(f)
 			f.Systemd.Service.ActiveState, f.Systemd.Service.MainPID = "inactive", 0
-		}, append([]string{"fail agent|hostler.service is inactive, so that a shutdown would not wait for the pods: no agent answers|connection refused | systemctl start hostler; where that fails: journalctl"}, stopped("lock")...)},
+		}, append([]string{"fail agent|hostler.service is inactive, so that a shutdown would not wait for the pods: no agent answers|connection refused | systemctl start hostler; if that fails: journalctl"}, stopped("lock")...)},
 		{"no agent, its lock and its drop-in left behind", func(f *doctor.Facts) {
 			own, files := f.Logind.Own, f.Logind.Files
 			away(f)
 			f.Logind.Own, f.Logind.Files = own, files
 			f.Systemd.Service.ActiveState, f.Systemd.Service.MainPID = "failed", 0
-		}, append([]string{"fail agent|hostler.service is failed", "warn lock|taken by pid 812, but no agent answers", "warn delay-files|left by an agent that did not end well|rm " + systemd.DropInPath}, stopped()...)},
+		}, append([]string{"fail agent|hostler.service is failed", "warn lock|of pid 812, but no agent answers", "warn delay-files|left by an agent that did not exit cleanly|rm " + systemd.DropInPath}, stopped()...)},
 		{"an agent that hangs", func(f *doctor.Facts) {
 			own, files := f.Logind.Own, f.Logind.Files
 			away(f)
 			f.Logind.Own, f.Logind.Files = own, files
-		}, append([]string{"fail agent|hostler hangs, so that| | systemctl restart hostler, which stops no container; where that fails", "warn lock|no agent answers| | systemctl restart hostler"}, hung()...)},
+		}, append([]string{"fail agent|hostler hangs, so that| | systemctl restart hostler, which stops no container; if that fails", "warn lock|no agent answers| | systemctl restart hostler"}, hung()...)},
 		{"no agent, and it could not raise the delay", func(f *doctor.Facts) {
 			away(f)
 			overridden(f)
-		}, append([]string{"fail agent", "fail delay|could not have logind grant that|raise it there to 36"}, hung("lock")...)},
+		}, append([]string{"fail agent", "fail delay|could not raise logind's limit|raise it there to 36"}, hung("lock")...)},
 		{"beside a kubelet", func(f *doctor.Facts) { beside(f, 30*time.Second) }, nil},
 		{"beside a kubelet that hostler's drop-in cuts down", func(f *doctor.Facts) { beside(f, time.Minute) }, []string{
-			"fail kubelet|asks for 1m0s|has logind grant 36s|rm " + systemd.DropInPath,
+			"fail kubelet|needs 1m0s|limits logind to 36s|rm " + systemd.DropInPath,
 		}},
 		{"beside a kubelet that another file cuts down", func(f *doctor.Facts) {
 			beside(f, time.Minute)
 			overridden(f)
 			f.Logind.Granted = 8 * time.Second
 		}, []string{
-			"fail kubelet|asks for 1m0s|set by " + zzz + "|in " + zzz + " to 60 or more",
+			"fail kubelet|needs 1m0s|set by " + zzz + "|in " + zzz + " to 60 or more",
 		}},
 		{"beside a kubelet whose file is gone", func(f *doctor.Facts) {
 			beside(f, time.Minute)
@@ -338,24 +338,24 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"beside a kubelet whose configuration is torn", func(f *doctor.Facts) {
 			f.Kubelet = doctor.Kubelet{Evidence: "process kubelet, pid 900", Fault: "read it: bad"}
 		}, []string{"warn kubelet|read it: bad"}},
-		{"no systemd", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Missing: true} }, []string{"warn unit|no systemd here"}},
+		{"no systemd", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Missing: true} }, []string{"warn unit|no systemd on this host"}},
 		{"neither systemd nor bus, and no agent", func(f *doctor.Facts) {
 			away(f)
 			f.Systemd, f.Logind.Bus = doctor.Systemd{Missing: true}, fmt.Errorf("no bus: %w", fs.ErrNotExist)
 			f.Runtimes.List[0].Ready = false
 		}, []string{
-			"fail agent|hostler does not run, so|start `hostler agent`; where that fails: see what it logs",
-			"fail dbus|start the system bus, and a logind such as elogind", "fail runtimes|start containerd; where it runs, see what it logs", "warn unit|no systemd here",
+			"fail agent|hostler is not running, so|start `hostler agent`; if that fails: see its log",
+			"fail dbus|start the system bus, and a logind such as elogind", "fail runtimes|start containerd; if it runs already, see its log", "warn unit|no systemd on this host",
 			"unknown protection|the agent is not running", "unknown image-filesystem",
 		}},
-		{"systemd that was not asked", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Problem: "denied"} }, []string{"warn unit|denied|root alone"}},
-		{"no unit", func(f *doctor.Facts) { f.Systemd.Service = systemd.Unit{LoadState: "not-found"} }, []string{"warn unit|is not there (not-found)"}},
+		{"systemd that was not asked", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Problem: "denied"} }, []string{"warn unit|denied|only root"}},
+		{"no unit", func(f *doctor.Facts) { f.Systemd.Service = systemd.Unit{LoadState: "not-found"} }, []string{"warn unit|does not exist (not-found)"}},
 		{"a masked unit", func(f *doctor.Facts) { f.Systemd.Service.LoadState = "masked" }, []string{"fail unit|systemctl unmask hostler.service &&"}},
 		{"a unit that is masked until the next boot, and so no agent", func(f *doctor.Facts) {
 			away(f)
 			f.Systemd.Service.LoadState, f.Systemd.Service.UnitFileState, f.Systemd.Service.ActiveState = "masked", "masked-runtime", "inactive"
 		}, []string{
-			"fail agent|hostler.service is masked, so | systemctl unmask --runtime hostler.service && systemctl enable --now hostler; where", "unknown protection", "unknown lock", "unknown image-filesystem",
+			"fail agent|hostler.service is masked, so | systemctl unmask --runtime hostler.service && systemctl enable --now hostler; if", "unknown protection", "unknown lock", "unknown image-filesystem",
 		}},
 		{"a masked logind", func(f *doctor.Facts) {
 			disarm(f, status.ReasonNoLogind, "gone")
@@ -365,7 +365,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a service that drains at its stop", func(f *doctor.Facts) { f.Systemd.Service.ActiveState = "deactivating" }, nil},
 		{"an agent beside its unit that is not enabled", func(f *doctor.Facts) {
 			f.Systemd.Service.ActiveState, f.Systemd.Service.UnitFileState, f.Systemd.Service.MainPID = "inactive", "disabled", 0
-		}, []string{"warn unit|is not that of hostler.service|will not be started at the next boot|systemctl enable hostler"}},
+		}, []string{"warn unit|was not started by hostler.service|will not start at the next boot|systemctl enable hostler"}},
 		{"a unit that somebody edited", func(f *doctor.Facts) {
 			u := &f.Systemd.Service
 			u.NotifyAccess, u.FileDescriptorStoreMax, u.TimeoutStop, u.Type, u.Restart, u.NeedDaemonReload = "none", 0, 5*time.Second, "exec", "no", true
@@ -389,14 +389,14 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "containerd", Endpoint: "unix:///var/snap/microk8s/common/run/containerd.sock", Ready: true})
 		}, []string{"warn unit-order|After=snap.microk8s.daemon-containerd.service under"}},
 		{"no drop-in for the runtime's scopes", func(f *doctor.Facts) { f.Systemd.DropIns, f.Systemd.Scopes["cri-containerd-1.scope"] = nil, false }, []string{
-			"warn scopes|nothing orders containerd's scopes|/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf",
+			"warn scopes|the scopes of containerd are not ordered|/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf",
 		}},
 		{"a mask in place of the scopes' drop-in", func(f *doctor.Facts) {
 			f.Systemd.Blank = f.Systemd.DropIns
 			f.Systemd.Blank["cri-containerd"], f.Systemd.DropIns = "/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf", nil
 			f.Systemd.Scopes["cri-containerd-1.scope"] = false
 		}, []string{
-			"warn scopes|nothing orders containerd's scopes|10-hostler.conf does not say Before=hostler.service | rm /etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf; then systemctl daemon-reload",
+			"warn scopes|the scopes of containerd are not ordered|10-hostler.conf does not say Before=hostler.service | rm /etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf; then systemctl daemon-reload",
 		}},
 		{"a packaged drop-in that lost its text", func(f *doctor.Facts) {
 			f.Systemd.Blank, f.Systemd.DropIns = f.Systemd.DropIns, nil
@@ -404,10 +404,10 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			`warn scopes|does not say Before=hostler.service | install the package, or write "[Unit]"`,
 		}},
 		{"no drop-in for scopes of a runtime that is not in the list", func(f *doctor.Facts) { f.Systemd.Scopes["libpod-1.scope"] = false }, []string{
-			"warn scopes|nothing orders libpod's scopes|/etc/systemd/system/libpod-.scope.d/10-hostler.conf",
+			"warn scopes|the scopes of libpod are not ordered|/etc/systemd/system/libpod-.scope.d/10-hostler.conf",
 		}},
 		{"scopes from before the drop-in", func(f *doctor.Facts) { f.Systemd.Scopes["cri-containerd-0.scope"] = false }, []string{
-			"warn scopes|1 of 2 scopes of containers, such as cri-containerd-0.scope|systemctl daemon-reload",
+			"warn scopes|1 of 2 container scopes, such as cri-containerd-0.scope|systemctl daemon-reload",
 		}},
 		{"a target that is forced too early", func(f *doctor.Facts) { f.Systemd.Targets[0].JobTimeout = 30 * time.Second }, []string{
 			"warn job-timeouts|reboot.target is forced after 30s|systemctl edit reboot.target, to set JobTimeoutSec=30min",
@@ -428,42 +428,42 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f.Runtimes.List[0].Ready, f.Runtimes.List[0].Message = false, "refused"
 			f.Runtimes.Dead = []doctor.DeadSocket{{Path: "/run/crio/crio.sock"}}
 			f.Protection = doctor.Protection{Reason: status.ReasonPodsOutOfReach, Message: "hostler could not stop those of crio"}
-		}, []string{"fail protection|could not stop those of crio", "fail runtimes|/run/crio/crio.sock|refused|systemctl start containerd; where it runs: journalctl -u containerd"}},
+		}, []string{"fail protection|could not stop those of crio", "fail runtimes|/run/crio/crio.sock|refused|systemctl start containerd; if it runs already: journalctl -u containerd"}},
 		{"containers of runc alone, in no scopes", func(f *doctor.Facts) {
 			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "runc", Endpoint: "/run/runc", Ready: true})
 		}, nil},
 		{"containers of runc alone, in scopes that nothing orders", func(f *doctor.Facts) { f.Systemd.Scopes["runc-web.scope"] = false }, []string{
-			"warn scopes|nothing orders runc's scopes|/etc/systemd/system/runc-.scope.d/10-hostler.conf",
+			"warn scopes|the scopes of runc are not ordered|/etc/systemd/system/runc-.scope.d/10-hostler.conf",
 		}},
 		{"a state root that others may write", func(f *doctor.Facts) {
 			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "runc", Endpoint: "/run/runc", Message: "others than its owner may write into it"})
 		}, []string{"fail runtimes|runtime runc at /run/runc is not ready|others than its owner|ls -ld /run/runc"}},
-		{"no runtime", func(f *doctor.Facts) { f.Runtimes.List = nil }, []string{"warn runtimes|no container runtime was found|runtimes in /etc/hostler/hostler.yaml"}},
+		{"no runtime", func(f *doctor.Facts) { f.Runtimes.List = nil }, []string{"warn runtimes|no container runtime found|runtimes in /etc/hostler/hostler.yaml"}},
 		{"no runtime, and files at a place of their own", func(f *doctor.Facts) { f.Runtimes.List, f.Configuration.File = nil, "/srv/a.yaml" }, []string{"warn runtimes|name its socket under runtimes in /srv/a.yaml"}},
 		{"a Docker that is too old", func(f *doctor.Facts) {
 			f.Runtimes.Dead = []doctor.DeadSocket{{Path: "/run/docker.sock", Unfit: "API version 1.39 is not supported"}}
-		}, []string{"warn runtimes|what answers at /run/docker.sock hostler cannot use|API version 1.39|upgrade it"}},
+		}, []string{"warn runtimes|unsupported runtime at /run/docker.sock|API version 1.39|upgrade it"}},
 		{"a distribution's containerd that is down", func(f *doctor.Facts) {
 			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "containerd", Endpoint: "unix:///run/k3s/containerd/containerd.sock", Message: "refused"})
-		}, []string{"fail runtimes|runtime containerd at unix:///run/k3s/containerd/containerd.sock is not ready|see to the service whose containerd it is: k3s"}},
+		}, []string{"fail runtimes|runtime containerd at unix:///run/k3s/containerd/containerd.sock is not ready|check the service of this containerd: k3s"}},
 		{"a Docker that has ended", func(f *doctor.Facts) {
 			f.Runtimes.Gone = []doctor.Gone{{Name: "docker", Endpoint: "unix:///run/docker.sock", Since: time.Unix(1, 0)}}
-		}, []string{"warn runtimes|runtime docker at unix:///run/docker.sock has ended at 1970-01-01T00:00:01Z|systemctl start docker"}},
-		{"Podman's containers, and nobody at its socket", func(f *doctor.Facts) { f.Runtimes.PodmanUnheard = "/run/podman/podman.sock" }, []string{"warn podman|nobody listens at /run/podman/podman.sock|systemctl enable --now podman.socket"}},
+		}, []string{"warn runtimes|runtime docker at unix:///run/docker.sock ended at 1970-01-01T00:00:01Z|systemctl start docker"}},
+		{"Podman's containers, and nobody at its socket", func(f *doctor.Facts) { f.Runtimes.PodmanUnheard = "/run/podman/podman.sock" }, []string{"warn podman|nothing listens at /run/podman/podman.sock|systemctl enable --now podman.socket"}},
 		{"users with containers of their own", func(f *doctor.Facts) { f.Runtimes.PodmanUsers = []string{"1000", "1001"} }, nil},
-		{"runtimes not asked yet", func(f *doctor.Facts) { f.Runtimes = doctor.Runtimes{} }, []string{"warn runtimes|ask again"}},
+		{"runtimes not asked yet", func(f *doctor.Facts) { f.Runtimes = doctor.Runtimes{} }, []string{"warn runtimes|again in some seconds"}},
 		{"a shutdown that was not graceful", func(f *doctor.Facts) { f.Last = &journal.Record{Error: "the power was cut"} }, []string{
 			"warn last-shutdown|the power was cut|hostler ps --last-shutdown",
 		}},
 		{"a container that does not start again", func(f *doctor.Facts) {
 			f.Guard.Restarts = []journal.Restart{{Name: "web", Outcome: journal.Restarted}, {Name: "gpu", Outcome: journal.RestartFailed}}
-		}, []string{"warn last-shutdown|does not start again: gpu|hostler ps --last-shutdown"}},
+		}, []string{"warn last-shutdown|cannot be restarted: gpu|hostler ps --last-shutdown"}},
 		{"a container that waits for its mount", func(f *doctor.Facts) {
 			f.Guard.Restarts = []journal.Restart{{Name: "web", Outcome: journal.Restarted}, {Name: "db", Reason: "waits for mnt-nas.mount (/mnt/nas)"}, {Name: "next"}}
-		}, []string{"warn last-shutdown|is not started yet: db (waits for mnt-nas.mount (/mnt/nas))|systemctl --failed"}},
+		}, []string{"warn last-shutdown|not restarted yet: db (waits for mnt-nas.mount (/mnt/nas))|systemctl --failed"}},
 		{"one container that does not start again, and one that waits, of which only the ID is known", func(f *doctor.Facts) {
 			f.Guard.Restarts = []journal.Restart{{Name: "gpu", Outcome: journal.RestartFailed}, {ID: "30d09f47dfb5", Reason: "waits for its runtime"}}
-		}, []string{"warn last-shutdown|does not start again: gpu; what it had stopped is not started yet: 30d09f47dfb5 (waits for its runtime)|hostler ps --last-shutdown"}},
+		}, []string{"warn last-shutdown|cannot be restarted: gpu; containers not restarted yet: 30d09f47dfb5 (waits for its runtime)|hostler ps --last-shutdown"}},
 		{"a shutdown that was cancelled", func(f *doctor.Facts) { f.Last = &journal.Record{CancelledAt: time.Unix(1, 0)} }, nil},
 		{"no shutdown on record", func(f *doctor.Facts) { f.Last = nil }, nil},
 		{"a lock of an earlier process", func(f *doctor.Facts) { f.Logind.Own[0].PID = 700 }, nil},
@@ -479,8 +479,8 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a state folder that cannot be written", func(f *doctor.Facts) { f.State.Problem = "read-only" }, []string{"warn state|read-only"}},
 		{"a state folder without room", func(f *doctor.Facts) { f.State.Free = 1 << 20 }, []string{"warn state|/var/lib/hostler has 1.0 MiB free|df -h /var/lib/hostler"}},
 		{"a runtime that does not tell where its images are", func(f *doctor.Facts) { f.Machine.ImagesUntold = "containerd: deadline exceeded" }, []string{"warn image-filesystem|containerd: deadline exceeded|see check runtimes"}},
-		{"no filesystem of images", func(f *doctor.Facts) { f.Machine.ImageFilesystems = nil }, []string{"warn image-filesystem|no runtime has named"}},
-		{"a filesystem of images that does not answer", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].Message = "statfs: stale" }, []string{"warn image-filesystem|/var/lib/containerd cannot be measured|statfs: stale|stat /var/lib/containerd"}},
+		{"no filesystem of images", func(f *doctor.Facts) { f.Machine.ImageFilesystems = nil }, []string{"warn image-filesystem|no runtime has reported"}},
+		{"a filesystem of images that does not answer", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].Message = "statfs: stale" }, []string{"warn image-filesystem|cannot measure /var/lib/containerd|statfs: stale|stat /var/lib/containerd"}},
 		{"images above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent = 85 }, []string{"warn image-filesystem|it is 85% full, collected from 85% down to 80%|hostler gc plan"}},
 		{"images whose inodes are above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].InodesUsedPercent = 90 }, []string{"warn image-filesystem|is 90% full"}},
 		{"images above the high threshold that somebody else collects", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent, f.Machine.HighPercent = 85, 0 }, nil},

@@ -73,26 +73,26 @@ func etcdMembers(f Facts) Check {
 	case e.Writing != nil:
 		return fail(e.writingMend(f, "see check etcd-rights"), "etcd answers, but the agent's last write failed: %v", e.Writing)
 	case len(silent) > 0:
-		return warn(etcdMend(err, silent[0]), "%d of %d members answer; not %s: %v", len(e.Members)-len(silent), len(e.Members), who, err)
+		return warn(etcdMend(err, silent[0]), "%d of %d members answer; no answer from %s: %v", len(e.Members)-len(silent), len(e.Members), who, err)
 	case !e.Found && e.Stands != "":
-		return warn("nothing, if that is as it should be", "etcd answers, and there is no node %s: %s", e.Node, e.Stands)
+		return warn("do nothing if this is intended", "etcd answers, but node %s does not exist: %s", e.Node, e.Stands)
 	case !e.Found && f.Agent.Answers && len(e.Lacks) == 0:
-		return warn("hostler status", "etcd answers, and there is no node %s yet", e.Node)
+		return warn("see `hostler status`", "etcd answers, but node %s does not exist yet", e.Node)
 	case !e.Found:
 		return ok("etcd answers")
 	}
-	return ok("etcd answers, and knows node %s", e.Node)
+	return ok("etcd answers, and node %s exists", e.Node)
 }
 
 // etcdMend is what to do about a member that does not answer.
 func etcdMend(err error, endpoint string) string {
 	switch {
 	case errors.Is(err, controlplane.ErrUntrusted):
-		return "set controlPlane.etcd.tls.ca to the authority of the members' certificates, and endpoints to names that these hold; see that `date` is right"
+		return "set controlPlane.etcd.tls.ca to the CA of the members, and endpoints to names in their certificates; check `date`"
 	case errors.Is(err, controlplane.ErrUnauthorized):
-		return "give this host credentials that the cluster accepts (docs/reference/etcd.md); hostler takes files up by itself"
+		return "give this host credentials that the cluster accepts (docs/reference/etcd.md); hostler reads the files automatically"
 	}
-	return fmt.Sprintf("see that the member runs, that most of them do, and that this host reaches it: `etcdctl --endpoints=%s endpoint health`", endpoint)
+	return fmt.Sprintf("check that the member and most others run, and that this host reaches it: `etcdctl --endpoints=%s endpoint health`", endpoint)
 }
 
 // etcdCredentials looks at the client certificate's life, at who can read the secrets,
@@ -104,23 +104,23 @@ func etcdCredentials(f Facts) Check {
 	}
 	var found faults
 	for _, path := range e.Exposed {
-		found.add(warn("chmod 600 "+path, "%s holds secrets of this node, and others on this host can read it", path))
+		found.add(warn("chmod 600 "+path, "%s holds secrets of this node, and other users on this host can read it", path))
 	}
 	for _, endpoint := range e.Plain {
-		found.add(warn("use https, and take controlPlane.etcd.insecure away", "%s is plain http: whoever is on the way reads and changes what this host tells", endpoint))
+		found.add(warn("use https, and remove controlPlane.etcd.insecure", "%s is plain http: anyone on the network path can read and change the data", endpoint))
 	}
 	if e.Err != nil {
-		found.add(fail("correct the file; hostler takes it up by itself", "%v", e.Err))
+		found.add(fail("correct the file; hostler reads it again automatically", "%v", e.Err))
 	}
 	crt := e.Certificate
 	if crt == nil {
 		if e.User != "" {
-			return found.or(ok("user %s comes with a password", e.User))
+			return found.or(ok("user %s authenticates with a password", e.User))
 		}
-		return found.or(ok("this host comes without a certificate or a user, as etcd allows where its auth is off"))
+		return found.or(ok("this host uses neither certificate nor user; etcd allows that if its auth is off"))
 	}
 	now := time.Now()
-	found = append(found, crt.aging(now, "put a new certificate and its key into "+crt.Path+"; hostler takes them up by itself", "hostler does not renew it")...)
+	found = append(found, crt.aging(now, "put a new certificate and its key into "+crt.Path+"; hostler reads them automatically", "hostler does not renew it")...)
 	return found.or(crt.good(now, ""))
 }
 
@@ -140,15 +140,15 @@ func etcdRights(f Facts) Check {
 	case e == nil || !e.answers():
 		return Check{}
 	case e.RightsErr != nil:
-		return warn("nothing, if the other checks are ok", "etcd does not tell what this host may do: %v", e.RightsErr)
+		return warn("do nothing if the other checks are ok", "etcd does not report what this host may do: %v", e.RightsErr)
 	case len(e.Lacks) > 0:
-		return fail("as root of etcd: "+grants(e.Lacks), "etcd does not allow: %s", strings.Join(e.Lacks, ", "))
+		return fail("as etcd root: "+grants(e.Lacks), "etcd does not allow: %s", strings.Join(e.Lacks, ", "))
 	}
 	if e.Unheard != "" {
-		return warn(fmt.Sprintf("as root of etcd: `etcdctl role grant-permission ROLE read %s`, of a ROLE that this host's user has", e.Unheard),
-			"etcd does not allow to read %s: this host does not hear for how long all leases are to be good", e.Unheard)
+		return warn(fmt.Sprintf("as etcd root, with a ROLE of this host's user: `etcdctl role grant-permission ROLE read %s`", e.Unheard),
+			"etcd does not allow reading %s: this host does not get the lease duration for the fleet", e.Unheard)
 	}
-	return ok("etcd allows all that hostler does by itself")
+	return ok("etcd allows everything that hostler needs")
 }
 
 // grants are the commands that give a role what it lacks.
@@ -167,5 +167,5 @@ func grants(lacks []string) string {
 		}
 		commands = append(commands, fmt.Sprintf("`etcdctl role grant-permission ROLE %sreadwrite %s`", prefix, path))
 	}
-	return strings.Join(commands, ", ") + ", of a ROLE that this host's user has"
+	return strings.Join(commands, ", ") + ", with a ROLE of this host's user"
 }

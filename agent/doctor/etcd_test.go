@@ -44,11 +44,11 @@ func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
 		{"nobody answers", func(f *doctor.Facts) {
 			silent(f, by(controlplane.ErrUnavailable))
 			f.Etcd.Overdue = "lease not renewed for 50s"
-		}, []string{"fail etcd|no member answers|etcdctl --endpoints=https://e1:2379 endpoint health", "fail etcd-node|for dead: lease not renewed for 50s|checks of etcd"}},
-		{"the files are the service's own", func(f *doctor.Facts) { f.Etcd = &doctor.Etcd{Untold: true} }, []string{"unknown etcd|cannot tell|see check agent"}},
+		}, []string{"fail etcd|no member answers|etcdctl --endpoints=https://e1:2379 endpoint health", "fail etcd-node|the lease has expired: lease not renewed for 50s|checks of etcd"}},
+		{"the files are the service's own", func(f *doctor.Facts) { f.Etcd = &doctor.Etcd{Untold: true} }, []string{"unknown etcd|not checked|see check agent"}},
 		{
 			"one member is away", func(f *doctor.Facts) { f.Etcd.Members[1].Err = by(controlplane.ErrUnavailable) },
-			[]string{"warn etcd|1 of 2 members answer; not https://e2:2379"},
+			[]string{"warn etcd|1 of 2 members answer; no answer from https://e2:2379"},
 		},
 		{
 			"somebody else answers", func(f *doctor.Facts) { silent(f, by(controlplane.ErrUnavailable, controlplane.ErrUntrusted)) },
@@ -71,30 +71,30 @@ func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
 		}},
 		{
 			"rights are not told", func(f *doctor.Facts) { f.Etcd.RightsErr = errors.New("no leader") },
-			[]string{"warn etcd-rights|does not tell|no leader"},
+			[]string{"warn etcd-rights|does not report|no leader"},
 		},
 		{
 			"what all hosts are asked for may not be read", func(f *doctor.Facts) { f.Etcd.Unheard = "/hostler/settings/lease-duration" },
-			[]string{"warn etcd-rights|does not hear|`etcdctl role grant-permission ROLE read /hostler/settings/lease-duration`"},
+			[]string{"warn etcd-rights|does not get|`etcdctl role grant-permission ROLE read /hostler/settings/lease-duration`"},
 		},
 		{
 			"the certificate has ended", func(f *doctor.Facts) { f.Etcd.Certificate.Ends = time.Now().Add(-time.Minute) },
-			[]string{"fail etcd-credentials|/etc/hostler/etcd.crt ended on|put a new certificate"},
+			[]string{"fail etcd-credentials|/etc/hostler/etcd.crt expired on|put a new certificate"},
 		},
 		{
 			"the certificate is about to end", func(f *doctor.Facts) { f.Etcd.Certificate.Ends = time.Now().Add(time.Minute) },
-			[]string{"warn etcd-credentials|ends in|does not renew it"},
+			[]string{"warn etcd-credentials|expires in|does not renew it"},
 		},
 		{
 			"the certificate is not good yet", func(f *doctor.Facts) { f.Etcd.Certificate.Begins = time.Now().Add(time.Minute) },
-			[]string{"fail etcd-credentials|is not good before|`date`"},
+			[]string{"fail etcd-credentials|is not valid before|`date`"},
 		},
 		{"the certificate cannot be read", func(f *doctor.Facts) {
 			f.Etcd.Certificate, f.Etcd.Err = nil, errors.New("no PEM in it")
 		}, []string{"fail etcd-credentials|no PEM in it|correct the file"}},
 		{
 			"others can read the key", func(f *doctor.Facts) { f.Etcd.Exposed = []string{"/etc/hostler/etcd.key"} },
-			[]string{"warn etcd-credentials|others on this host can read|chmod 600 /etc/hostler/etcd.key"},
+			[]string{"warn etcd-credentials|other users on this host can read|chmod 600 /etc/hostler/etcd.key"},
 		},
 		{
 			"everyone on the way can read", func(f *doctor.Facts) { f.Etcd.Plain = []string{"http://e1:2379"} },
@@ -102,7 +102,7 @@ func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
 		},
 		{
 			"the lease is gone", func(f *doctor.Facts) { f.Etcd.Overdue = "there is a node n and no lease of it" },
-			[]string{"fail etcd-node|takes this host for dead: there is a node n and no lease"},
+			[]string{"fail etcd-node|the lease has expired: there is a node n and no lease"},
 		},
 		{
 			"a taint is missing", func(f *doctor.Facts) {
@@ -112,7 +112,7 @@ func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
 		},
 		{
 			"the Node is waited for", func(f *doctor.Facts) { f.Etcd.Found, f.Etcd.Stands = false, "node.register is false" },
-			[]string{"warn etcd|there is no node n: node.register is false"},
+			[]string{"warn etcd|node n does not exist: node.register is false"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -66,11 +66,11 @@ type Configuration struct {
 func (c Configuration) Trouble() string {
 	switch {
 	case c.Fault != "":
-		return "the files are faulty, and no agent starts with them: " + listed(c.Fault)
+		return "the files are invalid, and an agent would not start with them: " + listed(c.Fault)
 	case c.Refused != "":
-		return "a reload was refused: " + listed(c.Refused)
+		return "the last reload was rejected: " + listed(c.Refused)
 	case len(c.Differs) > 0:
-		return "the files say otherwise than what is in force: " + strings.Join(c.Differs, ", ")
+		return "the files differ from the effective configuration: " + strings.Join(c.Differs, ", ")
 	}
 	return ""
 }
@@ -90,7 +90,7 @@ func (c Configuration) Mend() string { return c.mend(Facts{}.mends()) }
 func (c Configuration) mend(m mends) string {
 	switch {
 	case c.Fault != "":
-		return "correct them until `hostler config check" + c.flag() + "` finds no fault"
+		return "correct the files until `hostler config check" + c.flag() + "` finds no error"
 	case c.Refused != "":
 		return "correct the files, then hostler reload"
 	case c.Restart:

@@ -27,17 +27,17 @@ func stopFirst(f Facts) Check {
 	for _, u := range f.Systemd.Orchestrators {
 		switch named := slices.Contains(f.StopFirst, u.Name); {
 		case u.Err != nil:
-			fine = unsaid("whether a service runs that would start pods again", u.Err)
+			fine = unsaid("whether a service would restart pods", u.Err)
 		case named && u.LoadState != "loaded":
-			found.add(warn("correct shutdown.stopFirst; systemctl list-units --type=service has the names",
-				"%s, which is to be stopped before the pods, is not there (%s)", u.Name, u.LoadState))
+			found.add(warn("correct shutdown.stopFirst; `systemctl list-units --type=service` lists the names",
+				"%s, which should stop before the pods, does not exist (%s)", u.Name, u.LoadState))
 		case !named && u.ActiveState == "active":
 			unnamed = append(unnamed, u.Name)
 		}
 	}
 	if len(unnamed) > 0 {
 		found.add(warn(fmt.Sprintf("set shutdown: {enabled: true, stopFirst: [%s]}, see docs/start/kubernetes.md; then %s", strings.Join(unnamed, ", "), f.mends().restartAgent()),
-			"%s would start pods again while hostler stops them", strings.Join(unnamed, ", ")))
+			"%s would restart pods while hostler stops them", strings.Join(unnamed, ", ")))
 	}
 	return found.or(fine)
 }

@@ -115,7 +115,7 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 // reason is why systemd has not told something.
 func reason(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Sprintf("not within %v, as on a host that is busy", bound)
+		return fmt.Sprintf("no answer within %v (is the host busy?)", bound)
 	}
 	return err.Error()
 }
@@ -201,7 +201,7 @@ func LookAtState(path string) State {
 		s.Problem = (&fs.PathError{Op: "write into", Path: path, Err: err}).Error()
 	}
 	if errors.Is(err, unix.EROFS) {
-		s.Problem += "; if the file system is not read-only, hostler.service may not write there: it needs ReadWritePaths=-" + path
+		s.Problem += "; if the file system is not read-only, hostler.service needs ReadWritePaths=-" + path
 	}
 	return s
 }

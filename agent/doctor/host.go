@@ -18,7 +18,7 @@ func agent(f Facts) Check {
 	if f.Agent.Answers {
 		return ok("the agent answers, as pid %d", f.Agent.PID)
 	}
-	what := "hostler does not run"
+	what := "hostler is not running"
 	switch u := f.Systemd.Service; {
 	case u.LoadState == masked:
 		what = Service + " is masked"
@@ -46,8 +46,8 @@ func version(agent, program string) Check {
 		return ok("agent and program are %s", agent)
 	}
 	m := Facts{}.mends()
-	return warn("hostler config check; where that finds no fault: "+m.restartAgent(),
-		"the agent that runs is %s, and the program on disk %s: it was not started anew since, or refused the configuration", agent, program)
+	return warn("hostler config check; if that finds no error: "+m.restartAgent(),
+		"the running agent is %s, the program on disk is %s: it was not restarted, or rejected the configuration", agent, program)
 }
 
 // configuration looks whether what the files say is what the agent does. Without
@@ -56,11 +56,11 @@ func configuration(f Facts) Check {
 	trouble, mend := f.Configuration.Trouble(), f.Configuration.mend(f.mends())
 	switch {
 	case trouble == "" && f.Agent.Answers:
-		return ok("the agent does what its files say")
+		return ok("the effective configuration matches the files")
 	case trouble == "":
-		return ok("the files have no fault")
+		return ok("the files are valid")
 	case !f.Agent.Answers:
-		return fail(mend+"; then "+start(f), "%s; what follows goes by the defaults", trouble)
+		return fail(mend+"; then "+start(f), "%s; the other checks use the defaults", trouble)
 	}
 	return warn(mend, "%s", trouble)
 }
@@ -78,7 +78,7 @@ func start(f Facts) string {
 
 // orJournal adds where a person sees why a start fails.
 func (f Facts) orJournal(start string) string {
-	return start + "; where that fails: " + f.mends().journal
+	return start + "; if that fails: " + f.mends().journal
 }
 
 // masked is the state of a unit that nobody can start.
@@ -98,9 +98,9 @@ func unit(f Facts) Check {
 	u := f.Systemd.Service
 	switch {
 	case f.Systemd.Missing:
-		return warn("have `hostler agent` started at each boot, and again when it ends, by this host's own service manager", "there is no systemd here: nobody starts the agent again, and nobody keeps its lock meanwhile")
+		return warn("configure the service manager of this host to start `hostler agent` at boot and to restart it", "no systemd on this host: nothing restarts the agent, or keeps its lock during a restart")
 	case f.Systemd.Problem != "":
-		return warn("see `systemctl is-system-running`; systemd lets in root alone at /run/systemd/private", "systemd did not answer: %s", f.Systemd.Problem)
+		return warn("see `systemctl is-system-running`; only root may use /run/systemd/private", "systemd did not answer: %s", f.Systemd.Problem)
 	case u.Err != nil:
 		return unsaid("how "+Service+" is set up, and whether it is enabled", u.Err)
 	case u.LoadState == masked && !f.Agent.Answers:
@@ -108,7 +108,7 @@ func unit(f Facts) Check {
 	case u.LoadState == masked:
 		return fail(start(f), "%s is masked", Service)
 	case u.LoadState != "loaded":
-		return warn("install the package", "%s is not there (%s): nobody starts the agent again, and nobody keeps its lock meanwhile", Service, u.LoadState)
+		return warn("install the package", "%s does not exist (%s): nothing restarts the agent, or keeps its lock during a restart", Service, u.LoadState)
 	}
 	var found faults
 	if u.NeedDaemonReload {
@@ -117,10 +117,10 @@ func unit(f Facts) Check {
 	switch {
 	case u.ActiveState == "active", int(u.MainPID) == f.Agent.PID: // it may be reloading, or draining at its stop
 	case f.Agent.Answers:
-		found.add(warn("end it, and systemctl start hostler", "the agent that answers, pid %d, is not that of %s, which is %s", f.Agent.PID, Service, u.ActiveState))
+		found.add(warn("stop it, then systemctl start hostler", "the agent that answers (pid %d) was not started by %s, which is %s", f.Agent.PID, Service, u.ActiveState))
 	}
 	if !slices.Contains([]string{"enabled", "enabled-runtime", "static", "linked", "alias", "generated", "indirect"}, u.UnitFileState) {
-		found.add(warn("systemctl enable hostler", "%s is %s: it will not be started at the next boot", Service, u.UnitFileState))
+		found.add(warn("systemctl enable hostler", "%s is %s: it will not start at the next boot", Service, u.UnitFileState))
 	}
 	found = append(found, unitSettings(u)...)
 	return found.or(ok("%s is %s and %s, and keeps the lock across its restarts", Service, u.ActiveState, u.UnitFileState))
@@ -141,10 +141,10 @@ func unitSettings(u systemd.Unit) faults {
 		line, means string
 	}{
 		{!strings.HasPrefix(u.Type, "notify"), "Type=notify", "systemd does not wait for it to be ready"},
-		{u.NotifyAccess == "none", "NotifyAccess=main", "systemd does not hear it: it cannot ask for time to drain, nor hand its lock over"},
-		{u.FileDescriptorStoreMax < 2, "FileDescriptorStoreMax=2", "its lock is gone for the time of a restart"},
-		{u.Restart == "no", "Restart=on-failure", "an agent that was killed does not come back, and nobody guards the host"},
-		{u.TimeoutStop > 0 && u.TimeoutStop < shortestStop, "TimeoutStopSec=30", "it is killed before it can ask for time to drain"},
+		{u.NotifyAccess == "none", "NotifyAccess=main", "systemd does not get its notifications: it cannot extend its stop timeout, or keep its lock across a restart"},
+		{u.FileDescriptorStoreMax < 2, "FileDescriptorStoreMax=2", "its lock is lost during a restart"},
+		{u.Restart == "no", "Restart=on-failure", "an agent that was killed is not restarted, and the host is unprotected"},
+		{u.TimeoutStop > 0 && u.TimeoutStop < shortestStop, "TimeoutStopSec=30", "it is killed before it can extend its stop timeout"},
 	} {
 		if s.wrong {
 			found.add(warn(set(u, "[Service]", s.line)+" && systemctl restart hostler", "%s lacks %s (%s): %s", Service, s.line, where, s.means))
@@ -210,8 +210,8 @@ func unitOrder(f Facts) Check {
 	}
 	if len(missing) > 0 {
 		list := strings.Join(missing, " ")
-		return warn("systemctl edit hostler, to set After="+list+" under [Unit]",
-			"%s is not ordered after %s, which a shutdown past logind would stop before the pods", Service, list)
+		return warn("run `systemctl edit hostler` and set After="+list+" under [Unit]",
+			"%s is not ordered after %s: a shutdown without logind notification would stop that before the pods", Service, list)
 	}
 	return ok("%s is stopped before the runtimes", Service)
 }
@@ -230,7 +230,7 @@ func jobTimeouts(f Facts) Check {
 		return Check{}
 	}
 	var found faults
-	fine := ok("systemd forces no shutdown before the phases are over")
+	fine := ok("systemd does not force the shutdown before the phases end")
 	enough := math.Ceil(max(longestJob, f.needed()+afterwards).Minutes())
 	for _, u := range f.Systemd.Targets {
 		if u.Err != nil {
@@ -248,13 +248,13 @@ func runtimes(f Facts) Check {
 	var found faults
 	for _, d := range f.Runtimes.Dead {
 		if d.Unfit != "" {
-			found.add(warn("upgrade it, or look after its containers yourself", "what answers at %s hostler cannot use: its containers are not stopped in order: %s", d.Path, d.Unfit))
+			found.add(warn("upgrade it, or stop its containers yourself before a shutdown", "unsupported runtime at %s: its containers are not stopped in order: %s", d.Path, d.Unfit))
 			continue
 		}
-		found.add(warn("see to its service", "%s is there, but no runtime answers at it", d.Path))
+		found.add(warn("check its service", "%s exists, but no runtime answers there", d.Path))
 	}
 	for _, g := range f.Runtimes.Gone {
-		found.add(warn(f.startOf(g.Name, g.Endpoint), "runtime %s at %s has ended at %s, and is not expected any more", g.Name, g.Endpoint, g.Since.UTC().Format(time.RFC3339)))
+		found.add(warn(f.startOf(g.Name, g.Endpoint), "runtime %s at %s ended at %s, and is no longer expected", g.Name, g.Endpoint, g.Since.UTC().Format(time.RFC3339)))
 	}
 	var names []string
 	for _, r := range f.Runtimes.List {
@@ -270,9 +270,9 @@ func runtimes(f Facts) Check {
 	}
 	switch {
 	case !f.Runtimes.Asked:
-		return warn("ask again in some seconds", "no runtime was asked yet")
+		return warn("run `hostler doctor` again in some seconds", "no runtime checked yet")
 	case len(names) == 0:
-		found.add(warn("start one, or name its socket under runtimes in "+cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"), "no container runtime was found: there is nobody whose pods could be stopped in order"))
+		found.add(warn("start one, or name its socket under runtimes in "+cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"), "no container runtime found: no pods to stop in order"))
 	}
 	return found.or(ok("ready: %s", strings.Join(names, ", ")))
 }
@@ -284,27 +284,27 @@ func (f Facts) startOf(name, endpoint string) string {
 	case units == nil:
 		return f.mends().startRuntime(name)
 	case len(units) == 0:
-		return "see to the service whose containerd it is: k3s, rke2-server, rke2-agent or k0s"
+		return "check the service of this containerd: k3s, rke2-server, rke2-agent or k0s"
 	}
 	return f.mends().startRuntime(strings.TrimSuffix(units[0], ".service"))
 }
 
 func lastShutdown(f Facts) Check {
 	down, waiting := f.stayDown()
-	later := "what it had stopped is not started yet: " + strings.Join(waiting, ", ")
+	later := "containers not restarted yet: " + strings.Join(waiting, ", ")
 	switch {
 	case len(down) > 0:
-		text := "what it had stopped does not start again: " + strings.Join(down, ", ")
+		text := "containers that cannot be restarted: " + strings.Join(down, ", ")
 		if len(waiting) > 0 {
 			text += "; " + later
 		}
-		return warn("hostler ps --last-shutdown shows the reasons; start the containers yourself once these are gone", "%s", text)
+		return warn("run `hostler ps --last-shutdown` for the reasons; fix them, then start the containers yourself", "%s", text)
 	case len(waiting) > 0:
-		return warn("`systemctl list-jobs` shows what systemd still starts, and `systemctl --failed` what has failed; hostler starts each container once what it waits for is there", "%s", later)
+		return warn("wait: hostler starts each container once its units are up; see `systemctl list-jobs` and `systemctl --failed`", "%s", later)
 	}
 	switch r := f.Last; {
 	case r == nil:
-		return ok("none is on record")
+		return ok("none recorded")
 	case r.Graceful && r.Shortened != nil:
 		return ok("it was graceful, with %d pods; %s", len(r.Pods), r.Shortened)
 	case r.Graceful:
@@ -316,7 +316,7 @@ func lastShutdown(f Facts) Check {
 		if r.Error != "" {
 			message += ": " + r.Error
 		}
-		return warn("hostler ps --last-shutdown shows how each pod fared", "%s", message)
+		return warn("run `hostler ps --last-shutdown` to see how each pod ended", "%s", message)
 	}
 }
 
@@ -343,15 +343,15 @@ const leastFree = 64 << 20
 
 func state(f Facts) Check {
 	if f.State.Problem != "" {
-		return warn("see to it that the folder is there, writable and not full", "what hostler learns may be lost: %s", f.State.Problem)
+		return warn("make sure that the directory exists, is writable and is not full", "hostler may lose its state: %s", f.State.Problem)
 	}
 	if f.State.Measured && f.State.Free < leastFree {
-		return warn("`df -h "+f.State.Path+"`, and make room", "%s has %s free: what hostler learns, and how a shutdown went, may not be kept", f.State.Path, gc.Size(f.State.Free))
+		return warn("`df -h "+f.State.Path+"`, and free space", "%s has %s free: hostler may not be able to save its state and shutdown records", f.State.Path, gc.Size(f.State.Free))
 	}
 	if !f.State.Measured {
-		return ok("%s can be written", f.State.Path)
+		return ok("%s is writable", f.State.Path)
 	}
-	return ok("%s can be written, and has %s free", f.State.Path, gc.Size(f.State.Free))
+	return ok("%s is writable and has %s free", f.State.Path, gc.Size(f.State.Free))
 }
 
 // conditions looks at the administrator's own checks.
@@ -365,7 +365,7 @@ func conditions(f Facts) Check {
 	case c.Number == 0:
 		return found.or(Check{})
 	case len(c.Local) > 0:
-		return found.or(ok("%d of your own; %s shown on this host only: on a kubelet's Node hostler writes none but hostler.io/*", c.Number, strings.Join(c.Local, ", ")))
+		return found.or(ok("%d custom; %s shown on this host only: on a Node of the kubelet, hostler writes only hostler.io/* conditions", c.Number, strings.Join(c.Local, ", ")))
 	}
-	return found.or(ok("%d of your own in %s", c.Number, c.Directory))
+	return found.or(ok("%d custom, in %s", c.Number, c.Directory))
 }

@@ -27,23 +27,23 @@ func imageFilesystem(f Facts) Check {
 	case !slices.ContainsFunc(f.Runtimes.List, func(r Runtime) bool { return !r.bare() }):
 		return Check{} // nobody keeps images here; where nobody is there at all, check runtimes says so
 	case m.ImagesUntold != "":
-		return warn("see check runtimes", "it is not known where images are: %s", m.ImagesUntold)
+		return warn("see check runtimes", "cannot find the filesystem of images: %s", m.ImagesUntold)
 	case len(m.ImageFilesystems) == 0:
-		return warn("see that the folder of the runtime's images is there: `hostler status`, condition Ready", "no runtime has named a filesystem of its images: they cannot be collected")
+		return warn("check that the image directory of the runtime exists: `hostler status`, condition Ready", "no runtime has reported a filesystem of images: images cannot be collected")
 	}
 	var found faults
 	var fine []string
 	for _, fs := range m.ImageFilesystems {
 		if fs.Message != "" {
-			found.add(warn("see that it is mounted, and that its disk or network mount answers: `stat "+fs.Filesystem+"`", "%s cannot be measured, and so not collected: %s", fs.Filesystem, fs.Message))
+			found.add(warn("check that it is mounted and answers: `stat "+fs.Filesystem+"`", "cannot measure %s, so nothing is collected there: %s", fs.Filesystem, fs.Message))
 			continue
 		}
-		text := fmt.Sprintf("%s (%s) has those of %s and %s of %s free", fs.Filesystem, fs.Device, strings.Join(fs.Runtimes, " and "), gc.Size(fs.AvailableBytes), gc.Size(fs.CapacityBytes))
+		text := fmt.Sprintf("%s (%s) holds the images of %s and has %s of %s free", fs.Filesystem, fs.Device, strings.Join(fs.Runtimes, " and "), gc.Size(fs.AvailableBytes), gc.Size(fs.CapacityBytes))
 		if m.HighPercent > 0 && m.HighPercent < 100 {
 			used := max(fs.UsedPercent, fs.InodesUsedPercent)
 			text += fmt.Sprintf(": it is %d%% full, collected from %d%% down to %d%%", used, m.HighPercent, m.LowPercent)
 			if used >= m.HighPercent {
-				found.add(warn("`hostler gc plan` shows what would go and what keeps the rest; raise imageGC.highThresholdPercent, or give the filesystem more room", "%s", text))
+				found.add(warn("run `hostler gc plan` to see what would be removed; enlarge the filesystem, or raise imageGC.highThresholdPercent", "%s", text))
 				continue
 			}
 		}
@@ -61,7 +61,7 @@ func pressure(f Facts) Check {
 	for _, p := range f.Machine.Pressures {
 		found.add(warn(p.Command, "%s", p.Message))
 	}
-	return found.or(ok("none of memory, disks and PIDs"))
+	return found.or(ok("no pressure on memory, disks or PIDs"))
 }
 
 // watchdog looks whether systemd would notice an agent that hangs.
@@ -70,12 +70,12 @@ func watchdog(f Facts) Check {
 		return Check{}
 	}
 	if err := f.Systemd.RunUntold; err != nil {
-		return unsaid("whether anybody starts an agent again that hangs", err)
+		return unsaid("whether systemd restarts an agent that hangs", err)
 	}
 	if f.Systemd.Run.Watchdog == 0 {
-		return warn(set(f.Systemd.Service, "[Service]", "WatchdogSec=60")+" && systemctl restart hostler", "%s has no watchdog: nobody starts an agent again that hangs", Service)
+		return warn(set(f.Systemd.Service, "[Service]", "WatchdogSec=60")+" && systemctl restart hostler", "%s has no watchdog: systemd does not restart an agent that hangs", Service)
 	}
-	return ok("systemd starts an agent again that hangs for %v", f.Systemd.Run.Watchdog)
+	return ok("systemd restarts an agent that hangs for %v", f.Systemd.Run.Watchdog)
 }
 
 // bypasses tells which ways down do not pass logind here, and what becomes of pods then.
@@ -83,7 +83,7 @@ func bypasses(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" || !f.Agent.Answers || len(f.Phases) == 0 || f.delegated() {
 		return Check{}
 	}
-	past := "`systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 as container managers send them"
+	past := "`systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers)"
 	switch u := f.Systemd.CtrlAltDel; {
 	case u.Err != nil:
 		past += " and, unless it is masked, Ctrl-Alt-Del"
@@ -92,7 +92,7 @@ func bypasses(f Facts) Check {
 	}
 	podman := ""
 	if slices.ContainsFunc(f.Runtimes.List, func(r Runtime) bool { return r.Name == "podman" }) {
-		podman = ", but for containers of Podman that have no unit: they are left while podman.service does not run, because its start would cancel the shutdown (docs/reference/runtimes.md says how to keep it running)"
+		podman = ". Exception: Podman containers without a unit, if podman.service is not running (docs/reference/runtimes.md)"
 	}
-	return ok("without logind notification: %s; pods are stopped in order then, too, where checks unit-order, scopes and job-timeouts are ok%s; `reboot -f` and a reset ask nobody", past, podman)
+	return ok("shutdowns without logind notification: %s. Pods are still stopped in order if checks unit-order, scopes and job-timeouts are ok%s. `reboot -f` and a reset stop nothing in order", past, podman)
 }

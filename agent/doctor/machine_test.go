@@ -27,7 +27,7 @@ func TestAProgramSaysSoWhereTheAgentIsOfAnotherVersion(t *testing.T) {
 		says                 string
 	}{
 		{"the same", "1.2.3", "1.2.3", doctor.OK, "1.2.3"},
-		{"an agent of before", "1.2.2", "1.2.3", doctor.Warn, "the agent that runs is 1.2.2, and the program on disk 1.2.3"},
+		{"an agent of before", "1.2.2", "1.2.3", doctor.Warn, "the running agent is 1.2.2, the program on disk is 1.2.3"},
 		{"no agent", "", "1.2.3", "", ""},
 		{"an agent that does not tell", "", "", "", ""},
 	} {
@@ -100,7 +100,7 @@ func TestWhoKeepsNoImagesHasNoFilesystemOfThem(t *testing.T) {
 func TestUsersOwnPodmansAreMentioned(t *testing.T) {
 	f := healthy()
 	f.Runtimes.PodmanUsers = []string{"1000", "1001"}
-	if got := found(doctor.Examine(f), "podman"); got.Status != doctor.OK || !strings.Contains(got.Message, "left alone") || !strings.Contains(got.Message, "1000, 1001") {
+	if got := found(doctor.Examine(f), "podman"); got.Status != doctor.OK || !strings.Contains(got.Message, "are not managed") || !strings.Contains(got.Message, "1000, 1001") {
 		t.Errorf("check %+v, want it to name the users whose containers are left alone", got)
 	}
 }

@@ -15,23 +15,23 @@ type mends struct {
 func (f Facts) mends() mends {
 	if f.Systemd.Missing {
 		return mends{
-			start: "start `hostler agent`", restart: "restart `hostler agent`", journal: "see what it logs",
-			startBus: "start the system bus, and a logind such as elogind: where neither runs, nobody can hold a shutdown back",
+			start: "start `hostler agent`", restart: "restart `hostler agent`", journal: "see its log",
+			startBus: "start the system bus, and a logind such as elogind: without them, nothing can delay a shutdown",
 			// elogind answers to the same name on the bus.
-			startLogind: "start a logind such as elogind: where none runs, nobody can hold a shutdown back", restartLogind: "restart logind",
-			kubelet: "restart the kubelet; where that does not help, see what it logs of a shutdown", reboot: "loginctl reboot",
-			startRuntime: func(service string) string { return fmt.Sprintf("start %s; where it runs, see what it logs", service) },
+			startLogind: "start a logind such as elogind: without it, nothing can delay a shutdown", restartLogind: "restart logind",
+			kubelet: "restart the kubelet; if that does not help, see its log", reboot: "loginctl reboot",
+			startRuntime: func(service string) string { return fmt.Sprintf("start %s; if it runs already, see its log", service) },
 		}
 	}
 	const restartLogind = "systemctl restart systemd-logind" // locks outlive it
 	return mends{
 		start: "systemctl start hostler", enable: "systemctl enable --now hostler", restart: "systemctl restart hostler", journal: "journalctl -u hostler",
 		startBus:      "systemctl start dbus.socket dbus.service && " + restartLogind, // logind ends with the bus, or runs on and does not come back to it
-		startLogind:   restartLogind + "; where that fails: journalctl -u systemd-logind (its package is systemd, beside dbus)",
+		startLogind:   restartLogind + "; if that fails: journalctl -u systemd-logind (packages systemd and dbus)",
 		restartLogind: restartLogind,
-		kubelet:       "systemctl restart kubelet; where that does not help: journalctl -u kubelet | grep -i shutdown", reboot: "systemctl reboot",
+		kubelet:       "systemctl restart kubelet; if that does not help: journalctl -u kubelet | grep -i shutdown", reboot: "systemctl reboot",
 		startRuntime: func(service string) string {
-			return fmt.Sprintf("systemctl start %s; where it runs: journalctl -u %s", service, service)
+			return fmt.Sprintf("systemctl start %s; if it runs already: journalctl -u %s", service, service)
 		},
 	}
 }

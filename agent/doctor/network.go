@@ -26,16 +26,16 @@ func network(f Facts) Check {
 	}
 	var found faults
 	for _, path := range n.Exposed {
-		found.add(warn("chmod 600 "+path, "%s is this agent's key, and others on this host can read it", path))
+		found.add(warn("chmod 600 "+path, "%s is the key of the agent, and other users on this host can read it", path))
 	}
 	crt, now := n.Certificate, time.Now()
 	var worn faults
 	if crt != nil {
-		worn = crt.aging(now, "put a new certificate and its key into "+crt.Path+" and the file of api.tls.key; hostler takes them up by itself", "hostler does not renew it")
+		worn = crt.aging(now, "put a new certificate and its key into "+crt.Path+" and the file of api.tls.key; hostler reads them automatically", "hostler does not renew it")
 	}
 	found = append(found, worn...)
 	if n.Err != nil && !slices.ContainsFunc(worn, func(c Check) bool { return c.Status == Fail }) { // else it is the same
-		found.add(fail("mend that; hostler tries again by itself", "%v", n.Err))
+		found.add(fail("fix that; hostler retries automatically", "%v", n.Err))
 	}
 	if crt == nil {
 		return found.or(Check{}) // there is always a reason

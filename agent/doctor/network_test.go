@@ -36,37 +36,37 @@ func TestEachFaultOfTheNetworkIsFoundWithItsMend(t *testing.T) {
 				n.Certificate.Ends = time.Now().Add(-time.Minute)
 				n.Err = errors.New("api.tls.certificate: ended") // as the agent says by itself
 			},
-			"fail network|/etc/hostler/api.crt ended on|put a new certificate and its key",
+			"fail network|/etc/hostler/api.crt expired on|put a new certificate and its key",
 		},
 		{
 			"the certificate is about to end", func(n *doctor.Network) { n.Certificate.Ends = time.Now().Add(time.Minute) },
-			"warn network|ends in|hostler does not renew it",
+			"warn network|expires in|hostler does not renew it",
 		},
 		{
 			"it is about to end, and a new one cannot be read", func(n *doctor.Network) {
 				n.Certificate.Ends, n.Err = time.Now().Add(time.Minute), errors.New("api.tls: no PEM in it")
 			},
-			"fail network|ends in|api.tls: no PEM in it|tries again",
+			"fail network|expires in|api.tls: no PEM in it|retries automatically",
 		},
 		{
 			"the certificate is not good yet", func(n *doctor.Network) { n.Certificate.Begins = time.Now().Add(time.Minute) },
-			"fail network|is not good before|`date`",
+			"fail network|is not valid before|`date`",
 		},
 		{
 			"a new certificate cannot be read", func(n *doctor.Network) { n.Err = errors.New("api.tls: no PEM in it") },
-			"fail network|api.tls: no PEM in it|tries again",
+			"fail network|api.tls: no PEM in it|retries automatically",
 		},
 		{
 			"none was ever read", func(n *doctor.Network) { n.Certificate, n.Err = nil, errors.New("api.tls: no such file") },
-			"fail network|api.tls: no such file|mend that",
+			"fail network|api.tls: no such file|fix that",
 		},
 		{
 			"the files are the service's own", func(n *doctor.Network) { n.Untold = true },
-			"unknown network|cannot tell|see check agent",
+			"unknown network|not checked|see check agent",
 		},
 		{
 			"others can read the key", func(n *doctor.Network) { n.Exposed = []string{"/etc/hostler/api.key"} },
-			"warn network|/etc/hostler/api.key is this agent's key|chmod 600 /etc/hostler/api.key",
+			"warn network|/etc/hostler/api.key is the key of the agent|chmod 600 /etc/hostler/api.key",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -22,9 +22,9 @@ func (n Name) Withheld() string {
 	case n.Unnamed == "" || !n.Shared && !n.Waits:
 		return ""
 	case n.Waits:
-		return n.Unnamed + "; the Node and its Lease wait for one"
+		return n.Unnamed + "; Node and Lease are not written until it has one"
 	}
-	return n.Unnamed + "; there is no Node and no Lease without one"
+	return n.Unnamed + "; without one there is no Node and no Lease"
 }
 
 // NodeName compares the names of host and Node.
@@ -33,24 +33,24 @@ func NodeName(f Facts) Check {
 	if n == nil {
 		return Check{}
 	}
-	give := "hostnamectl set-hostname NAME, which hostler follows; or set node.name, and " + f.mends().restartAgent()
+	give := "run `hostnamectl set-hostname NAME` (hostler follows it); or set node.name, and " + f.mends().restartAgent()
 	now, err := status.NodeName("", n.HostName)
 	switch {
 	case n.Configured:
-		return ok("the Node is called %s by node.name", n.Node)
+		return ok("the Node is named %s (node.name)", n.Node)
 	case n.Unnamed != "" && n.Waits:
 		return warn(give, "%s", n.Withheld())
 	case n.Unnamed != "" && n.Shared:
 		return fail(give, "%s", n.Withheld())
 	case n.Unnamed != "":
-		return warn(give, "%s; its Node is called %s, on this host alone", n.Unnamed, n.Node)
+		return warn(give, "%s; its Node is named %s, on this host only", n.Unnamed, n.Node)
 	case now == n.Node:
-		return ok("the Node is called %s, as the host", n.Node)
+		return ok("the Node is named %s, like the host", n.Node)
 	}
-	keep := fmt.Sprintf("to keep the Node: set node.name: %s, and %s", n.Node, f.mends().restartAgent())
+	keep := fmt.Sprintf("to keep the Node, set node.name: %s, and %s", n.Node, f.mends().restartAgent())
 	if err != nil {
-		return warn(keep, "the host was called %s when the agent started, and has no name for a Node now: the next start would find none", n.Node)
+		return warn(keep, "the host was named %s when the agent started, and has no valid name now: the next start would have no Node", n.Node)
 	}
-	follow := fmt.Sprintf("to follow: hostler leave && %s, which registers the Node as %s", f.mends().restart, now)
-	return warn(follow+"; "+keep, "the host is called %s now, and its Node is still %s, as the host was called when the agent started", now, n.Node)
+	follow := fmt.Sprintf("to rename the Node: hostler leave && %s, which registers it as %s", f.mends().restart, now)
+	return warn(follow+"; "+keep, "the host is now named %s, but its Node is still %s, the host name when the agent started", now, n.Node)
 }

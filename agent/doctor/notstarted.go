@@ -7,6 +7,6 @@ func notStarted(f Facts) Check {
 	if len(f.Runtimes.NotStarted) == 0 {
 		return Check{}
 	}
-	return warn("start each container, as with `docker start NAME` or `podman start NAME`: the error says why it does not start; a container that is to stay down needs restart policy \"no\"",
-		"not started since the boot, although their restart policy asks for it: %s", strings.Join(f.Runtimes.NotStarted, ", "))
+	return warn("start each container with `docker start NAME` or `podman start NAME`: the error shows the reason. To keep one stopped, set its restart policy to \"no\"",
+		"not started since boot, despite their restart policy: %s", strings.Join(f.Runtimes.NotStarted, ", "))
 }

@@ -31,24 +31,24 @@ func pluginServes(f Facts) Check {
 	case p == nil:
 		return Check{}
 	case p.Unreached.Message != "":
-		return fail(cmp.Or(p.Unreached.Command, "start the plugin's own service, or correct controlPlane.plugin.socket; hostler connects by itself"), "the plugin's socket %s: %s", p.Socket, p.Unreached.Message)
+		return fail(cmp.Or(p.Unreached.Command, "start the service of the plugin, or correct controlPlane.plugin.socket; hostler connects automatically"), "the plugin's socket %s: %s", p.Socket, p.Unreached.Message)
 	case p.Silent != nil:
-		return fail("do as it says, or see its log: a plugin answers Info at once, whatever is behind it (docs/howto/control-plane-plugin.md)", "%v", p.Silent)
+		return fail("follow the message, or see the log of the plugin: it must answer Info at once (docs/howto/control-plane-plugin.md)", "%v", p.Silent)
 	}
 	who := fmt.Sprintf("plugin %s, speaking protocol 1 for %s,", strings.TrimSpace(p.Name+" "+p.Version), p.Endpoint)
 	switch {
 	case p.Reading != nil:
-		return fail("see that what is behind the plugin runs, that this host reaches it, and that it accepts the plugin's credentials; see its log", "%s answers, and not for node %s: %v", who, p.Node, p.Reading)
+		return fail("check the store behind the plugin: that it runs, is reachable, and accepts the credentials; see the log of the plugin", "%s answers, but cannot read node %s: %v", who, p.Node, p.Reading)
 	case p.Writing != nil:
-		return fail(p.writingMend(f, "have what is behind the plugin let this host write what is its own"), "%s answers, but the agent's last write failed: %v", who, p.Writing)
+		return fail(p.writingMend(f, "allow this host to write its own objects in the store behind the plugin"), "%s answers, but the agent's last write failed: %v", who, p.Writing)
 	case !p.Found && p.Stands != "":
-		return warn("nothing, if that is as it should be", "%s answers, and there is no node %s: %s", who, p.Node, p.Stands)
+		return warn("do nothing if this is intended", "%s answers, but node %s does not exist: %s", who, p.Node, p.Stands)
 	case !p.Found && f.Agent.Answers:
-		return warn("hostler status", "%s answers, and there is no node %s yet", who, p.Node)
+		return warn("see `hostler status`", "%s answers, but node %s does not exist yet", who, p.Node)
 	case !p.Found:
-		return ok("%s answers, and there is no node %s, which the agent creates", who, p.Node)
+		return ok("%s answers; the agent will create node %s", who, p.Node)
 	}
-	return ok("%s answers, and knows node %s", who, p.Node)
+	return ok("%s answers, and node %s exists", who, p.Node)
 }
 
 // pluginAbilities looks whether it can do what it says, and names what it cannot.
@@ -66,21 +66,21 @@ func pluginAbilities(f Facts) Check {
 		ability string
 		without string
 	}{
-		{p.Lists, p.Listing, "lists objects", "ABILITY_LIST", "it lists nothing: `hostler nodes` shows no other host, and clones are not found"},
-		{p.Watches, p.Watching, "tells of changes", "ABILITY_WATCH", "it tells of no changes: they are looked for every 10 seconds"},
-		{p.Expires, nil, "", "", "it ends no objects: the lease of a host that died stays, and somebody has to take old events away"},
+		{p.Lists, p.Listing, "lists objects", "ABILITY_LIST", "it cannot list: `hostler nodes` shows no other host, and duplicate hosts are not found"},
+		{p.Watches, p.Watching, "watches changes", "ABILITY_WATCH", "it cannot watch: hostler reads changes every 10 seconds"},
+		{p.Expires, nil, "", "", "it cannot expire objects: leases of dead hosts remain, and old events must be deleted manually"},
 	} {
 		switch {
 		case !a.says:
 			cannot = append(cannot, a.without)
 		case a.err != nil:
-			found.add(warn("mend it, or have it say without "+a.ability+" who it is (docs/howto/control-plane-plugin.md)", "it says that it %s, and does not: %v", a.does, a.err))
+			found.add(warn("fix the plugin, or remove "+a.ability+" from its abilities (docs/howto/control-plane-plugin.md)", "it says that it %s, but that fails: %v", a.does, a.err))
 		}
 	}
 	if len(cannot) > 0 {
 		return found.or(ok("%s", strings.Join(cannot, "; ")))
 	}
-	return found.or(ok("it lists objects, tells of changes, and ends what is not renewed"))
+	return found.or(ok("it lists objects, watches changes, and expires objects that are not renewed"))
 }
 
 // pluginNode looks at what others see of the Node.

@@ -33,10 +33,10 @@ func TestAHostWithAPluginIsFine(t *testing.T) {
 		change func(*doctor.Facts)
 		want   []string // in what its checks say
 	}{
-		"it does all": {func(*doctor.Facts) {}, []string{"plugin fleet 1.2.3, speaking protocol 1 for https://fleet.example, answers, and knows node n", "lists objects, tells of changes, and ends", "its lease is renewed"}},
+		"it does all": {func(*doctor.Facts) {}, []string{"plugin fleet 1.2.3, speaking protocol 1 for https://fleet.example, answers, and node n exists", "lists objects, watches changes, and expires", "the lease is renewed"}},
 		"it can do no more than it has to": {func(f *doctor.Facts) {
 			f.Plugin.Lists, f.Plugin.Watches, f.Plugin.Expires = false, false, false
-		}, []string{"shows no other host", "looked for every 10 seconds", "the lease of a host that died stays"}},
+		}, []string{"shows no other host", "reads changes every 10 seconds", "leases of dead hosts remain"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := plugged()
@@ -69,44 +69,44 @@ func TestEachFaultOfAPluginIsFoundWithItsMend(t *testing.T) {
 			dumb(f)
 			f.Plugin.Unreached = doctor.Mend{Message: "is writable by users other than root (Srwxrwx---)", Command: "chmod go-w /run/fleet/plugin.sock"}
 			f.Plugin.Overdue = "lease not renewed for 50s"
-		}, []string{"fail plugin|/run/fleet/plugin.sock: is writable by users other than root|chmod go-w", "fail plugin-node|for dead: lease not renewed for 50s|checks of the plugin"}},
+		}, []string{"fail plugin|/run/fleet/plugin.sock: is writable by users other than root|chmod go-w", "fail plugin-node|the lease has expired: lease not renewed for 50s|checks of the plugin"}},
 		{"there is no socket", func(f *doctor.Facts) {
 			dumb(f)
 			f.Plugin.Unreached = doctor.Mend{Message: "there is no socket"}
-		}, []string{"fail plugin|there is no socket|start the plugin's own service"}},
+		}, []string{"fail plugin|there is no socket|start the service of the plugin"}},
 		{"it does not say who it is", func(f *doctor.Facts) {
 			dumb(f)
-			f.Plugin.Silent = errors.New("get info: no answer from plugin at /run/x: it may hang: see its log")
-		}, []string{"fail plugin|no answer from plugin|answers Info at once"}},
+			f.Plugin.Silent = errors.New("ask who it is: no answer from plugin at /run/x: it may hang: see its log")
+		}, []string{"fail plugin|no answer from plugin|answer Info at once"}},
 		{"it speaks another protocol", func(f *doctor.Facts) {
 			dumb(f)
 			f.Plugin.Silent = errors.New(`plugin "fleet" speaks protocol [2], and hostler speaks 1: install versions of both with a common protocol`)
 		}, []string{"fail plugin|speaks protocol [2]"}},
 		{"what is behind it is away", func(f *doctor.Facts) {
 			f.Plugin.Found, f.Plugin.Reading = false, fmt.Errorf("get nodes/n: connection refused: %w", controlplane.ErrUnavailable)
-		}, []string{"fail plugin|answers, and not for node n|connection refused|what is behind the plugin runs"}},
+		}, []string{"fail plugin|answers, but cannot read node n|connection refused|the store behind the plugin"}},
 		{"another machine has the name", func(f *doctor.Facts) {
 			f.Plugin.Writing = &controlplane.IdentityError{Name: "n"}
 		}, []string{"fail plugin|the agent's last write failed|node.takeover"}},
 		{"it may not write", func(f *doctor.Facts) {
 			f.Plugin.Writing = by(controlplane.ErrForbidden)
-		}, []string{"fail plugin|the agent's last write failed|let this host write"}},
+		}, []string{"fail plugin|the agent's last write failed|allow this host to write"}},
 		{"it does not list, and says that it does", func(f *doctor.Facts) {
 			f.Plugin.Listing = errors.New("it does not implement this call")
-		}, []string{"warn plugin-abilities|says that it lists objects, and does not: it does not implement|ABILITY_LIST"}},
+		}, []string{"warn plugin-abilities|says that it lists objects, but that fails: it does not implement|ABILITY_LIST"}},
 		{"it tells of no changes, and says that it does", func(f *doctor.Facts) {
 			f.Plugin.Watching = context.DeadlineExceeded
-		}, []string{"warn plugin-abilities|says that it tells of changes, and does not|ABILITY_WATCH"}},
+		}, []string{"warn plugin-abilities|says that it watches changes, but that fails|ABILITY_WATCH"}},
 		{"the lease is gone", func(f *doctor.Facts) {
 			f.Plugin.Overdue = "there is a node n and no lease of it"
-		}, []string{"fail plugin-node|takes this host for dead: there is a node n and no lease"}},
+		}, []string{"fail plugin-node|the lease has expired: there is a node n and no lease"}},
 		{"the node is cordoned", func(f *doctor.Facts) {
 			f.Plugin.Drift = []doctor.Mend{{Message: "it is cordoned", Command: "hostler uncordon"}}
 		}, []string{"warn plugin-node|it is cordoned|hostler uncordon"}},
 		{"the Node does not exist yet", func(f *doctor.Facts) {
 			f.Plugin.Found, f.Plugin.Stands = false, "node.register is false"
-		}, []string{"warn plugin|there is no node n: node.register is false"}},
-		{"there is no node yet", func(f *doctor.Facts) { f.Plugin.Found = false }, []string{"warn plugin|there is no node n yet|hostler status"}},
+		}, []string{"warn plugin|node n does not exist: node.register is false"}},
+		{"there is no node yet", func(f *doctor.Facts) { f.Plugin.Found = false }, []string{"warn plugin|node n does not exist yet|hostler status"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := plugged()
@@ -125,7 +125,7 @@ func TestAPluginIsLookedAtWithoutAnAgent(t *testing.T) {
 		{"it is fine", func(*doctor.Facts) {}, nil},
 		{"its lease has ended", func(f *doctor.Facts) {
 			f.Plugin.Overdue = "there is a node n and no lease of it"
-		}, []string{"fail plugin-node|for dead|systemctl restart hostler"}},
+		}, []string{"fail plugin-node|the lease has expired|systemctl restart hostler"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := plugged()

@@ -10,15 +10,15 @@ import (
 func podman(f Facts) Check {
 	var users string
 	if list := f.Runtimes.PodmanUsers; len(list) > 0 {
-		users = fmt.Sprintf("containers of users' own Podmans are left alone: systemd stops them with all that is the users' (user IDs %s)", strings.Join(list, ", "))
+		users = fmt.Sprintf("rootless Podman containers are not managed: systemd stops them with the user sessions (user IDs %s)", strings.Join(list, ", "))
 	}
 	switch socket := f.Runtimes.PodmanUnheard; {
 	case socket != "":
 		if users != "" {
 			users = "; " + users
 		}
-		return warn("systemctl enable --now podman.socket, if hostler is to look after them",
-			"there are containers of Podman's, and nobody listens at %s: hostler cannot look after them, and they are not stopped in order%s", socket, users)
+		return warn("run `systemctl enable --now podman.socket` if hostler should manage them",
+			"Podman containers exist, but nothing listens at %s: hostler cannot manage them, and they are not stopped in order%s", socket, users)
 	case users != "":
 		return ok("%s", users)
 	}

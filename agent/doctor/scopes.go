@@ -49,18 +49,18 @@ func scopes(f Facts) Check {
 		}
 	}
 	if len(early) > 0 {
-		found.add(warn("systemctl daemon-reload", "%d of %d scopes of containers, such as %s, are not ordered before %s: systemd has not read the drop-in",
+		found.add(warn("systemctl daemon-reload", "%d of %d container scopes, such as %s, are not ordered before %s: systemd has not read the drop-in",
 			len(early), len(f.Systemd.Scopes), early[0], Service))
 	}
 	if err := f.Systemd.ScopesUntold; err != nil {
-		return found.or(unsaid("whether all scopes of containers are ordered before "+Service, err))
+		return found.or(unsaid("whether all container scopes are ordered before "+Service, err))
 	}
-	return found.or(ok("in a shutdown past logind, too, containers are left alone until hostler has stopped their pods"))
+	return found.or(ok("also in a shutdown without logind notification, containers run until hostler has stopped their pods"))
 }
 
 // unordered is the fault of a prefix whose scopes no drop-in orders.
 func (s Systemd) unordered(prefix, whose string) Check {
-	message := fmt.Sprintf("nothing orders %s's scopes: in a shutdown past logind systemd stops their containers at once", whose)
+	message := fmt.Sprintf("the scopes of %s are not ordered: in a shutdown without logind notification, systemd stops these containers at once", whose)
 	hint := fmt.Sprintf("install the package, or write \"[Unit]\" and \"Before=%s\" into %s", Service, ScopeDropIn(prefix))
 	if blank := s.Blank[prefix]; blank != "" {
 		message += fmt.Sprintf("; %s does not say Before=%s", blank, Service)

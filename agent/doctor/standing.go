@@ -25,7 +25,7 @@ func (s *Standing) writingMend(f Facts, forbidden string) string {
 	_, taken := errors.AsType[*controlplane.IdentityError](s.Writing)
 	switch {
 	case taken:
-		return "give one of the two hosts another node.name; node.takeover: true takes the Node over"
+		return "give one of the two hosts another node.name, or set node.takeover: true to take over the Node"
 	case errors.Is(s.Writing, controlplane.ErrForbidden):
 		return forbidden
 	}
@@ -40,16 +40,16 @@ func (s *Standing) judge(f Facts, overdue string) Check {
 		if !f.Agent.Answers {
 			overdue = start(f)
 		}
-		found.add(fail(overdue, "the fleet takes this host for dead: %s", s.Overdue))
+		found.add(fail(overdue, "the lease has expired: %s", s.Overdue))
 	}
 	for _, d := range s.Drift {
 		found.add(warn(d.Command, "%s", d.Message))
 	}
 	switch {
 	case s.Stands != "":
-		return found.or(ok("nothing is written of it from here: %s", s.Stands))
+		return found.or(ok("this host does not write the Node: %s", s.Stands))
 	case !s.Mine:
-		return found.or(ok("it is not hostler's: neither its lease nor its status is judged"))
+		return found.or(ok("the Node is not managed by hostler: its lease and status are not checked"))
 	}
-	return found.or(ok("its lease is renewed, and it is as configured"))
+	return found.or(ok("the lease is renewed, and the Node is as configured"))
 }

@@ -108,16 +108,16 @@ func (r *Reader) whose() Fleet {
 }
 
 // errNoList is a control plane that keeps no list.
-var errNoList = errors.New("it tells a host of no other")
+var errNoList = errors.New("it does not list other hosts")
 
 // explain says what cannot be done, and what to do instead.
 func (r *Reader) explain(what string, err error) error {
 	e := &hint.Error{Message: fmt.Sprintf("%s of control plane %s at %s: %s", what, r.client.Type(), r.client.Endpoint(), sanitize.Text(err.Error(), sanitize.MaxText))}
 	switch {
 	case errors.Is(err, controlplane.ErrForbidden) && r.client.Type() == "kubernetes":
-		e.Hint = fmt.Sprintf("a node may not see others by itself: `kubectl get nodes` as somebody who may, or give it the right as docs/reference/kubernetes.md says; `hostler nodes %s` shows this one", r.node)
+		e.Hint = fmt.Sprintf("run `kubectl get nodes` as an administrator, or give this node the right (docs/reference/kubernetes.md); `hostler nodes %s` shows this one", r.node)
 	case errors.Is(err, controlplane.ErrForbidden), errors.Is(err, errNoList):
-		e.Hint = fmt.Sprintf("ask the control plane itself, or give this host the right to read all; `hostler nodes %s` shows this one", r.node)
+		e.Hint = fmt.Sprintf("list the nodes with the tools of the control plane, or let this host read them; `hostler nodes %s` shows this one", r.node)
 	case errors.Is(err, controlplane.ErrInvalid):
 		e.Hint = "the name of a Node is made of a-z, 0-9, - and ., as `hostler nodes` lists them"
 	case errors.Is(err, controlplane.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):

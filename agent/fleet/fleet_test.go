@@ -83,9 +83,9 @@ func TestWhatCannotBeReadIsExplained(t *testing.T) {
 		hint   string
 	}{
 		"a node that may not see others":       {named("kubernetes"), controlplane.ErrForbidden, "docs/reference/kubernetes.md"},
-		"a store that keeps them apart":        {named("etcd"), controlplane.ErrForbidden, "the right to read all; `hostler nodes " + own + "`"},
+		"a store that keeps them apart":        {named("etcd"), controlplane.ErrForbidden, "let this host read them; `hostler nodes " + own + "`"},
 		"a control plane that is out of reach": {named("etcd"), controlplane.ErrUnavailable, "`hostler status`"},
-		"a control plane that has no list":     {silentOn{fake, "plugin"}, nil, "ask the control plane itself"},
+		"a control plane that has no list":     {silentOn{fake, "plugin"}, nil, "tools of the control plane"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake.Inject(controlplanetest.Fleet, controlplanetest.Fault{Err: c.err, Times: 1})

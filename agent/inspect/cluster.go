@@ -41,7 +41,7 @@ func clusterAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.L
 	var waits error
 	if k := cfg.ControlPlane.Kubernetes; k.BootstrapKubeconfig != "" {
 		if current, waits = certificate.Stored(k.CertificateDirectory, name); current == nil && waits == nil {
-			waits = fmt.Errorf("%w: none is in %s, and an agent has to ask for one", controlplane.ErrUnavailable, k.CertificateDirectory)
+			waits = fmt.Errorf("%w: none in %s; the agent has to request one", controlplane.ErrUnavailable, k.CertificateDirectory)
 		}
 	}
 	c := Cluster(ctx, cfg, name, "doctor", current, waits, log)

@@ -16,7 +16,7 @@ func Conditions(directory string, checks []conditions.Check, faults []conditions
 	for _, check := range checks {
 		switch {
 		case check.Answer == status.TimedOut || check.Answer == status.Undecided || check.Answer == status.NotRun && !check.Faulty:
-			facts.Silent = append(facts.Silent, doctor.Mend{Message: check.Path + ": " + check.Message, Command: "run it by hand: " + runByHand(check)})
+			facts.Silent = append(facts.Silent, doctor.Mend{Message: check.Path + ": " + check.Message, Command: "run it manually: " + runByHand(check)})
 		case check.LocalOnly:
 			facts.Local = append(facts.Local, string(check.Type))
 		}

@@ -25,7 +25,7 @@ func TestWhatTheDoctorHearsOfChecks(t *testing.T) {
 	if len(facts.Broken) != 1 || facts.Broken[0].Command != "chmod" || len(facts.Local) != 1 || facts.Number != 7 {
 		t.Errorf("Conditions() = %+v, want one that is broken, one that is shown here only", facts)
 	}
-	if len(facts.Silent) != 2 || !strings.HasSuffix(facts.Silent[0].Command, "--no-new-privs /c/closed") || facts.Silent[1].Command != "run it by hand: /c/slow" {
+	if len(facts.Silent) != 2 || !strings.HasSuffix(facts.Silent[0].Command, "--no-new-privs /c/closed") || facts.Silent[1].Command != "run it manually: /c/slow" {
 		t.Errorf("Conditions() = %+v, want two that do not say anything, each with how to run it", facts.Silent)
 	}
 }

@@ -54,7 +54,7 @@ func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Mana
 	if err := logind.RestoreMaxDelay(ctx); err != nil {
 		return err
 	}
-	log.Info("took back what an agent that was killed had raised logind's longest delay by", "file", systemd.DropInPath)
+	log.Info("removed stale logind drop-in", "file", systemd.DropInPath)
 	return nil
 }
 

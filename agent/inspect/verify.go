@@ -114,7 +114,7 @@ func (v Verifier) Remove(ctx context.Context, names []string) error {
 // open opens the control plane; the embedded one over that state.
 func (v Verifier) open(memory *statefile.Folder) (controlplane.Client, error) {
 	if kind := v.Config.ControlPlane.Type; v.Kubeconfig != "" && kind != kubernetes.Type {
-		return nil, fmt.Errorf("kubeconfig %s is of no use with control plane %s: leave --kubeconfig out, or name with --config a file with controlPlane.type: kubernetes", v.Kubeconfig, kind)
+		return nil, fmt.Errorf("kubeconfig %s does not apply to control plane %s: omit --kubeconfig, or use --config with controlPlane.type: kubernetes", v.Kubeconfig, kind)
 	}
 	log := slog.New(slog.DiscardHandler)
 	if v.Config.ControlPlane.Type == kubernetes.Type {
@@ -144,7 +144,7 @@ func (v Verifier) openKubernetes(log *slog.Logger) (*kubernetes.Client, error) {
 			return nil, err
 		}
 		if current == nil {
-			return nil, fmt.Errorf("no certificate of node %q is in %s yet: an agent has to ask for one; --kubeconfig names other credentials", name, k.CertificateDirectory)
+			return nil, fmt.Errorf("no certificate of node %q in %s yet: start the agent to request one, or use --kubeconfig", name, k.CertificateDirectory)
 		}
 		o.Certificate = func() (*tls.Certificate, error) { return current, nil }
 	}

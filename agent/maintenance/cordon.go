@@ -49,7 +49,7 @@ func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (CordonReport,
 		}
 	case err != nil:
 		answer.Pending = true
-		answer.Message = fmt.Sprintf("kept on this host, and told to the control plane as soon as it answers: %v", err)
+		answer.Message = fmt.Sprintf("saved on this host, and written to the control plane once it answers: %v", err)
 	}
 	if err := d.onDisk(ctx); err != nil {
 		answer.Message = strings.TrimPrefix(answer.Message+"; it may not survive a power cut: "+err.Error(), "; ")

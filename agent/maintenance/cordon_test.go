@@ -17,8 +17,8 @@ func TestACordonSaysWhatIsKeptWhere(t *testing.T) {
 		registered bool
 		want       string
 	}{
-		"the control plane hangs":        {true, "as soon as it answers: context deadline exceeded"},
-		"the node is not registered yet": {false, "as soon as it answers: the node is not registered yet"},
+		"the control plane hangs":        {true, "once it answers: context deadline exceeded"},
+		"the node is not registered yet": {false, "once it answers: the node is not registered yet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
@@ -27,7 +27,7 @@ func TestACordonSaysWhatIsKeptWhere(t *testing.T) {
 					d.register(t)
 				}
 				got, err := maintenance.New(d.Options).Cordon(t.Context(), true)
-				if err != nil || !got.Changed || !got.Pending || !strings.HasPrefix(got.Message, "kept on this host") || !strings.HasSuffix(got.Message, c.want) {
+				if err != nil || !got.Changed || !got.Pending || !strings.HasPrefix(got.Message, "saved on this host") || !strings.HasSuffix(got.Message, c.want) {
 					t.Errorf("Cordon() = %+v, %v, want it kept on the disk, and not delivered: %s", got, err, c.want)
 				}
 			})

@@ -45,7 +45,7 @@ func (d *Drainer) Leave(ctx context.Context) (LeaveReport, error) {
 	case errors.Is(err, controlplane.ErrForbidden):
 		e := &hint.Error{
 			Message: fmt.Sprintf("leave: %v: this host no longer renews its lease nor writes its Node, also after a restart, but may not delete them", err),
-			Hint:    "whoever has the right deletes the Node, with which the lease goes; `hostler leave --undo` takes it back",
+			Hint:    "have an administrator delete the Node, which also deletes the lease; to undo, run `hostler leave --undo`",
 		}
 		if lost := d.rememberLeave(ctx); lost != "" {
 			e.Message += "; " + lost
@@ -55,7 +55,7 @@ func (d *Drainer) Leave(ctx context.Context) (LeaveReport, error) {
 	d.o.Member.Set(before) // all goes on
 	if errors.Is(err, report.ErrNotOurs) {
 		_, other, _ := d.o.Owners.Mine(owner.Node)
-		e := &hint.Error{Message: fmt.Sprintf("leave: node %s is not hostler's: %s", d.o.Node, other.Evidence), Hint: "a host with node.enabled: false has no Node to take away"}
+		e := &hint.Error{Message: fmt.Sprintf("leave: node %s is not hostler's: %s", d.o.Node, other.Evidence), Hint: "a host with node.enabled: false has no Node to delete"}
 		if other.Name == owner.Kubelet {
 			e.Hint = fmt.Sprintf("the Node is the kubelet's: stop that, and then `kubectl delete node %s`", d.o.Node)
 		}
@@ -64,12 +64,12 @@ func (d *Drainer) Leave(ctx context.Context) (LeaveReport, error) {
 	if other, taken := errors.AsType[*controlplane.IdentityError](err); taken {
 		return answer, &hint.Error{
 			Message: fmt.Sprintf("leave: node %s belongs to another machine (%s), and stays; this one is %s", d.o.Node, other.Theirs, other.Ours),
-			Hint:    "this host has no Node to take away; give it another node.name, or node.enabled: false",
+			Hint:    "this host has no Node to delete; give it another node.name, or set node.enabled: false",
 		}
 	}
 	return answer, &hint.Error{
 		Message: fmt.Sprintf("leave: node %s: %v", d.o.Node, err),
-		Hint:    "nothing has changed: the Node and its lease are kept up as before; see `hostler status`, and try again",
+		Hint:    "nothing has changed: see `hostler status`, and try again",
 	}
 }
 

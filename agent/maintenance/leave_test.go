@@ -83,7 +83,7 @@ func TestALeaveThatFailsSaysWhatToDo(t *testing.T) {
 		rests   bool
 		want    []string
 	}{
-		"a node may not":     {func(d *desk) { d.fails(controlplane.ErrForbidden) }, true, []string{"forbidden", "whoever has the right", "hostler leave --undo"}},
+		"a node may not":     {func(d *desk) { d.fails(controlplane.ErrForbidden) }, true, []string{"forbidden", "have an administrator delete", "hostler leave --undo"}},
 		"there is no answer": {func(d *desk) { d.fails(controlplane.ErrUnavailable) }, false, []string{"unavailable", "nothing has changed"}},
 		"the Node is another machine's": {func(d *desk) {
 			d.fails(&controlplane.IdentityError{Name: "node-a", Theirs: controlplane.Identity{MachineID: "theirs"}})

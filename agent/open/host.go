@@ -70,7 +70,7 @@ func Boot(bootID string, manager *systemd.Manager, log *slog.Logger) string {
 	started, err := manager.StartedAt(ctx)
 	if err != nil {
 		if !errors.Is(err, systemd.ErrNotSystemd) {
-			log.Warn("the service manager's start is unknown: a soft-reboot may go unnoticed", "error", err)
+			log.Warn("unknown start time of the service manager: a soft reboot may not be detected", "error", err)
 		}
 		return bootID
 	}

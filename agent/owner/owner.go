@@ -175,7 +175,7 @@ func (o *Owners) While(ctx context.Context, j Job, l Loop, run func(context.Cont
 			}
 			continue
 		}
-		o.log.Info("job is left to its owner", "job", j, "owner", owner.Name, "evidence", owner.Evidence)
+		o.log.Info("yielding job to its owner", "job", j, "owner", owner.Name, "evidence", owner.Evidence)
 		l.Pause()
 		select {
 		case <-changed:
@@ -183,7 +183,7 @@ func (o *Owners) While(ctx context.Context, j Job, l Loop, run func(context.Cont
 			return ctx.Err()
 		}
 		if mine, owner, _ := o.Mine(j); mine {
-			o.log.Info("job is hostler's again", "job", j, "evidence", owner.Evidence)
+			o.log.Info("hostler owns job again", "job", j, "evidence", owner.Evidence)
 		}
 	}
 }

@@ -254,13 +254,13 @@ func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
 		seen[Lease] = kubelet
 		owners.Refresh(t.Context())
 		check("a kubelet came", false)
-		if log.Count("job is left to its owner") != 1 || log.Count("process kubelet, pid 7") != 1 {
+		if log.Count("yielding job to its owner") != 1 || log.Count("process kubelet, pid 7") != 1 {
 			t.Errorf("log = %s, want one line that names owner and evidence", &log)
 		}
 		delete(seen, Lease)
 		owners.Refresh(t.Context())
 		check("it went", true)
-		if log.Count("job is hostler's again") != 1 {
+		if log.Count("hostler owns job again") != 1 {
 			t.Errorf("log = %s, want one line that the job is back", &log)
 		}
 	})

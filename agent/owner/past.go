@@ -125,11 +125,11 @@ func (p *Past) Look(evidence string, found bool) map[Job]Owner {
 		case p.ran != nil && !p.seen.IsZero() && now.Sub(p.seen) < restarting:
 			jobs[job] = Owner{Name: Kubelet, Evidence: p.evidence}
 		case p.node && (job == Node || job == Lease):
-			jobs[job] = Owner{Name: Kubelet, Evidence: "the Node in the cluster has a kubelet's status, and the kubelet does not run; node.enabled: true, or deleting the Node and a boot without a kubelet, makes it hostler's", Absent: true}
+			jobs[job] = Owner{Name: Kubelet, Evidence: "the Node has the status of a kubelet, and the kubelet does not run. To give it to hostler, set node.enabled: true, or delete the Node and reboot without a kubelet", Absent: true}
 		case p.ran != nil && p.ran.NodeOn:
-			jobs[job] = Owner{Name: Kubelet, Evidence: "a kubelet ran on this host, and does not run now; a boot without a kubelet makes its jobs hostler's", Absent: true}
+			jobs[job] = Owner{Name: Kubelet, Evidence: "a kubelet ran on this host, and does not run now. To give its jobs to hostler, reboot without a kubelet", Absent: true}
 		case p.ran != nil:
-			jobs[job] = Owner{Name: Kubelet, Evidence: "a kubelet ran on this host, and does not run now; node.enabled: true, or a boot without a kubelet, makes its jobs hostler's", Absent: true}
+			jobs[job] = Owner{Name: Kubelet, Evidence: "a kubelet ran on this host, and does not run now. To give its jobs to hostler, set node.enabled: true, or reboot without a kubelet", Absent: true}
 		}
 	}
 	return jobs
@@ -162,6 +162,6 @@ func (p *Past) write(key string, value any, remove bool) {
 		err = p.o.Notes.Write(put, gone)
 	}
 	if err != nil { // the next look notes what is seen then
-		p.o.Log.Warn("cannot note whether a kubelet ran on this host", "error", err)
+		p.o.Log.Warn("cannot persist whether a kubelet ran on this host", "error", err)
 	}
 }

@@ -76,8 +76,8 @@ func TestWhatWasAKubeletsStaysItsOwn(t *testing.T) {
 		},
 		"a Node that was hostler's beside it says nothing of its end": {
 			{what: "while it runs", restart: true, nodeOn: true, found: true, want: running},
-			{what: "while it is away", pass: 2 * time.Minute, want: "; a boot without a kubelet makes"},
-			{what: "after a boot, before it runs", restart: true, boot: "b2", nodeOn: true, want: "; a boot without a kubelet makes"},
+			{what: "while it is away", pass: 2 * time.Minute, want: "reboot without a kubelet"},
+			{what: "after a boot, before it runs", restart: true, boot: "b2", nodeOn: true, want: "reboot without a kubelet"},
 			{what: "without the key", restart: true, want: absent},
 			{what: "with the key set again", restart: true, nodeOn: true, want: nobody},
 		},

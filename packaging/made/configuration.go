@@ -18,19 +18,19 @@ hostler.yaml \- configuration of hostler
 # DESCRIPTION
 The first file is read, then those of the folder in the order of their names: maps merge,
 lists replace. No file at all is a working configuration. An unknown or ill-typed field is
-an error with file and line, which **hostler config check** looks for; nothing is adjusted
+an error with file and line, which **hostler config check** reports; nothing is adjusted
 silently.
 
 Durations (90s, 5m, 1h30m), quantities (500m, 1Gi) and percentages (10%%) are written as
 Kubernetes writes them.
 
-**hostler reload** has the agent take the files up, as a whole or not at all. What follows
-says of each key whether a reload takes a change of it up, or it takes a restart, which stops
-no container. **hostler config default** prints what follows as a file, **hostler config
-show** what is in force.
+**hostler reload** makes the agent read the files again. If one has an error, nothing changes.
+Each key below says whether a change needs a reload or a restart. A restart stops no container.
+**hostler config default** prints the keys below as a file, **hostler config show** the
+effective configuration.
 
-Editors that read JSON schemas complete and check a file with this line in it, by what
-**hostler config schema** prints:
+Editors that read JSON schemas complete and check a file that has this line. The schema is
+what **hostler config schema** prints:
 
 ` + "```" + `
 # yaml-language-server: $schema=` + config.SchemaFile + `

@@ -88,8 +88,8 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 	})
 
 	r := a.diagnose()
-	found(t, r, "cluster", doctor.OK, c.Server+" answers, and knows node modest")
-	found(t, r, "cluster-credentials", doctor.OK, "the certificate is good until")
+	found(t, r, "cluster", doctor.OK, c.Server+" answers, and node modest exists")
+	found(t, r, "cluster-credentials", doctor.OK, "the certificate is valid until")
 	found(t, r, "cluster-clock", doctor.OK)
 	found(t, r, "cluster-node", doctor.OK)
 	found(t, r, "cluster-rights", doctor.OK, "allow all that hostler does by itself", "hostler leave")
@@ -129,7 +129,7 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 		if n := c.node("modest"); n != nil {
 			t.Errorf("the Node is there after a leave and a restart: %v", n.Status.Conditions)
 		}
-		mentions(t, "hostler leave --undo", a.prints("leave", "--undo"), "node modest returns to control plane kubernetes")
+		mentions(t, "hostler leave --undo", a.prints("leave", "--undo"), "registering node modest with control plane kubernetes again")
 		eventually(t, "it is Ready once it is undone", c.ready("modest"))
 	})
 	t.Run("a node that was given the right leaves by itself", func(t *testing.T) {
@@ -137,10 +137,10 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 		c.kubectl("create", "clusterrolebinding", "modest-may-leave", "--clusterrole=modest-may-leave", "--user=system:node:modest")
 		eventually(t, "doctor knows of the right", func() bool {
 			return slices.ContainsFunc(a.diagnose().Checks, func(c doctor.Check) bool {
-				return c.Name == "cluster-rights" && strings.Contains(c.Message, "and `hostler leave` to delete the Node")
+				return c.Name == "cluster-rights" && strings.Contains(c.Message, "allow everything, including `hostler leave`")
 			})
 		})
-		mentions(t, "hostler leave", a.prints("leave"), "Node and Lease are deleted")
+		mentions(t, "hostler leave", a.prints("leave"), "deleted Node and Lease")
 		if n := c.node("modest"); n != nil {
 			t.Error("the Node is there after a leave")
 		}
@@ -156,7 +156,7 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 		a.kill()
 		r := a.diagnoseAlone()
 		found(t, r, "cluster", doctor.Fail, "does not answer")
-		found(t, r, "cluster-credentials", doctor.OK, "the certificate is good until")
+		found(t, r, "cluster-credentials", doctor.OK, "the certificate is valid until")
 		check(t, c.APIServer.Start())
 		check(t, c.Ready(t.Context()))
 		r = a.diagnoseAlone()
@@ -219,7 +219,7 @@ func TestANodeWhoseCertificateIsNotAcceptedAnyMore(t *testing.T) {
 		return strings.Contains(s, "rejected this node's certificate, valid until") && strings.Contains(s, "kubectl certificate approve node-csr-")
 	})
 	r := a.diagnose()
-	found(t, r, "cluster", doctor.Fail, "does not accept this host's credentials", "asks for another certificate by itself")
+	found(t, r, "cluster", doctor.Fail, "does not accept this host's credentials", "requests a new certificate automatically")
 	found(t, r, "cluster-credentials", doctor.Fail, "is not accepted, and no other one comes", "kubectl certificate approve node-csr-")
 	if now, err := os.ReadFile(file); err != nil || string(now) != string(before) {
 		t.Errorf("the stored certificate has changed before there is another: %v", err)
@@ -296,10 +296,10 @@ func TestTheDocumentedWayToJoin(t *testing.T) {
 	}
 	eventually(t, "the right to leave is known", func() bool {
 		return slices.ContainsFunc(a.diagnose().Checks, func(c doctor.Check) bool {
-			return c.Name == "cluster-rights" && strings.Contains(c.Message, "and `hostler leave` to delete the Node")
+			return c.Name == "cluster-rights" && strings.Contains(c.Message, "allow everything, including `hostler leave`")
 		})
 	})
-	mentions(t, "hostler leave", a.prints("leave"), "Node and Lease are deleted")
+	mentions(t, "hostler leave", a.prints("leave"), "deleted Node and Lease")
 	a.stop()
 }
 

@@ -110,7 +110,7 @@ func TestExitCodesAndHints(t *testing.T) {
 		code int
 		want string // in what is printed
 	}{
-		"help is done":                      {[]string{"--help"}, 0, "Exit codes: 0 done, 1 failed, 2 wrong use, 3 the agent cannot be reached"},
+		"help is done":                      {[]string{"--help"}, 0, "Exit codes: 0 success, 1 failure, 2 wrong command line, 3 agent unreachable"},
 		"the version is done":               {[]string{"version"}, 0, "hostler " + version},
 		"a completion is done":              {[]string{"completion", "bash"}, 0, "hostler"},
 		"an unknown command is wrong use":   {[]string{"sattus"}, 2, "hint: "},

@@ -104,7 +104,7 @@ func TestDoctorFindsNothingOnAHostThatIsProtected(t *testing.T) {
 	found(t, r, "lock", doctor.OK, "hostler shutdown lock held, as pid")
 	found(t, r, "delay", doctor.OK, "logind grants 36s, set by "+systemd.DropInPath)
 	mentions(t, "hostler doctor", a.prints("doctor"), "pods are protected at a shutdown: all")
-	mentions(t, "hostler doctor -o wide", a.prints("doctor", "-o", "wide"), "CHECK", "MEND", "other-locks")
+	mentions(t, "hostler doctor -o wide", a.prints("doctor", "-o", "wide"), "CHECK", "FIX", "other-locks")
 
 	// Whoever else is there is told, and what systemd has not read.
 	lock, err := login.Inhibit(t.Context(), "database", "flushing")
@@ -286,7 +286,7 @@ func TestDoctorBesideAKubelet(t *testing.T) {
 
 	// It is to have more, and writes its file: hostler's must not cut that down.
 	grace("1m")
-	found(t, a.diagnose(), "kubelet", doctor.Fail, "asks for 1m0s", "rm "+systemd.DropInPath)
+	found(t, a.diagnose(), "kubelet", doctor.Fail, "needs 1m0s", "rm "+systemd.DropInPath)
 	setting(t, file, "60")
 	eventually(t, "hostler's drop-in gives way", func() bool {
 		granted, err := login.InhibitDelayMax(t.Context())
@@ -329,9 +329,9 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 	if n := r.Count(doctor.Fail); n != 1 {
 		t.Errorf("hostler doctor fails %d checks, want one for the one cause: %+v", n, r.Checks)
 	}
-	found(t, r, "agent", doctor.Fail, "hostler does not run, so that a shutdown would not wait", "no agent answers at /run/hostler/hostler.sock", "systemctl start hostler")
-	found(t, r, "protection", doctor.Unknown, "cannot tell: the agent is not running", "see check agent")
-	found(t, r, "lock", doctor.Unknown, "cannot tell: the agent is not running")
+	found(t, r, "agent", doctor.Fail, "hostler is not running, so that a shutdown would not wait", "no agent answers at /run/hostler/hostler.sock", "systemctl start hostler")
+	found(t, r, "protection", doctor.Unknown, "not checked: the agent is not running", "see check agent")
+	found(t, r, "lock", doctor.Unknown, "not checked: the agent is not running")
 	found(t, r, "runtimes", doctor.OK, "ready: containerd ")
 	found(t, r, "unit", doctor.Warn, "not-found")
 	found(t, r, "delay-files", doctor.OK)

@@ -69,7 +69,7 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	if r.code != 0 {
 		t.Fatalf("hostler drain = %d, %s%s, want 0", r.code, r.out, r.err)
 	}
-	mentions(t, "hostler drain", r.out, "stopped default/polite after ", "killed default/stubborn after ", "spared default/database: it is critical",
+	mentions(t, "hostler drain", r.out, "stopped default/polite after ", "killed default/stubborn after ", "skipped default/database: critical pod",
 		"2 pods stopped, 1 of them killed, in ", "; 1 critical pod spared", "is cordoned; `hostler uncordon`")
 	if _, code := ended(t, polite); code != 0 {
 		t.Errorf("exit code of the polite pod = %d, want 0", code)
@@ -129,7 +129,7 @@ func TestCtrlCEndsADrain(t *testing.T) {
 	if s.Shutdown.State == shutdown.Draining {
 		t.Error("a drain by hand is taken for a shutdown")
 	}
-	mentions(t, "hostler status", a.screen(), "asked for by hand, 0 of 2 pods stopped")
+	mentions(t, "hostler status", a.screen(), "started manually, 0 of 2 pods stopped")
 	r := a.hostler("drain")
 	if r.code != 1 {
 		t.Errorf("a second drain = %d, want 1", r.code)
@@ -299,7 +299,7 @@ func TestWhatTheLastShutdownEndedIsToldAndKeptForADay(t *testing.T) {
 	if r.code != 0 {
 		t.Errorf("hostler ps --last-shutdown without an agent = %d, %s", r.code, r.err)
 	}
-	mentions(t, "stderr", r.err, "no agent answers; this is what it left in "+a.state)
+	mentions(t, "stderr", r.err, "no agent answers; reading its records in "+a.state)
 	mentions(t, "stdout", r.out, "graceful, 2 pods", "Succeeded", "Failed (Terminated)")
 	a.start()
 	a.awaitReady(corev1.ConditionTrue)

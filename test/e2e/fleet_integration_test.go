@@ -135,10 +135,10 @@ func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
 	}
 	screen := a.prints("nodes")
 	mentions(t, "hostler nodes", onOneLine(screen), "2 nodes on etcd at "+f.Endpoints()[0], "* is this host", "* "+own+" Ready ", " "+other+" Ready ")
-	if strings.Contains(screen, "without a live lease") {
-		t.Errorf("hostler nodes of two that live = %s, want no mention of dead ones", screen)
+	if strings.Contains(screen, "with expired lease") {
+		t.Errorf("hostler nodes of two that live = %s, want no word of dead ones", screen)
 	}
-	mentions(t, "hostler nodes of another host", onOneLine(a.prints("nodes", other)), other+" is Ready", "lease renewed ", "good for 5s", "control plane etcd at ", "hostler "+version)
+	mentions(t, "hostler nodes of another host", onOneLine(a.prints("nodes", other)), other+" is Ready", "lease renewed ", "valid for 5s", "control plane etcd at ", "hostler "+version)
 	if one := answers[fleet.MemberOf](a, "nodes", other); one.Node.Name != other || one.Lease == nil || one.ControlPlane.Node != own {
 		t.Errorf("hostler nodes %s -o json = %+v, want it with its lease, as %s has it", other, one, own)
 	}
@@ -152,17 +152,17 @@ func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
 	// First it has expired, and a while later etcd takes it away.
 	eventually(t, "the watch shows that its lease is gone", func() bool {
 		shown := onOneLine(watch.shown())
-		return strings.Contains(shown, "1 without a live lease") && strings.Contains(shown, " gone ")
+		return strings.Contains(shown, "1 with expired lease") && strings.Contains(shown, " deleted ")
 	})
 	if code := watch.interrupt(); code != 0 {
 		t.Errorf("hostler nodes --watch that is interrupted ends with %d, want 0", code)
 	}
 	screen = a.prints("nodes")
-	mentions(t, "hostler nodes", onOneLine(screen), "1 without a live lease", other+" Ready ", " gone ")
+	mentions(t, "hostler nodes", onOneLine(screen), "1 with expired lease", other+" Ready ", " deleted ")
 	if strings.Index(screen, other) > strings.Index(screen, own) {
 		t.Errorf("hostler nodes = %s, want the dead host first", screen)
 	}
-	mentions(t, "hostler nodes of a dead host", onOneLine(a.prints("nodes", other)), other+" gives NO SIGN OF LIFE", "the control plane ends one that is not renewed")
+	mentions(t, "hostler nodes of a dead host", onOneLine(a.prints("nodes", other)), other+": LEASE EXPIRED", "the control plane deletes a Lease that has expired")
 	if one := answers[fleet.MemberOf](a, "nodes", other); one.Node == nil || one.Lease != nil {
 		t.Errorf("hostler nodes %s -o json = %+v, want a Node without a Lease", other, one)
 	}
@@ -231,7 +231,7 @@ func TestAFleetInEtcdThatAsksForLongerLeases(t *testing.T) {
 
 	f.ctl("put", setting, "2m")
 	becomes("its Lease is as all hosts are asked for", "120, etcd 120")
-	mentions(t, "hostler status", a.screen(), "good for 120s; the control plane's setting for all hosts asks for 2m0s")
+	mentions(t, "hostler status", a.screen(), "valid for 120s; the control plane, of all its hosts, requests 2m0s")
 	f.ctl("put", setting, "soon")
 	s := a.await("it says what is of no use", func(s api.Status) bool { return s.LeasePace != nil && len(s.LeasePace.Faults) == 1 })
 	mentions(t, "what it says", s.LeasePace.Faults[0].Message+s.LeasePace.Faults[0].Mend, `"soon"`, "settings/lease-duration")

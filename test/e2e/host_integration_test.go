@@ -87,7 +87,7 @@ func TestWithNothingInstalledTheAgentGoesOnAndSaysWhatIsMissing(t *testing.T) {
 			return condition(s, status.ShutdownProtected).Status == corev1.ConditionTrue
 		})
 	}
-	mentions(t, "hostler status", a.screen(), "is Ready", "Armed, 30s for pods, the last 10s for critical ones")
+	mentions(t, "hostler status", a.screen(), "is Ready", "Armed, 30s for pods, the last 10s for critical pods")
 	a.stop()
 }
 

@@ -118,7 +118,7 @@ func TestTheRightToLookForClones(t *testing.T) {
 	c := newCluster(t, kube.Options{})
 	a := startAgent(t, c.asNode("alone", "")+often)
 	eventually(t, "the node is Ready", c.ready("alone"))
-	found(t, a.diagnose(), "cluster-rights", doctor.OK, "are not looked for, which takes the right to list nodes")
+	found(t, a.diagnose(), "cluster-rights", doctor.OK, "hostler does not check for hosts with the same machine ID")
 	c.kubectl("create", "clusterrole", "hostler-may-compare", "--verb=list", "--resource=nodes")
 	c.kubectl("create", "clusterrolebinding", "hostler-may-compare", "--clusterrole=hostler-may-compare", "--group=system:nodes")
 	c.kubectl("create", "role", "hostler-may-compare", "-n", "kube-node-lease", "--verb=get", "--resource=leases.coordination.k8s.io")

@@ -115,7 +115,7 @@ func (p patient) long() usage {
 		return condition(s, corev1.NodeMemoryPressure).Status == corev1.ConditionFalse
 	})
 	p.await("the lease is overdue", func(s api.Status) bool { return s.ControlPlane.Overdue != "" })
-	p.wantPulse(http.StatusServiceUnavailable, 1, "OVERDUE")
+	p.wantPulse(http.StatusServiceUnavailable, 1, "EXPIRED")
 	<-minute
 	used := p.use(p.cluster)
 	p.over("60 s")

@@ -140,7 +140,7 @@ func TestBesideAKubeletTheAgentStandsBackAndTakesOverWhenAPersonSaysSo(t *testin
 	if !owned(s, owner.Kubelet, "node", "lease", "imageGC", "containerGC") || !owned(s, owner.Hostler, "shutdown") {
 		t.Errorf("owners while the kubelet is away = %+v, want all jobs but the shutdown its own", s.Owners)
 	}
-	mentions(t, "evidence", s.Owners["imageGC"].Evidence, "does not run now", "node.enabled: true", "a boot without a kubelet")
+	mentions(t, "evidence", s.Owners["imageGC"].Evidence, "does not run now", "node.enabled: true", "reboot without a kubelet")
 	keeps := func(want bool) {
 		t.Helper()
 		for _, p := range answers[api.CollectPlan](a, "gc", "plan", "--containers").Pods {

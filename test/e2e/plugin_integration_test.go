@@ -107,15 +107,15 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 		t.Errorf("hostler status says %+v, want a plugin and %s", s.ControlPlane, f.url)
 	}
 
-	knows := "plugin https 1.0.0, speaking protocol 1 for " + f.url + ", answers, and knows node " + name
+	knows := "plugin https 1.0.0, speaking protocol 1 for " + f.url + ", answers, and node " + name + " exists"
 	t.Run("hostler doctor finds it well", func(t *testing.T) {
-		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, knows, "it tells of no changes: they are looked for every 10 seconds", "its lease is renewed")
+		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, knows, "it cannot watch: hostler reads changes every 10 seconds", "the lease is renewed")
 	})
 	t.Run("a plugin that is killed and started again is reached, and the lease is kept", func(t *testing.T) {
 		before := f.renewed(name)
 		check(t, f.plugin.Kill())
 		check(t, os.Remove(f.socket)) // with RuntimeDirectory= systemd does it
-		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "socket does not exist: is the plugin running?", "start the plugin's own service")
+		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "there is no socket: is the plugin running?", "start the service of the plugin")
 		check(t, f.plugin.Start())
 		eventually(t, "the lease is renewed through it", func() bool { return f.renewed(name).After(before.Add(2 * time.Second)) })
 		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, knows)
@@ -126,7 +126,7 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 			t.Error("the fleet has it schedulable after a cordon")
 		}
 		a.prints("uncordon")
-		mentions(t, "hostler leave", a.prints("leave"), "Node and Lease are deleted")
+		mentions(t, "hostler leave", a.prints("leave"), "deleted Node and Lease")
 		if f.node(name) != nil || !f.renewed(name).IsZero() {
 			t.Error("the fleet has Node or Lease after a leave")
 		}

@@ -37,8 +37,8 @@ func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
 		t.Errorf("high threshold = %d, want 95", got)
 	}
 
-	reload("imageGC: {highThresholdPercent: 97}\nnode: {name: other}\nlease: {duration: 60s}", "reload refused")
-	mentions(t, "the refusal", a.logLines("reload refused")[0], "node.name", "lease.duration", "cannot change while the agent runs", "systemctl restart hostler")
+	reload("imageGC: {highThresholdPercent: 97}\nnode: {name: other}\nlease: {duration: 60s}", "reload rejected")
+	mentions(t, "the refusal", a.logLines("reload rejected")[0], "node.name", "lease.duration", "cannot change while the agent runs", "systemctl restart hostler")
 	if got := high(); got != 95 {
 		t.Errorf("high threshold after a refused reload = %d, want 95 as before", got)
 	}
@@ -46,7 +46,7 @@ func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
 	if got := a.hostler("reload"); got.code != 1 {
 		t.Errorf("hostler reload = %+v, want 1", got)
 	} else {
-		mentions(t, "hostler reload", got.err, "reload refused", "node.name", "lease.duration", "systemctl restart hostler")
+		mentions(t, "hostler reload", got.err, "reload rejected", "node.name", "lease.duration", "systemctl restart hostler")
 	}
 	mentions(t, "hostler status", a.screen(), "configuration", "imageGC.highThresholdPercent", "node.name", "lease.duration", "systemctl restart hostler")
 	if got := a.hostler("config", "show"); !strings.Contains(got.out, "highThresholdPercent: 95\n") {
@@ -64,7 +64,7 @@ func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
 		t.Errorf("high threshold = %d, want 98", got)
 	}
 	a.configure("imageGC: {highThresholdPercent: 96}")
-	if got := a.hostler("reload"); got.code != 0 || got.out != "in force now: imageGC.highThresholdPercent\n" || high() != 96 {
+	if got := a.hostler("reload"); got.code != 0 || got.out != "now effective: imageGC.highThresholdPercent\n" || high() != 96 {
 		t.Errorf("hostler reload = %+v with a high threshold of %d, want 96", got, high())
 	}
 	metric(t, a, "hostler_config_last_reload_successful", "1")

@@ -65,7 +65,7 @@ func TestARuntimeThatIsGoneOrHangsIsNamedAndNothingElseSuffers(t *testing.T) {
 			if early.code != 0 || early.took > 10*time.Second {
 				t.Errorf("hostler status at once = %d after %v, want 0 within a few seconds", early.code, early.took)
 			}
-			mentions(t, "hostler status at once", onOneLine(early.out), "runtime containerd: ", "images not all known", "containers not all known")
+			mentions(t, "hostler status at once", onOneLine(early.out), "runtime containerd: ", "images incomplete", "containers incomplete")
 			if r := a.hostler("ps"); r.code != 1 || !strings.Contains(r.err, c.Endpoint[len("unix://"):]) {
 				t.Errorf("hostler ps = %d, %q, want 1 and the runtime named", r.code, r.err)
 			}

@@ -25,7 +25,7 @@ func TestAPodmanThatMustNotBeStartedCostsNoTime(t *testing.T) {
 		m.Deploy(machine.Pod{Name: "dns", Critical: true})
 		m.Eventually("the guard knows both", func() bool { return len(writtenDown(t, m)) == 2 })
 		m.Eventually("doctor promises no order for Podman's containers", func() bool {
-			return strings.Contains(strings.Join(strings.Fields(m.Run("hostler doctor || true")), " "), "but for containers of Podman that have no unit")
+			return strings.Contains(strings.Join(strings.Fields(m.Run("hostler doctor || true")), " "), "Exception: Podman containers without a unit")
 		})
 		m.Eventually("podman.service has ended", func() bool {
 			return strings.TrimSpace(m.Run("systemctl is-active podman.service || true")) == "inactive"

@@ -120,7 +120,7 @@ func storeRefuses(t *testing.T, m *machine.Machine) {
 	}
 	expectAilment(t, m, ailment{
 		name: "a state folder that is read-only", reason: status.ReasonArmed, protected: true,
-		check: "state", verdict: doctor.Warn, says: "what hostler learns may be lost: not persisted", mend: "writable",
+		check: "state", verdict: doctor.Warn, says: "hostler may lose its state: not persisted", mend: "writable",
 	})
 	m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true})
 	boot := m.BootID()

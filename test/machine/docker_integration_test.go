@@ -205,7 +205,7 @@ func checkShopBack(t *testing.T, m *machine.Machine) {
 	}
 
 	told := m.Hostler("ps", "--last-shutdown")
-	_, again, _ := strings.Cut(told, "started again: ")
+	_, again, _ := strings.Cut(told, "restarted: ")
 	for _, s := range shop() {
 		if strings.Contains(again, shopContainer(s.name)) != (s.restart != "always") {
 			t.Errorf("hostler ps --last-shutdown does not tell of %s, with the policy %s, what it should:\n%s", s.name, s.restart, told)

@@ -75,7 +75,7 @@ func ailments() []ailment {
 		},
 		{
 			name: "agent not running, and what it alone could tell", enter: "systemctl stop hostler",
-			check: "protection", verdict: doctor.Unknown, says: "cannot tell: the agent is not running", mend: "see check agent", leave: "systemctl start hostler",
+			check: "protection", verdict: doctor.Unknown, says: "not checked: the agent is not running", mend: "see check agent", leave: "systemctl start hostler",
 		},
 		{
 			name: "agent masked", enter: "systemctl mask --now hostler.service",
@@ -96,7 +96,7 @@ func ailments() []ailment {
 		},
 		{
 			name: "scope drop-in missing", enter: "mv /usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf /root && systemctl daemon-reload",
-			reason: status.ReasonArmed, protected: true, check: "scopes", verdict: doctor.Warn, says: "nothing orders containerd's scopes",
+			reason: status.ReasonArmed, protected: true, check: "scopes", verdict: doctor.Warn, says: "the scopes of containerd are not ordered",
 			mend: `write "[Unit]" and "Before=hostler.service" into /etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf; then systemctl daemon-reload`,
 			leave: "mkdir /etc/systemd/system/cri-containerd-.scope.d && printf '[Unit]\\nBefore=hostler.service\\n' >/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf && " +
 				"systemctl daemon-reload",
@@ -211,7 +211,7 @@ func diagnosis(t *testing.T, m *machine.Machine) (r doctor.Report, code int) {
 		}
 		code = out.Code
 		return !slices.ContainsFunc(r.Checks, func(c doctor.Check) bool {
-			return strings.Contains(c.Message, context.DeadlineExceeded.Error()) || strings.Contains(c.Message, "as on a host that is busy")
+			return strings.Contains(c.Message, context.DeadlineExceeded.Error()) || strings.Contains(c.Message, "is the host busy?")
 		})
 	})
 	return r, code

@@ -72,7 +72,7 @@ func TestAFailingStoryLeavesItsJournalAndItsConsole(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range []string{"said in the first boot", "said in the second boot", `msg="agent is up"`} {
+			for _, want := range []string{"said in the first boot", "said in the second boot", `msg="agent started"`} {
 				if !strings.Contains(string(journal), want) {
 					t.Errorf("the journal that was left lacks %q:\n%s", want, journal)
 				}

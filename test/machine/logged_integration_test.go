@@ -21,15 +21,15 @@ func TestTheJournalFindsWhatALoopSaid(t *testing.T) {
 		for arguments, want := range map[string]string{
 			"-u hostler -o cat HOSTLER_LOOP=status":                 `msg="node registered"`,
 			"-u hostler -o cat HOSTLER_LOOP=shutdown-guard -p info": "state=Armed",
-			"-u hostler -o cat":                                     `msg="agent has ended"`,
-			"-u hostler -o cat SYSLOG_IDENTIFIER=hostler -n 50":     `level=INFO msg="agent is up"`,
+			"-u hostler -o cat":                                     `msg="agent stopped"`,
+			"-u hostler -o cat SYSLOG_IDENTIFIER=hostler -n 50":     `level=INFO msg="agent started"`,
 		} {
 			m.Eventually("journalctl "+arguments+" has "+want, func() bool { return strings.Contains(m.Journal(0, arguments), want) })
 		}
-		if said := m.Journal(0, "-u hostler -o cat"); strings.Contains(said, "left raised") {
+		if said := m.Journal(0, "-u hostler -o cat"); strings.Contains(said, "stays raised") {
 			t.Errorf("a restart says\n%s\nwant nothing of a delay that is left raised", said)
 		}
-		if said := m.Journal(0, "-u hostler -o cat HOSTLER_LOOP=status"); strings.Contains(said, "agent is up") {
+		if said := m.Journal(0, "-u hostler -o cat HOSTLER_LOOP=status"); strings.Contains(said, "agent started") {
 			t.Errorf("journalctl HOSTLER_LOOP=status = %s, want what that loop said alone", said)
 		}
 	})

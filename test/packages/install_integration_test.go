@@ -46,7 +46,7 @@ func TestAFirstInstallation(t *testing.T) {
 		"verified":      "",
 		"unit":          "",
 		"manual": "/usr/share/man/man1/hostler.1.gz\n/usr/share/man/man1/hostler-gc-plan.1.gz\n/usr/share/man/man5/hostler.yaml.5.gz\n" +
-			"hostler-drain (1)    - Cordon the Node and stop its pods, without a shutdown; needs root\nhostler.yaml (5)     - configuration of hostler\n",
+			"hostler-drain (1)    - Cordon the Node and stop its pods without a shutdown; needs root\nhostler.yaml (5)     - configuration of hostler\n",
 	} {
 		if got[part] != want {
 			t.Errorf("after an installation %s is\n%s\nwant\n%s", part, got[part], want)

@@ -27,7 +27,7 @@ func Check(endpoint string, insecure bool) error {
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("%q has more than a host and a port: write it as %s://%s", shown(endpoint), u.Scheme, u.Host)
 	case u.Scheme == "http" && !insecure && !loopback(u.Hostname()):
-		return fmt.Errorf("%q is not encrypted, not even for passwords: use https, or set controlPlane.etcd.insecure: true", shown(endpoint))
+		return fmt.Errorf("%q sends data and passwords unencrypted: use https, or set controlPlane.etcd.insecure: true", shown(endpoint))
 	}
 	return nil
 }

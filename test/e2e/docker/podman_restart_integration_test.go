@@ -136,7 +136,7 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 	if want := map[journal.RestartOutcome]int{journal.Restarted: 6, journal.LeftStopped: 5}; !maps.Equal(outcomes, want) {
 		t.Errorf("outcomes = %v, want %v: %+v", outcomes, want, told.Shutdown.Restarts)
 	}
-	if told := a.hostler("ps", "--last-shutdown"); !strings.Contains(told, "started again: dns") {
+	if told := a.hostler("ps", "--last-shutdown"); !strings.Contains(told, "restarted: dns") {
 		t.Errorf("hostler ps --last-shutdown prints %s, want that dns was started again", told)
 	}
 

@@ -193,7 +193,7 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 	if want := map[journal.RestartOutcome]int{journal.Restarted: 6, journal.RunsAnyway: 2, journal.LeftStopped: 4}; !maps.Equal(outcomes, want) {
 		t.Errorf("outcomes = %v, want %v: %+v", outcomes, want, s.Shutdown.Restarts)
 	}
-	if told := a.hostler("ps", "--last-shutdown"); !strings.Contains(told, "started again: dns") {
+	if told := a.hostler("ps", "--last-shutdown"); !strings.Contains(told, "restarted: dns") {
 		t.Errorf("hostler ps --last-shutdown prints %s, want that dns was started again", told)
 	}
 
