@@ -125,7 +125,7 @@ package: ## deb and rpm for amd64 and arm64, bills of materials and checksums, i
 fmt: ## format the code
 	$(GO) tool gofumpt -w $$(git ls-files '*.go')
 
-lint: ## formatting, vet, static analysis, import rules
+lint: ## formatting, vet, static analysis, import rules, plain words
 	@unformatted=$$($(GO) tool gofumpt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
@@ -133,6 +133,7 @@ lint: ## formatting, vet, static analysis, import rules
 	$(GO) tool staticcheck -tags integration ./...
 	@# go list, which it runs, is not seen by the cache of test results
 	$(GO) test -count=1 ./test/arch
+	$(MAKE) --no-print-directory words
 
 # Vale is built with a C compiler.
 words: prerequisites ## plain words: docs, and the texts that the program prints

@@ -313,7 +313,7 @@ func TestOnlyFilesThatEndAreRead(t *testing.T) {
 	const correct = "correct the file"
 	for path, c := range map[string]struct{ says, hint string }{
 		fifo: {"not a regular file", correct}, long: {"more than 1048576 bytes", correct},
-		"/dev/null": {"other than root", "chmod go-w /dev/null"}, t.TempDir(): {"not a regular file", correct},
+		"/dev/null": {"other than root", "use a regular file"}, t.TempDir(): {"not a regular file", correct},
 	} {
 		paths := h.paths
 		paths.ClientCA = path

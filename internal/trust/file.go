@@ -167,6 +167,9 @@ func hint(at, path string, info fs.FileInfo) string {
 	if info.IsDir() && at != filepath.Clean(path) {
 		return fmt.Sprintf("check its content, then move %s to a folder that only root can change, or let only root change %s", path, at)
 	}
+	if info.Mode()&(fs.ModeDevice|fs.ModeNamedPipe) != 0 { // others need it as it is, such as /dev/null
+		return fmt.Sprintf("use a regular file instead of %s", path)
+	}
 	return fmt.Sprintf("check its content, then run chown root %s && chmod go-w %[1]s", at)
 }
 

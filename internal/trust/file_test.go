@@ -112,3 +112,11 @@ func TestLooksLeaveNoDescriptor(t *testing.T) {
 		t.Errorf("there were %d descriptors, and are %d", before, after)
 	}
 }
+
+// The way to make such a file root's alone would be to break the host.
+func TestADeviceIsNotToBeChanged(t *testing.T) {
+	_, err := ReadRegularFile("/dev/null")
+	if refused, ok := errors.AsType[*Error](err); !ok || refused.Hint != "use a regular file instead of /dev/null" {
+		t.Errorf("ReadRegularFile(/dev/null) = %v, want it refused with a hint that harms nothing", err)
+	}
+}

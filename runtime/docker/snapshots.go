@@ -54,7 +54,7 @@ func (r *Runtime) dialContainerd(a about) (*grpc.ClientConn, error) {
 	if socket == "" {
 		i := slices.IndexFunc(containerdSockets, func(s string) bool { _, err := os.Stat(s); return err == nil })
 		if i < 0 {
-			return nil, fmt.Errorf("Docker's images are in containerd, but none of its sockets %q exists", containerdSockets)
+			return nil, fmt.Errorf("images of Docker are in containerd, but none of its sockets %q exists", containerdSockets)
 		}
 		socket = containerdSockets[i]
 	}
