@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// faresPause is how often a service that was started again is read, until it has been
+	// faresPause is how often a service that was started again is checked, until it has been
 	// up for steady, or has been about to be up, or has told nothing, for startsBound.
 	faresPause  = 5 * time.Second
 	steady      = 30 * time.Second

@@ -66,7 +66,7 @@ type Options struct {
 	// gone; nil if that cannot be known.
 	Living func() (map[string]bool, error)
 	// Inhibitor delays the shutdown; nil where this host has none. One that is
-	// a DelaySourcer or a KindSource is requested that, too.
+	// a DelaySourcer or a KindSource is called for that, too.
 	Inhibitor Inhibitor
 	// First is the services that are stopped before any pod.
 	First First

@@ -47,7 +47,7 @@ const (
 	// settleBound is how long all services are waited for that still stop, before the first is
 	// started: one may need another, and would be started without it.
 	settleBound = 15 * time.Second
-	// settlePause is how often that is read.
+	// settlePause is how often that is checked.
 	settlePause = 200 * time.Millisecond
 	// stopsBound is how long a service may take to stop before that is told.
 	stopsBound = 5 * time.Minute

@@ -89,7 +89,7 @@ type Status struct {
 	// the guard is switched off.
 	InhibitDelayNeeded metav1.Duration `json:"inhibitDelayNeeded,omitzero"`
 	// InhibitDelayShortage says, with the hint, why less is granted; empty where
-	// enough is, or where that was not read because no lock is held.
+	// enough is, or where that was not checked because no lock is held.
 	InhibitDelayShortage string `json:"inhibitDelayShortage,omitempty"`
 	// Trouble is what keeps the guard from being armed; nil where nothing does.
 	Trouble error `json:"-"`

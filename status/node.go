@@ -126,7 +126,7 @@ func nodeInfo(facts Facts, version string) corev1.NodeSystemInfo {
 }
 
 // runtimeVersion names the first runtime, of those that keep images if one does: they
-// have the Node's pods. The field has space for one.
+// have the Node's pods. The field takes only one.
 func runtimeVersion(runtimes []runtime.Health) string {
 	if len(runtimes) == 0 {
 		return ""

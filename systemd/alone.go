@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// alonePoll is how often a unit that stops is read.
+// alonePoll is how often a unit that stops is checked.
 const alonePoll = 50 * time.Millisecond
 
 // UnitRuns reports whether there is anything to stop of the unit of that name: whether it runs,

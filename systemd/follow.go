@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/systemd/logindconf"
 )
 
-// quiet is the least time between two reads the files: they may be fought
+// quiet is the least time between two reads of the files: they may be fought
 // over, and each check that finds a change costs some calls.
 const quiet = time.Second
 
@@ -20,7 +20,7 @@ type delayView struct {
 
 // follow tells on changed when the longest delay may have changed: when logind's
 // files were written, removed or, which logind does when it reads them again,
-// opened. logind itself announces neither. changed has space for one. follow ends
+// opened. logind itself announces neither. changed has a buffer of one. follow ends
 // with ctx, or says why it cannot continue; it closes watcher.
 func (m *longestDelay) follow(ctx context.Context, watcher *logindconf.Watcher, changed chan<- struct{}) error {
 	stop := context.AfterFunc(ctx, watcher.Close)

@@ -8,7 +8,7 @@ type inForce[P any] struct {
 	policy P
 }
 
-// Policy returns the policy effective.
+// Policy returns the effective policy.
 func (f *inForce[P]) Policy() P {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -141,7 +141,7 @@ func (f *Files) age(leaf *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// Life is when the certificate effective begins and ends; zero while none is.
+// Life is when the certificate in use begins and ends; zero while none is.
 func (f *Files) Life() (begins, ends time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -155,7 +155,7 @@ func (d *Drain) take(l listing) {
 }
 
 // forgetEnded drops owed stops of containers that the current list does not show as running, if
-// the drain requested that list, and after it learned of them: other lists may be older than they
+// the drain asked for that list, and after it learned of them: other lists may be older than they
 // seem.
 func (d *Drain) forgetEnded(requested time.Time) {
 	alive := map[key]bool{}
