@@ -128,9 +128,10 @@ func lock(f Facts) Check {
 	switch f.Guard.State {
 	case shutdown.Armed:
 	case shutdown.Disarmed:
-		if r := f.Protection.Reason; r == status.ReasonNoBus || r == status.ReasonNoLogind {
-			// What it lacked is there again, as the checks above saw.
-			return fail("wait some seconds; if it stays: "+f.mends().restartAgent(),
+		switch f.Protection.Reason {
+		case status.ReasonDisarmed, // as for a moment after its start
+			status.ReasonNoBus, status.ReasonNoLogind: // the checks above found what it lacked
+			return fail("wait a few seconds, and run `hostler doctor` again; if it stays: "+f.mends().restartAgent(),
 				"hostler is not armed yet, and retries within %v; last error: %s", shutdown.LongestPause, f.Guard.Reason)
 		}
 		return fail(f.mends().restartAgent(), "hostler is not armed: %s", f.Guard.Reason)
@@ -206,7 +207,11 @@ func delay(f Facts) Check {
 	}
 	fitted := plan.Fit(f.Phases, (&shutdown.First{Names: f.StopFirst}).Left(f.Logind.Granted))
 	hint := obstacle(files, f)
-	if hint == "" { // the files are fine: logind has not read them, or hostler not written its own
+	switch {
+	case hint != "":
+	case f.Guard.State == shutdown.Disarmed:
+		hint = "see the check lock: hostler raises the limit when it is armed"
+	default: // the files are fine: logind has not read them, or hostler not written its own
 		hint = f.mends().restartLogind + "; where that does not help: " + f.mends().journal
 	}
 	if f.Logind.Granted <= 0 {

@@ -238,8 +238,13 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f.Logind.Login = systemd.ErrNoLogind
 		}, []string{"fail protection|NoLogind", "fail logind|systemctl restart systemd-logind"}},
 		{"logind is there again", func(f *doctor.Facts) { disarm(f, status.ReasonNoLogind, "gone") }, []string{
-			"fail protection|NoLogind", "fail lock|retries within 3s|last error: gone|wait some seconds",
+			"fail protection|NoLogind", "fail lock|retries within 3s|last error: gone|wait a few seconds",
 		}},
+		{"an agent that has just started", func(f *doctor.Facts) {
+			disarm(f, status.ReasonDisarmed, "not started")
+			f.Logind.Own, f.Logind.Locks, f.Logind.Granted = nil, nil, 5*time.Second
+			f.Logind.Files = logindconf.Delay{Effective: logindconf.Setting{Max: 5 * time.Second}}
+		}, []string{"fail protection", "fail lock|not armed yet|run `hostler doctor` again", "fail delay|logind grants 5s, its default|see the check lock"}},
 		{"armed, but logind lists no lock", func(f *doctor.Facts) { f.Logind.Own, f.Logind.Locks = nil, nil }, []string{
 			"fail protection|would not wait|see the checks below", "fail lock|logind does not list it|systemctl restart hostler",
 		}},
