@@ -101,7 +101,7 @@ func TestDoctorFindsNothingOnAHostThatIsProtected(t *testing.T) {
 	if !r.Protected || r.Message != "" || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 14 {
 		t.Errorf("hostler doctor = %+v, want all ok", r)
 	}
-	found(t, r, "lock", doctor.OK, "hostler shutdown lock held, as pid")
+	found(t, r, "lock", doctor.OK, "hostler holds the shutdown lock, as pid")
 	found(t, r, "delay", doctor.OK, "logind grants 36s, set by "+systemd.DropInPath)
 	mentions(t, "hostler doctor", a.prints("doctor"), "pods are protected at a shutdown: all")
 	mentions(t, "hostler doctor -o wide", a.prints("doctor", "-o", "wide"), "CHECK", "FIX", "other-locks")
@@ -114,7 +114,7 @@ func TestDoctorFindsNothingOnAHostThatIsProtected(t *testing.T) {
 	login.Manager.SetUnit("reboot.target", map[string]any{"ActiveState": "inactive", "JobTimeoutUSec": uint64(20_000_000)})
 	r = a.diagnose()
 	found(t, r, "other-locks", doctor.OK, "a shutdown also waits for database", "flushing")
-	found(t, r, "scopes", doctor.Warn, "1 of 2 scopes", "cri-containerd-2.scope", "systemctl daemon-reload")
+	found(t, r, "scopes", doctor.Warn, "1 of 2 container scopes", "cri-containerd-2.scope", "systemctl daemon-reload")
 	found(t, r, "job-timeouts", doctor.Warn, "reboot.target is forced after 20s")
 	a.stop()
 }
@@ -150,7 +150,7 @@ func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
 		t.Error("hostler doctor says that the host is protected, want not")
 	}
 	found(t, r, "delay", doctor.Fail, "grants 8s, set by "+late, "shortened to", late+" sets InhibitDelayMaxSec= to 8s", "36 or more")
-	mentions(t, "hostler status", a.screen(), "8s of the 36s", late, "logind grants only 8s of the 36s that this takes")
+	mentions(t, "hostler status", a.screen(), "8s of the 36s", late, "logind grants only 8s of the 36s needed")
 	mentions(t, "hostler shutdown plan", onOneLine(a.prints("shutdown", "plan")), "logind grants only 8s", late, "remove it")
 	metric(t, a, "hostler_shutdown_protected", "0")
 	metric(t, a, "hostler_shutdown_delay_granted_seconds", "8")
@@ -237,7 +237,7 @@ func TestDoctorSaysWhatIsMissingAndThatItIsBack(t *testing.T) {
 	wantLocks(t, login, "after its lock was lost", 1)
 	a.awaitProtection(status.ReasonArmed)
 	r = a.diagnose()
-	found(t, r, "lock", doctor.OK, "hostler shutdown lock held")
+	found(t, r, "lock", doctor.OK, "hostler holds the shutdown lock")
 
 	check(t, containerd.Pause())
 	t.Cleanup(func() { check(t, containerd.Continue()) })
@@ -256,7 +256,7 @@ func TestDoctorSaysWhatIsMissingAndThatItIsBack(t *testing.T) {
 	if r.Protected || r.Failed() {
 		t.Errorf("hostler doctor = %+v, want it not protected, which is no fault", r)
 	}
-	found(t, r, "protection", doctor.Warn, "as the configuration wants it", "shutdown.enabled: auto")
+	found(t, r, "protection", doctor.Warn, "as configured", "shutdown.enabled: auto")
 	a.stop()
 }
 

@@ -59,7 +59,7 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	if len(p.Phases) != 2 || len(p.Phases[0].Pods) != 2 || len(p.Phases[1].Pods) != 0 || len(p.Spared) != 1 || p.Spared[0].Name != "database" || p.Refusal != "" || p.Bound != p.Phases[0].Grace {
 		t.Fatalf("drain --dry-run = %+v, want two pods to stop within their phase, and the critical one spared", p)
 	}
-	mentions(t, "hostler drain --dry-run", a.prints("drain", "--dry-run"), "stops 2 pods", "polite", "stubborn", "left alone unless --all is given: 1 pod")
+	mentions(t, "hostler drain --dry-run", a.prints("drain", "--dry-run"), "stop 2 pods", "polite", "stubborn", "skipped without --all: 1 pod")
 	untouched(t, polite, politeBefore)
 	if cordoned(t, a.status()) {
 		t.Error("a dry run cordons the node")
@@ -70,7 +70,7 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 		t.Fatalf("hostler drain = %d, %s%s, want 0", r.code, r.out, r.err)
 	}
 	mentions(t, "hostler drain", r.out, "stopped default/polite after ", "killed default/stubborn after ", "skipped default/database: critical pod",
-		"2 pods stopped, 1 of them killed, in ", "; 1 critical pod spared", "is cordoned; `hostler uncordon`")
+		"2 pods stopped (1 killed), took ", "; 1 critical pod skipped", "run `hostler uncordon`")
 	if _, code := ended(t, polite); code != 0 {
 		t.Errorf("exit code of the polite pod = %d, want 0", code)
 	}
@@ -140,7 +140,7 @@ func TestCtrlCEndsADrain(t *testing.T) {
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("the drain that was interrupted ended with %v, want exit code 1", err)
 	}
-	mentions(t, "its stderr", errs.String(), "interrupted", "still running, ", "greedy", "database", "stays cordoned", "hostler uncordon")
+	mentions(t, "its stderr", errs.String(), "interrupted", "still running or stopping: ", "greedy", "database", "stays cordoned", "hostler uncordon")
 	a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.ByHand == nil })
 	untouched(t, database, before)
 	if !cordoned(t, a.status()) {

@@ -136,7 +136,7 @@ func TestAHostOfAFleetInEtcd(t *testing.T) {
 			t.Error("the node of a host that is dead is gone, want it to stay")
 		}
 		before := f.revision()
-		found(t, a.diagnoseAlone(), "etcd", doctor.OK, "knows node "+name)
+		found(t, a.diagnoseAlone(), "etcd", doctor.OK, "etcd answers, and node "+name+" exists")
 		if after := f.revision(); after != before {
 			t.Errorf("hostler doctor has brought etcd from revision %s to %s, want nothing changed", before, after)
 		}

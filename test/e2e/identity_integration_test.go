@@ -126,7 +126,7 @@ func TestTheRightToLookForClones(t *testing.T) {
 	eventually(t, "the right has come", func() bool {
 		for _, check := range a.diagnose().Checks {
 			if check.Name == "cluster-rights" {
-				return strings.Contains(check.Message, "the fleet is looked through")
+				return strings.Contains(check.Message, "hostler checks the fleet")
 			}
 		}
 		return false

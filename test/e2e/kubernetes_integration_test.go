@@ -139,7 +139,7 @@ func TestANodeThatSomebodyElseCreates(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
 	a := startAgent(t, c.asNode("given", ", register: false")+"status: {updateInterval: 1s}\n")
-	eventually(t, "hostler says that it waits", func() bool { return strings.Contains(a.screen(), "no Node given there yet") })
+	eventually(t, "hostler says that it waits", func() bool { return strings.Contains(a.screen(), "no Node given exists yet") })
 	if out, err := c.Kubectl(t.Context(), "get", "lease", "given", "-n", "kube-node-lease"); err == nil {
 		t.Errorf("there is a lease before there is a node:\n%s", out)
 	}

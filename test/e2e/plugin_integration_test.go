@@ -115,7 +115,7 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 		before := f.renewed(name)
 		check(t, f.plugin.Kill())
 		check(t, os.Remove(f.socket)) // with RuntimeDirectory= systemd does it
-		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "there is no socket: is the plugin running?", "start the service of the plugin")
+		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "socket does not exist: is the plugin running?", "start the service of the plugin")
 		check(t, f.plugin.Start())
 		eventually(t, "the lease is renewed through it", func() bool { return f.renewed(name).After(before.Add(2 * time.Second)) })
 		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, knows)

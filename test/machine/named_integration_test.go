@@ -21,7 +21,7 @@ func TestAHostGetsItsNameLate(t *testing.T) {
 			t.Errorf("status without a name: lease %v, node name %+v, owners %v, want neither Node nor Lease, and why", s.Lease, s.NodeName, s.Owners)
 		}
 		for _, command := range []string{"status", "doctor"} {
-			if text := flat(m.Run("hostler " + command + " || true")); !strings.Contains(text, "the Node and its Lease wait for one") || !strings.Contains(text, "hostnamectl set-hostname NAME") {
+			if text := flat(m.Run("hostler " + command + " || true")); !strings.Contains(text, "Node and Lease are not written until it has one") || !strings.Contains(text, "hostnamectl set-hostname NAME") {
 				t.Errorf("hostler %s says nothing of the name that lacks:\n%s", command, text)
 			}
 		}

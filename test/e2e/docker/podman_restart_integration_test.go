@@ -90,7 +90,7 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n", "podman")
 	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
 	plan := a.hostler("shutdown", "plan")
-	for _, part := range []string{"hostler starts again 8 containers: always, api, cron, db, dns, meanwhile, removed, web", "as these are enabled, about 1 container: quadlet", "by their policy, 2 containers: failing, job"} {
+	for _, part := range []string{"by hostler: 8 containers (always, api, cron, db, dns, meanwhile, removed, web)", "if their units are enabled: 1 container (quadlet)", "because of their restart policy: 2 containers (failing, job)"} {
 		if !strings.Contains(plan, part) {
 			t.Errorf("hostler shutdown plan prints %s, want %q in it", plan, part)
 		}
@@ -164,7 +164,7 @@ func TestAShutdownOfAPodmanHostThatIsCalledOffIsMadeUpFor(t *testing.T) {
 	login.Manager.SetUnit("podman-restart.service", map[string]any{"UnitFileState": "enabled"})
 	a := startAgentOf(t, "shutdown: {gracePeriod: 3m}\n", "podman")
 	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
-	if plan := a.hostler("shutdown", "plan"); !strings.Contains(plan, "about 1 container: always") {
+	if plan := a.hostler("shutdown", "plan"); !strings.Contains(plan, "if their restart policy says so: 1 container (always)") {
 		t.Errorf("hostler shutdown plan prints %s, want that Podman decides about always", plan)
 	}
 	check(t, login.Reboot(t.Context()))

@@ -132,7 +132,7 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 	a := startAgent(t, "runtimes: auto\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n")
 	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
 	plan := a.hostler("shutdown", "plan")
-	for _, part := range []string{"hostler starts again 8 containers: api, crashing, db, dns, meanwhile, proxy, removed, web", "about 3 containers: cache, ending, failing", "1 container: job"} {
+	for _, part := range []string{"by hostler: 8 containers (api, crashing, db, dns, meanwhile, proxy, removed, web)", ": 3 containers (cache, ending, failing)", "1 container (job)"} {
 		if !strings.Contains(plan, part) {
 			t.Errorf("hostler shutdown plan prints %s, want %q in it", plan, part)
 		}
