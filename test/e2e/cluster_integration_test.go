@@ -125,7 +125,7 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 		a.stop()
 		a.start()
 		mentions(t, "hostler status", a.screen(), "with `hostler leave`; this persists across restarts; run `hostler leave --undo` to register it again")
-		found(t, a.diagnose(), "cluster", doctor.Warn, "there is no node modest", "hostler leave --undo")
+		found(t, a.diagnose(), "cluster", doctor.Warn, "node modest does not exist", "hostler leave --undo")
 		if n := c.node("modest"); n != nil {
 			t.Errorf("the Node is there after a leave and a restart: %v", n.Status.Conditions)
 		}

@@ -231,7 +231,7 @@ func TestAFleetInEtcdThatAsksForLongerLeases(t *testing.T) {
 
 	f.ctl("put", setting, "2m")
 	becomes("its Lease is as all hosts are asked for", "120, etcd 120")
-	mentions(t, "hostler status", a.screen(), "valid for 120s; the control plane, of all its hosts, requests 2m0s")
+	mentions(t, "hostler status", a.screen(), "valid for 120s; the control plane's setting for all hosts requests 2m0s")
 	f.ctl("put", setting, "soon")
 	s := a.await("it says what is of no use", func(s api.Status) bool { return s.LeasePace != nil && len(s.LeasePace.Faults) == 1 })
 	mentions(t, "what it says", s.LeasePace.Faults[0].Message+s.LeasePace.Faults[0].Mend, `"soon"`, "settings/lease-duration")

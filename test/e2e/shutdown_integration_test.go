@@ -351,7 +351,7 @@ func TestPhasesFitIntoWhatLogindIsMadeToGrant(t *testing.T) {
 	database := pod(t, "database", critical, 0, lab.ServeFor(0))
 	a := startAgent(t, quick+"shutdown: {gracePeriod: 30s, gracePeriodCriticalPods: 10s}\n")
 	s := a.awaitGuard(shutdown.Armed)
-	mentions(t, "reason of Armed", s.Shutdown.Reason, "granted only 8s", masking)
+	mentions(t, "reason of Armed", s.Shutdown.Reason, "grants only 8s", masking)
 	p := answers[plan.Plan](a, "shutdown", "plan")
 	if sum := p.Phases[0].Grace.Duration + p.Phases[1].Grace.Duration; p.Granted.Duration != 8*time.Second || sum >= 8*time.Second {
 		t.Errorf("shutdown plan grants %v to phases of %v, want 8s, and less than that", p.Granted, sum)

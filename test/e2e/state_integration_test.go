@@ -105,7 +105,7 @@ func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
 			}
 			mentions(t, "state in hostler status", s.State.Message, "set aside", aside[0])
 			mentions(t, "hostler status", a.screen(), "set aside")
-			if lines := a.logLines("level=WARN", "set aside", aside[0]); len(lines) != 1 {
+			if lines := a.logLines("level=WARN", "moved unusable state file aside", aside[0]); len(lines) != 1 {
 				t.Errorf("warnings in the log = %q, want one", lines)
 			}
 			a.awaitLease(s)
@@ -192,7 +192,7 @@ func TestWithAFullDiskUnderItsStateTheAgentDoesItsWork(t *testing.T) {
 		t.Errorf("loop lease = %+v, want it healthy", l)
 	}
 	a.prints("gc", "run")
-	if lines := a.logLines("level=WARN", "not persisted"); len(lines) != 1 {
+	if lines := a.logLines("level=WARN", "cannot persist state"); len(lines) != 1 {
 		t.Errorf("warnings in the log = %q, want one", lines)
 	}
 

@@ -334,7 +334,7 @@ func (h *packaged) downgraded() {
 	if len(aside) != 1 || h.Read(kept) != "a key\n" {
 		h.t.Errorf("after a downgrade there are %q, want the state of the newer version, and the key", aside)
 	}
-	if log := h.Journal(0, "-u hostler"); !strings.Contains(log, "set aside") {
+	if log := h.Journal(0, "-u hostler"); !strings.Contains(log, "moved unusable state file aside") {
 		h.t.Errorf("the journal says nothing of the state that was set aside:\n%s", log)
 	}
 	var after api.Status
