@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// orchestrators are the services of distributions of Kubernetes that run a kubelet and its
-// containerd as children of their own: k3s, RKE2 and k0s. They leave pods running when they
-// are stopped, also at a shutdown.
+// orchestrators are the services that restart pods while hostler stops them: a kubelet that does not
+// guard the shutdown itself, and k3s, RKE2 and k0s, which run a kubelet and its containerd as
+// children. They leave pods running when they are stopped, also at a shutdown.
 func orchestrators() []string {
-	return []string{"k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service", "k0scontroller.service", "k0sworker.service"}
+	return []string{"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service", "k0scontroller.service", "k0sworker.service"}
 }
 
 // stopFirst looks at services that would start pods again while hostler stops them.
