@@ -72,7 +72,7 @@ func closeOrchestrated(t *testing.T, m *machine.Machine, pods []machine.Pod, how
 	m.Deploy(pods...)
 	// What is learned of pods is learned while their runtime answers.
 	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
-	if plan := m.Hostler("shutdown", "plan"); !strings.Contains(plan, "stopped first") || !strings.Contains(plan, "k3s.service") {
+	if plan := m.Hostler("shutdown", "plan"); !strings.Contains(plan, "stopped before the phases") || !strings.Contains(plan, "k3s.service") {
 		t.Errorf("hostler shutdown plan does not tell what is stopped first:\n%s", plan)
 	}
 	before := m.BootID()
@@ -167,7 +167,7 @@ func expectStoppedFirst(t *testing.T, m *machine.Machine, c closed) {
 	}
 	t.Logf("seen: k3s.service had ended after %v", first[0].Took.Duration.Round(time.Millisecond))
 	for _, out := range []string{m.Hostler("ps", "--last-shutdown"), m.Hostler("status")} {
-		if !strings.Contains(out, "k3s.service stopped first") {
+		if !strings.Contains(flat(out), "k3s.service stopped first") {
 			t.Errorf("hostler does not tell that k3s.service was stopped first:\n%s", out)
 		}
 	}
