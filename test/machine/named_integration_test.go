@@ -50,7 +50,7 @@ func TestAHostGetsItsNameLate(t *testing.T) {
 			s := m.Status()
 			return s.NodeName != nil && strings.Contains(s.NodeName.Message, "rack7-web2") && s.Node.Name == "rack7-web1"
 		})
-		if text := flat(m.Run("hostler doctor || true")); !strings.Contains(text, "called rack7-web2 now") {
+		if text := flat(m.Run("hostler doctor || true")); !strings.Contains(text, "the host is now named rack7-web2") {
 			t.Errorf("hostler doctor says nothing of the later name:\n%s", text)
 		}
 		m.Run("hostler leave && systemctl restart hostler") // as the hint has it
