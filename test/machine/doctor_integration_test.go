@@ -37,7 +37,7 @@ func ailments() []ailment {
 	return []ailment{
 		{
 			name: "armed", enter: "true",
-			reason: status.ReasonArmed, protected: true, check: "lock", verdict: doctor.OK, says: "hostler shutdown lock held", leave: "true",
+			reason: status.ReasonArmed, protected: true, check: "lock", verdict: doctor.OK, says: "hostler holds the shutdown lock", leave: "true",
 		},
 		{
 			name: "logind stopped", enter: "systemctl stop systemd-logind",
@@ -67,7 +67,7 @@ func ailments() []ailment {
 		},
 		{
 			name: "cancelled", enter: "true",
-			reason: status.ReasonArmed, protected: true, check: "lock", verdict: doctor.OK, says: "hostler shutdown lock held", leave: "true",
+			reason: status.ReasonArmed, protected: true, check: "lock", verdict: doctor.OK, says: "hostler holds the shutdown lock", leave: "true",
 		},
 		{
 			name: "agent not running", enter: "systemctl stop hostler",
