@@ -2,6 +2,8 @@ package controlplane
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +40,25 @@ func EndsLeases(client Client) bool {
 // Pages reads a page of objects, by name, and what to request the next one by: it is
 // requested the first by nothing, and gives nothing with the last.
 type Pages[T any] func(ctx context.Context, page string) (objects []T, next string, err error)
+
+// LeftOut are the reasons why objects of a fleet are left out. A person fixes them one by one, so it
+// holds the first ten.
+type LeftOut []error
+
+// Add adds the reason of one object.
+func (l *LeftOut) Add(why error) {
+	if len(*l) < 10 {
+		*l = append(*l, why)
+	}
+}
+
+// Err returns ErrIncomplete with the reasons; nil if nothing is left out.
+func (l LeftOut) Err() error {
+	if len(l) == 0 {
+		return nil
+	}
+	return fmt.Errorf("list nodes: %w: %w", ErrIncomplete, errors.Join(l...))
+}
 
 // JoinFleet calls each for all Nodes of those pages, with the Lease of the same name. It
 // goes through both side by side, and holds one page of either.

@@ -36,9 +36,6 @@ func ToList() []Right {
 	}
 }
 
-// maxLeftOut is how many objects that are too large are named.
-const maxLeftOut = 10
-
 // Fleet goes through all Nodes and Leases, where somebody gave the node the right to. Those that are
 // too large are left out, and named by the ErrIncomplete that comes after the others.
 func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
@@ -46,35 +43,29 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 		return fmt.Errorf("list nodes: %w", context.Cause(ctx))
 	}
 	defer c.others.Reconnect() // a person looks rarely, and the server keeps a connection for nobody
-	var leftOut []error
-	leave := func(why error) {
-		if len(leftOut) < maxLeftOut {
-			leftOut = append(leftOut, why)
-		}
-	}
+	var leftOut controlplane.LeftOut
 	nodes := func(ctx context.Context, page string) ([]corev1.Node, string, error) {
-		list, err := c.nodes(ctx, page, leave)
+		list, err := c.nodes(ctx, page, &leftOut)
 		for i := range list.Items { // which a list leaves to its own kind to say
 			list.Items[i].Kind, list.Items[i].APIVersion = "Node", "v1"
 		}
 		return list.Items, list.Continue, err
 	}
 	leases := func(ctx context.Context, page string) ([]coordinationv1.Lease, string, error) {
-		list, err := c.leasesFrom(ctx, page, leave)
+		list, err := c.leasesFrom(ctx, page, &leftOut)
 		for i := range list.Items {
 			list.Items[i].Kind, list.Items[i].APIVersion = "Lease", coordinationv1.SchemeGroupVersion.String()
 		}
 		return list.Items, list.Continue, err
 	}
-	err := controlplane.JoinFleet(ctx, nodes, leases, each)
-	if err == nil && len(leftOut) > 0 {
-		err = fmt.Errorf("list nodes: %w: %w", controlplane.ErrIncomplete, errors.Join(leftOut...))
+	if err := controlplane.JoinFleet(ctx, nodes, leases, each); err != nil {
+		return err
 	}
-	return err
+	return leftOut.Err()
 }
 
 // NodesOf looks through all Nodes, page by page, where somebody gave the node the
-// right to. It requests that first: that a node has it not is usual.
+// right to. It checks the right first, because most nodes lack it.
 func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error) {
 	for _, right := range ToCompare() {
 		asking, cancel := context.WithTimeout(ctx, callTimeout)
@@ -89,7 +80,7 @@ func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, 
 	}
 	var found []corev1.Node
 	for next := ""; ; {
-		page, err := c.nodes(ctx, next, func(error) {}) // no agent writes such a Node
+		page, err := c.nodes(ctx, next, &controlplane.LeftOut{}) // no agent writes such a Node
 		if err != nil {
 			return nil, err
 		}
@@ -105,16 +96,16 @@ func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, 
 }
 
 // nodes reads the page of all Nodes that begins there.
-func (c *Client) nodes(ctx context.Context, from string, leave func(error)) (*corev1.NodeList, error) {
+func (c *Client) nodes(ctx context.Context, from string, leftOut *controlplane.LeftOut) (*corev1.NodeList, error) {
 	page := &corev1.NodeList{}
-	err := c.page(ctx, "list nodes", c.core, from, page, leave, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes") })
+	err := c.page(ctx, "list nodes", c.core, from, page, leftOut, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes") })
 	return page, err
 }
 
 // leasesFrom reads the page of all Nodes' Leases that begins there.
-func (c *Client) leasesFrom(ctx context.Context, from string, leave func(error)) (*coordinationv1.LeaseList, error) {
+func (c *Client) leasesFrom(ctx context.Context, from string, leftOut *controlplane.LeftOut) (*coordinationv1.LeaseList, error) {
 	page := &coordinationv1.LeaseList{}
-	err := c.page(ctx, "list leases", c.others, from, page, leave, func(r rest.Interface) *rest.Request {
+	err := c.page(ctx, "list leases", c.others, from, page, leftOut, func(r rest.Interface) *rest.Request {
 		return r.Get().Namespace(controlplane.LeaseNamespace).Resource("leases")
 	})
 	return page, err
@@ -127,9 +118,9 @@ type list interface {
 }
 
 // page reads the page of a list that begins there: a smaller one if the objects are too large for
-// pageOfNodes of them. An object that is too large alone makes an empty page, and leave is called
-// with its name.
-func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, into list, leave func(error), read func(rest.Interface) *rest.Request) error {
+// pageOfNodes of them. An object that is too large alone makes an empty page, and is named
+// in leftOut.
+func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, into list, leftOut *controlplane.LeftOut, read func(rest.Interface) *rest.Request) error {
 	for most := pageOfNodes; ; most /= 10 {
 		err := c.pageOf(ctx, operation, to, from, most, into, read)
 		size, large := errors.AsType[*sizeError](err)
@@ -146,7 +137,7 @@ func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from 
 			return err
 		}
 		into.SetContinue(names.Continue)
-		leave(fmt.Errorf("%q has more than %s", names.Items[0].Name, size.most))
+		leftOut.Add(fmt.Errorf("%q has more than %s", names.Items[0].Name, size.most))
 		return nil
 	}
 }

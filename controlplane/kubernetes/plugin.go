@@ -106,8 +106,8 @@ func (p *punctual) RoundTrip(request *http.Request) (*http.Response, error) {
 // WrappedRoundTripper lets client-go find the connections below.
 func (p *punctual) WrappedRoundTripper() http.RoundTripper { return p.carrier }
 
-// underWay is the key of what a request's context reports whether it is on its way to
-// the server, rather than waiting for a plugin.
+// underWay is the key of a flag in a request's context: whether the request is on its way to the
+// server, rather than waiting for a plugin.
 type underWay struct{}
 
 // departure is below what client-go asks a plugin in.
@@ -121,7 +121,7 @@ func (d departure) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	under.Store(true)
 	response, err := d.carrier.RoundTrip(request)
-	if err == nil && response.StatusCode == http.StatusUnauthorized { // the plugin is asked again before that is told
+	if err == nil && response.StatusCode == http.StatusUnauthorized { // client-go runs the plugin again before it returns that
 		under.Store(false)
 	}
 	return response, err

@@ -3,7 +3,6 @@ package objects
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -22,17 +21,16 @@ func (c *Client) EndsLeases() bool {
 // Fleet goes through all Nodes and Leases. Those that cannot be read are left out, and
 // named by the ErrIncomplete that comes after the others.
 func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
-	var unreadable []error
-	err := controlplane.JoinFleet(ctx, pagesOf[corev1.Node](c, Node, &unreadable), pagesOf[coordinationv1.Lease](c, Lease, &unreadable), each)
-	if err == nil && len(unreadable) > 0 {
-		return fmt.Errorf("list nodes: %w: %w", controlplane.ErrIncomplete, errors.Join(unreadable...))
+	var unreadable controlplane.LeftOut
+	if err := controlplane.JoinFleet(ctx, pagesOf[corev1.Node](c, Node, &unreadable), pagesOf[coordinationv1.Lease](c, Lease, &unreadable), each); err != nil {
+		return err
 	}
-	return err
+	return unreadable.Err()
 }
 
 // pagesOf reads the objects of a kind once, except those that cannot be read. Pages that
 // are out of order are an error: Nodes would seem to have no Leases.
-func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) controlplane.Pages[T] {
+func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *controlplane.LeftOut) controlplane.Pages[T] {
 	var last string
 	return func(ctx context.Context, page string) ([]T, string, error) {
 		if ctx.Err() != nil {
@@ -58,9 +56,7 @@ func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) cont
 		for _, o := range stored {
 			p, err := decodeWithin[T, P](o.Key, o.Value, o.Version, &left)
 			if err != nil {
-				if len(*unreadable) < mostUnreadable {
-					*unreadable = append(*unreadable, err)
-				}
+				unreadable.Add(err)
 				continue
 			}
 			read = append(read, *p)
@@ -68,10 +64,6 @@ func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *[]error) cont
 		return read, next, nil
 	}
 }
-
-// mostUnreadable is how many objects that cannot be read are named: a person fixes them
-// one by one.
-const mostUnreadable = 10
 
 // LeaseDuration is the setting by which the store asks all hosts how long their Leases
 // are to be good, such as "2m". Nothing is asked where there is none.
