@@ -32,10 +32,10 @@ type elements struct {
 	between         int // bytes since the last element
 	depth           int // in objects and arrays
 	quoted, escaped bool
-	length          int // of the string
-	hex             int // digits of \u that follow
-	cut             bool
-	skip            int // the depth of the object or array whose further entries are left out, or 0
+	cut             bool // the escape is beyond maxStringBytes
+	length          int  // of the string
+	hex             int  // digits of \u that follow
+	skip            int  // the depth of the object or array whose further entries are left out, or 0
 }
 
 // Read is io.Reader's.
@@ -49,7 +49,6 @@ func (e *elements) Read(p []byte) (int, error) {
 		}
 		var n int
 		n, e.err = e.ReadCloser.Read(e.chunk)
-		e.out = e.out[:0]
 		if err := e.takeAll(e.chunk[:n]); err != nil {
 			e.err = err
 		}
@@ -85,7 +84,7 @@ func (e *elements) plain(text []byte) int {
 		}
 	}
 	kept := text[:min(len(text), max(0, maxStringBytes-e.length))]
-	if e.skip == 0 && !e.cut {
+	if e.skip == 0 {
 		e.element = append(e.element, kept...)
 	}
 	e.length += len(text)
@@ -139,7 +138,7 @@ func (e *elements) structure(c byte) {
 	e.begun = true
 	switch c {
 	case '"':
-		e.quoted, e.length, e.cut = true, 0, false
+		e.quoted, e.length = true, 0
 	case '{', '[':
 		e.depth++
 	case '}', ']':
@@ -162,8 +161,7 @@ func (e *elements) text(c byte) {
 		e.keep(c)
 		return
 	case whole: // it is a backslash
-		e.cut = e.cut || e.length >= maxStringBytes
-		e.escaped = true
+		e.cut, e.escaped = e.length >= maxStringBytes, true
 	case e.escaped && c == 'u':
 		e.escaped, e.hex = false, 4
 	case e.escaped:
