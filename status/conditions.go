@@ -153,10 +153,14 @@ func hold(found finding, last *corev1.NodeCondition, pressed map[corev1.NodeCond
 	return finding{
 		status: corev1.ConditionTrue,
 		reason: last.Reason,
-		message: "no pressure seen since " + stamp(seen) + "; lowered at " + stamp(until) +
+		message: NoPressureSince + stamp(seen) + "; lowered at " + stamp(until) +
 			" unless it recurs; now " + found.message,
 	}
 }
+
+// NoPressureSince begins the message of a pressure condition that stays True until
+// pressure.transitionPeriod is over.
+const NoPressureSince = "no pressure seen since "
 
 // OwnConditions returns those of the conditions that are hostler's alone: all
 // that it may write on a host whose Node belongs to a kubelet.

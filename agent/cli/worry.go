@@ -244,10 +244,6 @@ func oddities(out *output, s api.Status) []worry {
 	return list
 }
 
-// pressureOver begins the message of a condition that is True until pressure.transitionPeriod is
-// over. Package status writes it.
-const pressureOver = "no pressure seen since "
-
 // unexpected reports whether this boot is young, and began as nobody wanted.
 func unexpected(out *output, s api.Status) bool {
 	r := s.Reboots.Last
@@ -265,7 +261,7 @@ func conditionWorries(s api.Status) []worry {
 			continue
 		case c.Type == corev1.NodeReady:
 			w.what, w.harm = "", noPods
-		case strings.HasPrefix(c.Message, pressureOver): // nothing is left to do
+		case strings.HasPrefix(c.Message, status.NoPressureSince): // nothing is left to do
 			w.text, _, _ = strings.Cut(c.Message, ";")
 			w.next = ""
 		case c.Type == status.ShutdownProtected:
