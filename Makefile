@@ -138,7 +138,7 @@ lint: ## formatting, vet, static analysis, import rules, plain words
 # Vale is built with a C compiler.
 words: prerequisites ## plain words: docs, and the texts that the program prints
 	$(GO) build -modfile=test/tools/go.mod -o dist/vale github.com/vale-cli/vale/v3/cmd/vale
-	$(GO) run ./test/words dist/vale README.md SECURITY.md $$(find docs -name '*.md' | LC_ALL=C sort)
+	$(GO) run ./test/words dist/vale *.md $$(find docs -name '*.md' | LC_ALL=C sort)
 
 # The database is on the network. Without bounds govulncheck would wait for it, and with -version it
 # names the database's date only if it reached it.

@@ -3,9 +3,7 @@ package config_test
 import (
 	"bytes"
 	"encoding/json"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/test/page"
 )
 
 // schema is the schema, as a validator of others understands it, which refuses to take
@@ -69,20 +68,13 @@ func TestTheSchemaTakesWhatTheConfigurationTakes(t *testing.T) {
 		"services first":          []byte("shutdown: {enabled: true, stopFirst: k3s.service, byPriority: [{priority: -5, gracePeriod: 0s}]}\n"),
 	}
 	examples := 0
-	err := filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
-		if filepath.Ext(path) != ".md" {
-			return err
-		}
+	for _, path := range page.Files(t, "../..") {
 		for _, e := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(must(os.ReadFile(path)), -1) {
 			if _, err := config.Parse(path, e[1]); err == nil {
 				inputs[path+": "+string(e[1])] = e[1]
 				examples++
 			}
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	if examples < 8 {
 		t.Errorf("docs have %d examples of a configuration, want those of shutdown, conditions, kubernetes and plugin at least", examples)

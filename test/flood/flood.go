@@ -28,8 +28,8 @@ func Write(w io.Writer, begin, filling string) int {
 	return taken
 }
 
-// Bomb returns what Write writes, compressed: as many members (RFC 1952, section 2.2), for to
-// compress all of it takes long.
+// Bomb returns what Write writes, compressed. It compresses one part, and repeats that as members of
+// the archive (RFC 1952, section 2.2): to compress everything takes long.
 func Bomb(begin, filling string) []byte {
 	member := func(content []byte) []byte {
 		var compressed bytes.Buffer

@@ -1,10 +1,10 @@
 // Command words checks what people read by the rules of CONTRIBUTING.md: the documentation, and the
 // texts that the program prints. Vale does the checking.
 //
-//	words FOLDER FILE...
+//	words VALE FILE...
 //
-// FOLDER is the module; the files are Markdown. It prints what it finds as FILE:LINE, and ends with 1
-// if there is anything.
+// VALE is the program; the files are Markdown. The working folder is the module. It prints what it
+// finds as FILE:LINE, and exits with 1 if it finds anything.
 package main
 
 import (
