@@ -84,6 +84,7 @@ var ours = map[string][]string{
 	"agent/config":                  {"controlplane/etcd/endpoint", "gc", "internal/field", "internal/sanitize", "internal/trust", "runtime/runc/root", "shutdown/plan", "status", "status/conditions"},
 	"controlplane":                  {"internal/bounded", "internal/sanitize"},
 	"controlplane/census":           {"controlplane", "internal/bounded"},
+	"controlplane/store":            {},
 	"controlplane/dial":             {"controlplane", "internal/trust"},
 	"controlplane/embedded":         {"controlplane", "controlplane/objects", "controlplane/objects/memory", "internal/statefile"},
 	"controlplane/etcd":             {"controlplane", "controlplane/dial", "controlplane/etcd/endpoint", "controlplane/objects", "internal/sanitize", "internal/trust"},

@@ -1,0 +1,150 @@
+// Package store is what the server role reads and writes: the objects of a whole fleet, on etcd, on
+// Kubernetes or in memory. It owns the Store interface; package storetest has the suite that every
+// implementation passes.
+//
+// The agent uses controlplane.Client instead, which knows one host's own objects.
+package store
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Object is any API object, by pointer.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Kind is a kind of objects. Values are compared by Name.
+type Kind struct {
+	Name string // the resource on Kubernetes and the directory on etcd, such as "nodes"
+	GVK  schema.GroupVersionKind
+	// Namespace is where all objects of the kind are on Kubernetes; empty for a cluster-scoped kind.
+	Namespace string
+	// New returns an empty object.
+	New func() Object
+}
+
+// Nodes and Leases are what agents write.
+var (
+	Nodes = Kind{
+		Name: "nodes", GVK: corev1.SchemeGroupVersion.WithKind("Node"),
+		New: func() Object { return &corev1.Node{} },
+	}
+	Leases = Kind{
+		Name: "leases", GVK: coordinationv1.SchemeGroupVersion.WithKind("Lease"), Namespace: corev1.NamespaceNodeLease,
+		New: func() Object { return &coordinationv1.Lease{} },
+	}
+)
+
+// Preconditions are what must be true at the moment of a write. The store compares and writes in one
+// step.
+type Preconditions struct {
+	UID     types.UID // of the stored object; empty for any
+	Version string    // resourceVersion of the stored object; empty for any
+	// Term is the leadership under which the caller writes; the zero value is for a caller that needs none.
+	Term Term
+}
+
+// Store has the objects of a fleet. Its methods are safe for concurrent use and return soon after their
+// context ends. A call without a deadline gets one. Errors name operation and object, and wrap
+// controlplane.ErrNotFound, ErrConflict, ErrForbidden, ErrInvalid, ErrUnavailable, or ErrDeposed.
+// A write that returns ErrUnavailable may have been stored.
+type Store interface {
+	// Type is the store's name in the configuration, such as "etcd".
+	Type() string
+	// Endpoint is the address of the store.
+	Endpoint() string
+	// EndsLeases reports whether the store deletes a Lease by itself when it was not renewed for its
+	// duration.
+	EndsLeases() bool
+
+	// Ping returns nil if the store answers for its majority: a member that is cut off from the others
+	// does not.
+	Ping(ctx context.Context) error
+
+	// Get reads an object; ErrNotFound. It is not older than any answer that this process has had before.
+	Get(ctx context.Context, kind Kind, name string) (Object, error)
+
+	// Update reads an object, calls edit, stores what edit changed, and returns the stored object.
+	// Nothing is written if edit changes nothing. ErrNotFound; ErrConflict if a precondition is not met
+	// or another client writes in between; ErrDeposed if the Term has ended. An error of edit is
+	// returned as it is.
+	Update(ctx context.Context, kind Kind, name string, pre Preconditions, edit func(Object) error) (Object, error)
+
+	// Delete removes an object. ErrNotFound, ErrConflict and ErrDeposed as for Update.
+	Delete(ctx context.Context, kind Kind, name string, pre Preconditions) error
+
+	// Follow reports all objects of a kind to f, and then each change, until ctx ends or the store is
+	// lost, and returns why. It starts with a list, and starts with a list again if it cannot continue
+	// from where it was.
+	Follow(ctx context.Context, kind Kind, scope Scope, f Follower) error
+
+	Elector
+
+	// Close closes connections. No call may follow.
+	Close() error
+}
+
+// Scope says which changes Follow reports.
+type Scope int
+
+// The scopes.
+const (
+	AllChanges Scope = iota
+	// Deletions leaves out writes after the list if the store can filter them. A store that cannot
+	// reports them.
+	Deletions
+)
+
+// Follower receives the objects of one kind. One goroutine calls its methods, one at a time. Objects
+// belong to the follower. Its methods return soon and make no calls to the store.
+type Follower interface {
+	// Begin announces a list: Set follows for each stored object, then Synced.
+	Begin()
+	// Set is called for an object that is listed, new or changed.
+	Set(object Object)
+	// Unreadable is called instead of Set for an object that cannot be read.
+	Unreadable(name string, err error)
+	// Delete is called for an object that was deleted. last is its last state; nil if the store does
+	// not know it.
+	Delete(name string, last Object)
+	// Synced ends a list. Objects that were not listed do not exist.
+	Synced()
+}
+
+// Elector gives a controller to one process at a time.
+type Elector interface {
+	// Elect gives the controller to candidate for ttl (whole seconds) if nobody has it. Otherwise it
+	// returns the leader, and the zero Term.
+	Elect(ctx context.Context, controller, candidate string, ttl time.Duration) (Term, Leader, error)
+	// Extend lets a term last for its ttl from now on; ErrDeposed if it has ended.
+	Extend(ctx context.Context, term Term) error
+	// Resign ends a term, so that the next candidate need not wait. It succeeds if the term has ended.
+	Resign(ctx context.Context, term Term) error
+	// Leader reads who has the controller; the zero Leader if nobody has.
+	Leader(ctx context.Context, controller string) (Leader, error)
+}
+
+// Term is the leadership of one candidate over one controller, from Elect until it ends.
+type Term struct {
+	Controller string
+	Candidate  string
+	TTL        time.Duration
+	// Token tells this term from all others of the controller. Only the store knows what it means.
+	Token string
+}
+
+// Leader is who has a controller.
+type Leader struct {
+	Candidate string    `json:"candidate"`
+	Since     time.Time `json:"since"`
+}
