@@ -71,7 +71,7 @@ func (w *LeaseWatch) See(lease *coordinationv1.Lease) Sight {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now, renewal := w.clock(), renewalOf(lease)
+	now, renewal := w.clock(), Renewal(lease)
 	s, known := w.seen[lease.Name]
 	if !known || s.renewal != renewal {
 		s = sighting{renewal: renewal, since: now, renewed: known}
@@ -105,8 +105,11 @@ func (w *LeaseWatch) Asked(err error) {
 	}
 }
 
-// renewalOf distinguishes one renewal from another. What another client notes on a Lease,
+// Renewal tells one renewal of a Lease from another. What another client notes on a Lease,
 // which changes its resourceVersion, is none.
-func renewalOf(lease *coordinationv1.Lease) string {
+func Renewal(lease *coordinationv1.Lease) string {
+	if lease.Spec.RenewTime == nil {
+		return ""
+	}
 	return fmt.Sprintf("%s %d %v", lease.UID, lease.Spec.RenewTime.UnixMicro(), identityIn(lease.Annotations))
 }

@@ -84,7 +84,11 @@ var ours = map[string][]string{
 	"agent/config":                  {"controlplane/etcd/endpoint", "gc", "internal/field", "internal/sanitize", "internal/trust", "runtime/runc/root", "shutdown/plan", "status", "status/conditions"},
 	"controlplane":                  {"internal/bounded", "internal/sanitize"},
 	"controlplane/census":           {"controlplane", "internal/bounded"},
-	"controlplane/store":            {},
+	"controlplane/store":            {"internal/bounded"},
+	"controlplane/election":         {"controlplane/store", "internal/bounded"},
+
+	"controlplane/controllers/lifecycle": {"controlplane", "controlplane/store", "internal/loop"},
+
 	"controlplane/dial":             {"controlplane", "internal/trust"},
 	"controlplane/embedded":         {"controlplane", "controlplane/objects", "controlplane/objects/memory", "internal/statefile"},
 	"controlplane/etcd":             {"controlplane", "controlplane/dial", "controlplane/etcd/endpoint", "controlplane/objects", "internal/sanitize", "internal/trust"},

@@ -1,0 +1,332 @@
+package lifecycle
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/loop"
+)
+
+// Cache has what decisions read of all Nodes and Leases, and when each host last gave a sign of life by
+// the monotonic clock. Times in objects are by the clocks of hosts and prove nothing.
+type Cache struct {
+	endsLeases bool // the store deletes Leases of dead hosts: see store.Store
+	zoneLabels []string
+	changed    loop.Signal
+
+	mu     sync.Mutex // guards what follows
+	nodes  map[string]nodeEntry
+	leases map[string]leaseEntry
+	synced [2]bool // nodes, leases
+	broken map[string]error
+}
+
+// nodeEntry is one Node.
+type nodeEntry struct {
+	host      Host
+	created   time.Time
+	heartbeat time.Time // of Ready, by the clock of the host
+	reportAt  time.Time // when that last changed, by ours
+	listed    bool
+}
+
+// leaseEntry is one Lease.
+type leaseEntry struct {
+	present  bool
+	renewal  string
+	signAt   time.Time     // when it was last renewed, or ended
+	duration time.Duration // 0 if unknown
+	listed   bool
+}
+
+// NewCache returns an empty cache for a store that ends Leases, or does not. It sends on changed after
+// each change that can lead to another decision.
+func NewCache(endsLeases bool, zoneLabels []string, changed loop.Signal) *Cache {
+	return &Cache{
+		endsLeases: endsLeases, zoneLabels: zoneLabels, changed: changed,
+		nodes: map[string]nodeEntry{}, leases: map[string]leaseEntry{}, broken: map[string]error{},
+	}
+}
+
+// Nodes follows the Nodes.
+func (c *Cache) Nodes() store.Follower { return nodeFollower{c} }
+
+// Leases follows the Leases.
+func (c *Cache) Leases() store.Follower { return leaseFollower{c} }
+
+// Synced reports whether Nodes and Leases were listed.
+func (c *Cache) Synced() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.synced[0] && c.synced[1]
+}
+
+// Unreadable returns why Nodes and Leases cannot be read, by KIND/NAME.
+func (c *Cache) Unreadable() map[string]error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.broken)
+}
+
+// Hosts returns all hosts by name. contact is since when the store has answered without a gap: nobody
+// is judged by the time before.
+func (c *Cache) Hosts(policy Policy, contact time.Time) []Host {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	hosts := make([]Host, 0, len(c.nodes))
+	for name, n := range c.nodes {
+		h := n.host
+		h.DeadAt = c.deadAt(n, c.leases[name], policy, contact)
+		hosts = append(hosts, h)
+	}
+	slices.SortFunc(hosts, func(a, b Host) int { return strings.Compare(a.Name, b.Name) })
+	return hosts
+}
+
+// Renewed takes in that a Lease exists although its return was not reported: see store.Deletions.
+func (c *Cache) Renewed(lease *coordinationv1.Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.renew(lease)
+}
+
+// deadAt is when a host counts as dead: zero while its Lease vouches for it.
+func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, contact time.Time) time.Time {
+	grace := max(policy.GracePeriod, min(l.duration, controlplane.LongestLease))
+	if n.heartbeat.IsZero() && l.signAt.IsZero() {
+		grace = policy.StartupGracePeriod
+		return latest(contact, n.created).Add(grace)
+	}
+	if !c.endsLeases {
+		return latest(contact, l.signAt, n.reportAt).Add(grace)
+	}
+	if l.present {
+		return time.Time{}
+	}
+	if l.duration > 0 {
+		grace = l.duration
+	}
+	// A report after the end of the Lease announces the next Lease.
+	again := n.reportAt
+	if again.After(l.signAt) {
+		again = again.Add(reportGrace)
+	}
+	return latest(contact.Add(grace), l.signAt, again)
+}
+
+// reportGrace is how long a host that has reported its status may take to renew its Lease.
+const reportGrace = 10 * time.Second
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// nodeFollower takes in Nodes.
+type nodeFollower struct{ *Cache }
+
+// Begin implements store.Follower.
+func (f nodeFollower) Begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, n := range f.nodes {
+		n.listed = false
+		f.nodes[name] = n
+	}
+	f.forget(store.Nodes)
+}
+
+// Set implements store.Follower.
+func (f nodeFollower) Set(object store.Object) {
+	node := object.(*corev1.Node)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.broken, key(store.Nodes, node.Name))
+	before, known := f.nodes[node.Name]
+	now := entryOf(node, f.zoneLabels)
+	now.listed = true
+	switch {
+	case !known || before.host.UID != now.host.UID: // the first report is as old as it may be
+	case !before.heartbeat.Equal(now.heartbeat):
+		now.reportAt = time.Now()
+	default:
+		now.reportAt = before.reportAt
+	}
+	f.nodes[node.Name] = now
+	if !known || !before.same(now) {
+		f.changed.Send()
+	}
+}
+
+// Unreadable implements store.Follower.
+func (f nodeFollower) Unreadable(name string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken[key(store.Nodes, name)] = err
+	delete(f.nodes, name)
+}
+
+// Delete implements store.Follower.
+func (f nodeFollower) Delete(name string, _ store.Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.broken, key(store.Nodes, name))
+	delete(f.nodes, name)
+	f.changed.Send()
+}
+
+// Synced implements store.Follower.
+func (f nodeFollower) Synced() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, n := range f.nodes {
+		if !n.listed {
+			delete(f.nodes, name)
+		}
+	}
+	f.synced[0] = true
+	f.changed.Send()
+}
+
+// leaseFollower takes in Leases.
+type leaseFollower struct{ *Cache }
+
+// Begin implements store.Follower.
+func (f leaseFollower) Begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, l := range f.leases {
+		l.listed = false
+		f.leases[name] = l
+	}
+	f.forget(store.Leases)
+}
+
+// Set implements store.Follower.
+func (f leaseFollower) Set(object store.Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.renew(object.(*coordinationv1.Lease))
+}
+
+// renew takes in a Lease. The caller has the lock.
+func (c *Cache) renew(lease *coordinationv1.Lease) {
+	delete(c.broken, key(store.Leases, lease.Name))
+	before, now := c.leases[lease.Name], leaseEntry{present: true, listed: true, renewal: controlplane.Renewal(lease)}
+	if s := lease.Spec.LeaseDurationSeconds; s != nil {
+		now.duration = time.Duration(*s) * time.Second
+	}
+	now.signAt = before.signAt
+	if !before.present || before.renewal != now.renewal {
+		now.signAt = time.Now()
+	}
+	c.leases[lease.Name] = now
+	if !before.present {
+		c.changed.Send()
+	}
+}
+
+// Unreadable implements store.Follower. The key exists, which is all that counts where the store ends
+// Leases.
+func (f leaseFollower) Unreadable(name string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken[key(store.Leases, name)] = err
+	l := f.leases[name]
+	l.present, l.listed = true, true
+	f.leases[name] = l
+}
+
+// Delete implements store.Follower.
+func (f leaseFollower) Delete(name string, last store.Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.broken, key(store.Leases, name))
+	f.end(name, last)
+	f.changed.Send()
+}
+
+// end takes in that a Lease does not exist any more. The caller has the lock.
+func (f leaseFollower) end(name string, last store.Object) {
+	l := f.leases[name]
+	if !l.present {
+		return
+	}
+	if lease, ok := last.(*coordinationv1.Lease); ok && lease.Spec.LeaseDurationSeconds != nil {
+		l.duration = time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
+	}
+	l.present, l.renewal = false, ""
+	if f.endsLeases {
+		l.signAt = time.Now()
+	}
+	f.leases[name] = l
+}
+
+// Synced implements store.Follower.
+func (f leaseFollower) Synced() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, l := range f.leases {
+		if !l.listed {
+			f.end(name, nil)
+		}
+		if _, exists := f.nodes[name]; !exists && !f.leases[name].present && f.synced[0] {
+			delete(f.leases, name)
+		}
+	}
+	f.synced[1] = true
+	f.changed.Send()
+}
+
+// forget forgets which objects of a kind cannot be read. The caller has the lock.
+func (c *Cache) forget(kind store.Kind) {
+	maps.DeleteFunc(c.broken, func(name string, _ error) bool { return strings.HasPrefix(name, kind.Name+"/") })
+}
+
+func key(kind store.Kind, name string) string { return kind.Name + "/" + name }
+
+// labelExclude leaves a Node out when the state of its zone is computed.
+const labelExclude = "node.kubernetes.io/exclude-disruption"
+
+// same reports whether two entries lead to the same decision.
+func (n nodeEntry) same(other nodeEntry) bool {
+	n.host.Version = other.host.Version
+	return reflect.DeepEqual(n.host, other.host)
+}
+
+// entryOf is what is kept of a Node.
+func entryOf(node *corev1.Node, zoneLabels []string) nodeEntry {
+	n := nodeEntry{
+		host: Host{
+			Name: node.Name, UID: node.UID, Version: node.ResourceVersion,
+			Unschedulable: node.Spec.Unschedulable, Taints: slices.Clone(node.Spec.Taints),
+		},
+		created: node.CreationTimestamp.Time,
+	}
+	n.host.Zone = zoneOf(node.Labels, zoneLabels)
+	_, n.host.Excluded = node.Labels[labelExclude]
+	if t, err := time.Parse(time.RFC3339Nano, node.Annotations[AnnotationTainted]); err == nil {
+		n.host.Tainted = t
+	}
+	for _, c := range node.Status.Conditions {
+		switch c.Type {
+		case corev1.NodeReady:
+			n.host.Conditions.Ready, n.host.ReadySince, n.heartbeat = c.Status, c.LastTransitionTime.Time, c.LastHeartbeatTime.Time
+		case corev1.NodeMemoryPressure:
+			n.host.Conditions.MemoryPressure = c.Status
+		case corev1.NodeDiskPressure:
+			n.host.Conditions.DiskPressure = c.Status
+		case corev1.NodePIDPressure:
+			n.host.Conditions.PIDPressure = c.Status
+		case corev1.NodeNetworkUnavailable:
+			n.host.Conditions.NetworkUnavailable = c.Status
+		}
+	}
+	return n
+}

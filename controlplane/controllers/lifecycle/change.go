@@ -1,0 +1,68 @@
+package lifecycle
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AnnotationTainted is when the Node last got a NoExecute taint at the rate of its zone, in RFC 3339
+// with nanoseconds. It stays when the taint is removed, so that a server that starts meanwhile keeps
+// to the rate.
+const AnnotationTainted = "hostler.io/no-execute-added"
+
+// lost are the conditions that nobody vouches for if the host gives no sign of life.
+var lost = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
+
+// The reasons of conditions are those of Kubernetes' node lifecycle controller.
+const (
+	reasonStopped = "NodeStatusUnknown"
+	reasonNever   = "NodeStatusNeverUpdated"
+)
+
+// Apply makes the change to a Node.
+func (c Change) Apply(node *corev1.Node, now time.Time) {
+	if c.Unknown {
+		for _, kind := range lost {
+			setUnknown(node, kind, metav1.NewTime(now).Rfc3339Copy())
+		}
+	}
+	removed := func(t corev1.Taint) bool {
+		return t.Value == "" && slices.ContainsFunc(c.Remove, func(r corev1.Taint) bool { return t.MatchTaint(&r) })
+	}
+	if len(c.Remove) > 0 {
+		node.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), removed)
+	}
+	for _, taint := range c.Add {
+		added := metav1.NewTime(now).Rfc3339Copy()
+		taint.TimeAdded = &added
+		node.Spec.Taints = append(node.Spec.Taints, taint)
+	}
+	if c.NoExecute() {
+		if node.Annotations == nil {
+			node.Annotations = map[string]string{}
+		}
+		node.Annotations[AnnotationTainted] = now.UTC().Format(time.RFC3339Nano)
+	}
+}
+
+// setUnknown sets a condition to Unknown. When the host last reported it stays visible in its
+// LastHeartbeatTime.
+func setUnknown(node *corev1.Node, kind corev1.NodeConditionType, now metav1.Time) {
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+	if i < 0 {
+		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
+			Type: kind, Status: corev1.ConditionUnknown, LastTransitionTime: now,
+			Reason: reasonNever, Message: "the host never reported its status",
+		})
+		return
+	}
+	condition := &node.Status.Conditions[i]
+	if condition.Status == corev1.ConditionUnknown {
+		return
+	}
+	condition.Status, condition.LastTransitionTime = corev1.ConditionUnknown, now
+	condition.Reason, condition.Message = reasonStopped, "the host no longer renews its Lease"
+}

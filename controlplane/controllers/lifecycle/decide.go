@@ -1,0 +1,217 @@
+// Package lifecycle judges the Nodes of a fleet: it marks the conditions of a host that gives no sign
+// of life as Unknown, and taints Nodes by their conditions. It deletes no Node.
+//
+// Decide is pure: the same facts and time give the same decision, and `hostler fleet plan` prints what
+// the controller executes. The rules are those of Kubernetes' node lifecycle controller (see
+// docs/explanation/node-lifecycle.md for the differences).
+package lifecycle
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Host is what a decision needs to know of one Node.
+type Host struct {
+	Name    string
+	UID     types.UID
+	Version string // resourceVersion
+	Zone    string // of its labels
+	// Excluded leaves the Node out when the state of its zone is computed.
+	Excluded      bool
+	Unschedulable bool
+	Conditions    Conditions
+	ReadySince    time.Time // when Ready had its last transition
+	Taints        []corev1.Taint
+	// Tainted is when the Node got its last NoExecute taint from a controller, whether it still has it
+	// or not; zero if never. It counts against the rate of its zone.
+	Tainted time.Time
+	// DeadAt is when the host counts as dead if it gives no sign of life before; zero while the store
+	// vouches for it (a Lease that etcd would end).
+	DeadAt time.Time
+}
+
+// Conditions has the status of each condition that decisions read; empty if the Node lacks it.
+type Conditions struct {
+	Ready, MemoryPressure, DiskPressure, PIDPressure, NetworkUnavailable corev1.ConditionStatus
+}
+
+// Facts are what Decide needs to know of a fleet.
+type Facts struct {
+	Hosts []Host
+	// LastTainted is when the controller last gave a NoExecute taint in a zone, as far as it remembers
+	// more than the Nodes do: a Node may have been deleted since.
+	LastTainted map[string]time.Time
+}
+
+// Decision is what to do now, what follows later, and why.
+type Decision struct {
+	Now     []Change
+	Pending []Pending // NoExecute taints that are due later, or paused
+	Zones   []Zone    // by name
+	// AllDown is true if no zone has a Node that is ready. Then no Node is evicted: it is more likely
+	// that the control plane is cut off than that all hosts are dead.
+	AllDown bool
+	// Ignored names what decisions leave alone although it has a key of theirs, and why.
+	Ignored []string
+	// Next is when the same facts lead to another decision; zero if never.
+	Next time.Time
+}
+
+// Change is what to write to one Node. The Node must still have this UID and Version.
+type Change struct {
+	Node    string
+	UID     types.UID
+	Version string
+	Zone    string
+	Unknown bool // set Ready, MemoryPressure, DiskPressure and PIDPressure to Unknown
+	Add     []corev1.Taint
+	Remove  []corev1.Taint
+	Reasons []string
+}
+
+// NoExecute reports whether the change adds a taint that counts against the rate of the zone.
+func (c Change) NoExecute() bool {
+	added := slices.ContainsFunc(c.Add, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
+	replaced := slices.ContainsFunc(c.Remove, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
+	return added && !replaced
+}
+
+// Pending is a NoExecute taint that a Node is to get.
+type Pending struct {
+	Node   string
+	Taint  string    // key
+	Due    time.Time // zero while paused
+	Reason string
+}
+
+// Decide returns what to do at a time about a fleet.
+func Decide(facts Facts, policy Policy, now time.Time) Decision {
+	var d Decision
+	hosts := make([]judged, len(facts.Hosts))
+	for i, h := range facts.Hosts {
+		hosts[i] = judge(h, now)
+		d.wake(hosts[i].wakes)
+	}
+	d.Zones = zonesOf(hosts, facts.LastTainted, policy, now)
+	d.AllDown = allDown(d.Zones)
+	queues := map[string][]*judged{}
+	for i := range hosts {
+		h := &hosts[i]
+		for _, t := range h.foreignTaints() {
+			d.Ignored = append(d.Ignored, fmt.Sprintf("node %s: taint %s: somebody else has set it, since it has a value", h.Name, t.ToString()))
+		}
+		h.taintByCondition()
+		if h.taintNoExecute(d.AllDown) {
+			queues[h.Zone] = append(queues[h.Zone], h)
+		}
+	}
+	for i := range d.Zones {
+		d.schedule(&d.Zones[i], queues[d.Zones[i].Name], now)
+	}
+	for _, h := range hosts {
+		if h.change.Unknown || len(h.change.Add)+len(h.change.Remove) > 0 {
+			d.Now = append(d.Now, h.change)
+		}
+	}
+	return d
+}
+
+// wake lets the decision be made again at that time, if it is not zero.
+func (d *Decision) wake(at time.Time) {
+	if !at.IsZero() && (d.Next.IsZero() || at.Before(d.Next)) {
+		d.Next = at
+	}
+}
+
+// schedule gives the Nodes of a zone their NoExecute taints at its rate: the one that has been not ready
+// for longest first.
+func (d *Decision) schedule(zone *Zone, queue []*judged, now time.Time) {
+	slices.SortFunc(queue, func(a, b *judged) int {
+		return cmp.Or(a.notReadySince.Compare(b.notReadySince), cmp.Compare(a.Name, b.Name))
+	})
+	paused := zone.Paused
+	if d.AllDown {
+		paused = "no zone has a Node that is ready"
+	}
+	if paused != "" {
+		for _, h := range queue {
+			d.Pending = append(d.Pending, Pending{Node: h.Name, Taint: h.noExecute, Reason: "paused: " + paused})
+		}
+		return
+	}
+	due := zone.next(now)
+	for _, h := range queue {
+		if due.After(now) {
+			d.wake(due)
+			d.Pending = append(d.Pending, Pending{Node: h.Name, Taint: h.noExecute, Due: due, Reason: h.why + zone.pace()})
+		} else {
+			h.add(corev1.Taint{Key: h.noExecute, Effect: corev1.TaintEffectNoExecute}, h.why)
+		}
+		due = due.Add(zone.interval())
+	}
+}
+
+// judged is a Host with what the decision has found so far.
+type judged struct {
+	Host
+	change        Change
+	notReadySince time.Time
+	noExecute     string // key of the NoExecute taint that the Node should have; empty for none
+	why           string // it should have that taint
+	wakes         time.Time
+}
+
+// judge marks a host that counts as dead. From then on its conditions are those that the change leads to.
+func judge(h Host, now time.Time) judged {
+	j := judged{Host: h, notReadySince: h.ReadySince, change: Change{Node: h.Name, UID: h.UID, Version: h.Version, Zone: h.Zone}}
+	dead := !h.DeadAt.IsZero() && !now.Before(h.DeadAt)
+	if !dead {
+		j.wakes = h.DeadAt
+	}
+	if dead && !h.Conditions.unknown() {
+		j.change.Unknown = true
+		j.change.Reasons = append(j.change.Reasons, "the host gives no sign of life")
+		if h.Conditions.Ready != corev1.ConditionUnknown {
+			j.notReadySince = now
+		}
+		unknown := corev1.ConditionUnknown
+		j.Conditions.Ready, j.Conditions.MemoryPressure, j.Conditions.DiskPressure, j.Conditions.PIDPressure = unknown, unknown, unknown, unknown
+	}
+	switch j.Conditions.Ready {
+	case corev1.ConditionFalse:
+		j.noExecute, j.why = corev1.TaintNodeNotReady, "the host reports that it is not ready"
+	case corev1.ConditionUnknown:
+		j.noExecute, j.why = corev1.TaintNodeUnreachable, "the host gives no sign of life"
+		if !dead && !j.has(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute) {
+			// It is alive again, or counting has started again: its own status decides.
+			j.noExecute, j.why = "", ""
+		}
+	}
+	return j
+}
+
+// unknown reports whether all conditions that a dead host loses are Unknown.
+func (c Conditions) unknown() bool {
+	return c.Ready == corev1.ConditionUnknown && c.MemoryPressure == corev1.ConditionUnknown &&
+		c.DiskPressure == corev1.ConditionUnknown && c.PIDPressure == corev1.ConditionUnknown
+}
+
+// add puts a taint on the list of the change.
+func (j *judged) add(t corev1.Taint, why string) {
+	j.change.Add = append(j.change.Add, t)
+	j.reason(fmt.Sprintf("add taint %s:%s: %s", t.Key, t.Effect, why))
+}
+
+// remove does the same for its removal.
+func (j *judged) remove(t corev1.Taint, why string) {
+	j.change.Remove = append(j.change.Remove, t)
+	j.reason(fmt.Sprintf("remove taint %s:%s: %s", t.Key, t.Effect, why))
+}
+
+func (j *judged) reason(text string) { j.change.Reasons = append(j.change.Reasons, text) }

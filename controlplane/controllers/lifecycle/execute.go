@@ -1,0 +1,254 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// leadership is a term, as long as ctx lasts.
+type leadership struct {
+	ctx   context.Context
+	term  store.Term
+	ended chan struct{} // closed when the last write has returned
+}
+
+// Lead executes decisions under a term until ctx ends. When it returns no write is in flight. Run must
+// be running.
+func (c *Controller) Lead(ctx context.Context, term store.Term) error {
+	lead := &leadership{ctx: ctx, term: term, ended: make(chan struct{})}
+	select {
+	case c.leads <- lead:
+		<-lead.ended
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.New("the controller has stopped")
+}
+
+// Run decides until ctx ends, and executes while Lead lasts.
+func (c *Controller) Run(ctx context.Context) error {
+	e := executor{
+		Controller: c, done: make(chan result, writers),
+		inFlight: map[string]bool{}, held: map[string]hold{}, lastTainted: map[string]time.Time{},
+	}
+	defer e.end()
+	return e.run(ctx)
+}
+
+// executor executes decisions. The goroutine of Run owns its fields.
+type executor struct {
+	*Controller
+	lead        *leadership // nil while another replica leads
+	waiting     []Change
+	inFlight    map[string]bool
+	done        chan result
+	held        map[string]hold      // by Node
+	lastTainted map[string]time.Time // by zone
+	allDown     bool
+	writes      Writes
+}
+
+// result is how a write ended.
+type result struct {
+	change Change
+	err    error
+}
+
+// hold leaves a Node alone for a while, as long as it has that version.
+type hold struct {
+	version string
+	until   time.Time
+	pause   time.Duration // after a write that failed
+	err     error
+}
+
+func (e *executor) run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	last := time.Time{}
+	for {
+		e.start()
+		select {
+		case lead := <-e.leads:
+			e.end() // of an earlier term, if any
+			e.lead = lead
+			timer.Reset(0)
+		case <-e.leadEnds():
+			e.end()
+		case r := <-e.done:
+			e.finish(r, time.Now())
+		case <-e.changed:
+			timer.Reset(max(time.Until(last.Add(spacing)), 0))
+		case <-timer.C:
+			last = time.Now()
+			timer.Reset(e.decide(last))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// leadEnds is closed when the term is over; nil, which blocks for ever, without one.
+func (e *executor) leadEnds() <-chan struct{} {
+	if e.lead == nil {
+		return nil
+	}
+	return e.lead.ctx.Done()
+}
+
+// end waits for the writes of a term, which end with its context, and reports that it is over.
+func (e *executor) end() {
+	e.waiting = nil
+	for len(e.inFlight) > 0 {
+		e.finish(<-e.done, time.Now())
+	}
+	if e.lead != nil {
+		close(e.lead.ended)
+		e.lead = nil
+	}
+}
+
+// decide plans, queues what is to be written now, and returns how long to wait for the next decision.
+func (e *executor) decide(now time.Time) time.Duration {
+	d, err := e.plan(now, e.lastTainted)
+	e.waiting = nil // what is due still is decided again
+	if err != nil {
+		e.publish(Report{At: now, Paused: err.Error()})
+		return time.Second
+	}
+	if e.allDown && !d.AllDown {
+		// Hosts that were cut off with the others get their whole grace period.
+		e.mu.Lock()
+		e.restart = now
+		e.mu.Unlock()
+		if d, err = e.plan(now, e.lastTainted); err != nil {
+			return time.Second
+		}
+	}
+	e.allDown = d.AllDown
+	maps.DeleteFunc(e.held, func(_ string, h hold) bool { return now.Sub(h.until) > lastRetry })
+	next := d.Next
+	for _, change := range d.Now {
+		switch h := e.held[change.Node]; {
+		case e.inFlight[change.Node]:
+		case h.version == change.Version && now.Before(h.until):
+			if next.IsZero() || h.until.Before(next) {
+				next = h.until
+			}
+		default:
+			e.waiting = append(e.waiting, change)
+		}
+	}
+	e.publish(Report{At: now, Decision: d})
+	e.mu.Lock()
+	wait := e.policy.MonitorPeriod
+	e.mu.Unlock()
+	if !next.IsZero() {
+		wait = min(wait, max(next.Sub(now), spacing))
+	}
+	return wait
+}
+
+// start begins writes that wait, as many as may run at once. A NoExecute taint counts against the rate
+// of its zone from now on, whether it is stored or not: the answer may be lost.
+func (e *executor) start() {
+	for e.lead != nil && e.lead.ctx.Err() == nil && len(e.waiting) > 0 && len(e.inFlight) < writers {
+		change := e.waiting[0]
+		e.waiting = e.waiting[1:]
+		e.inFlight[change.Node] = true
+		if change.NoExecute() {
+			e.lastTainted[change.Zone] = time.Now()
+		}
+		lead := e.lead
+		go func() { e.done <- result{change, e.write(lead, change)} }()
+	}
+}
+
+// errAlive means that the Lease exists, although the cache does not show it.
+var errAlive = errors.New("the Lease is renewed again")
+
+// write makes one change.
+func (e *executor) write(lead *leadership, change Change) error {
+	ctx, cancel := context.WithTimeoutCause(lead.ctx, writeTimeout, controlplane.ErrNoAnswer)
+	defer cancel()
+	if change.Unknown && e.store.EndsLeases() {
+		// The return of a Lease is not reported: see store.Deletions.
+		switch lease, err := e.store.Get(ctx, store.Leases, change.Node); {
+		case err == nil:
+			e.cache.Renewed(lease.(*coordinationv1.Lease))
+			return errAlive
+		case !errors.Is(err, controlplane.ErrNotFound):
+			return err
+		}
+	}
+	pre := store.Preconditions{UID: change.UID, Version: change.Version, Term: lead.term}
+	_, err := e.store.Update(ctx, store.Nodes, change.Node, pre, func(o store.Object) error {
+		node, ok := o.(*corev1.Node)
+		if !ok {
+			return fmt.Errorf("node %q: %w: the store returned a %T", change.Node, controlplane.ErrInvalid, o)
+		}
+		change.Apply(node, time.Now())
+		return nil
+	})
+	return err
+}
+
+// finish takes in how a write ended.
+func (e *executor) finish(r result, now time.Time) {
+	name := r.change.Node
+	delete(e.inFlight, name)
+	before := e.held[name]
+	h := hold{version: r.change.Version, until: now.Add(settle)}
+	switch {
+	case r.err == nil:
+		e.writes.Stored++
+		for _, reason := range r.change.Reasons {
+			e.log.Info("node changed", "node", name, "change", reason)
+		}
+	case errors.Is(r.err, errAlive):
+		h.until = now
+	case errors.Is(r.err, controlplane.ErrConflict), errors.Is(r.err, controlplane.ErrNotFound):
+		e.writes.Conflict++ // the cache is about to show why
+	case e.lead != nil && e.lead.ctx.Err() != nil, errors.Is(r.err, store.ErrDeposed):
+		h.until = now
+	default:
+		e.writes.Failed++
+		h.pause = min(max(2*before.pause, firstRetry), lastRetry)
+		h.until, h.err = now.Add(h.pause), r.err
+		if before.err == nil {
+			e.log.Warn("cannot change node, retrying", "node", name, "error", r.err)
+		}
+	}
+	if before.err != nil && h.err == nil {
+		e.log.Info("node can be changed again", "node", name)
+	}
+	e.held[name] = h
+	e.changed.Send()
+}
+
+// publish lets others see a decision.
+func (e *executor) publish(r Report) {
+	r.Writes, r.Unreadable, r.Failing = e.writes, e.cache.Unreadable(), map[string]error{}
+	for name, h := range e.held {
+		if h.err != nil {
+			r.Failing[name] = h.err
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r.Paused != "" {
+		r.Decision = e.report.Decision
+	}
+	e.report = r
+}

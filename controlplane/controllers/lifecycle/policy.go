@@ -1,0 +1,49 @@
+package lifecycle
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// DeadZone is what happens to a zone in which no Node is ready, while others have some that are.
+type DeadZone string
+
+// The values.
+const (
+	DeadZonePause DeadZone = "pause" // no Node gets a NoExecute taint
+	DeadZoneEvict DeadZone = "evict" // as in a healthy zone
+)
+
+// Policy is the configuration of the controller.
+type Policy struct {
+	// MonitorPeriod is the longest time from one decision to the next.
+	MonitorPeriod time.Duration
+	// GracePeriod is how long a host may give no sign of life, in a store that does not end Leases.
+	GracePeriod time.Duration
+	// StartupGracePeriod is the same for a Node that never had a status or Lease.
+	StartupGracePeriod time.Duration
+	// EvictionRate is how many Nodes of a zone get a NoExecute taint in a second.
+	EvictionRate float64
+	// SecondaryEvictionRate is the same for a zone with a partial disruption, in a fleet of more than
+	// LargeFleetSizeThreshold Nodes; in a smaller fleet it is 0.
+	SecondaryEvictionRate   float64
+	LargeFleetSizeThreshold int
+	// UnhealthyZoneThreshold is the part of Nodes (0 to 1) from which on a zone is partially disrupted.
+	UnhealthyZoneThreshold float64
+	DeadZone               DeadZone
+}
+
+// DefaultPolicy has the values of Kubernetes, except for DeadZone.
+func DefaultPolicy() Policy {
+	return Policy{
+		MonitorPeriod: 5 * time.Second, GracePeriod: 50 * time.Second, StartupGracePeriod: 60 * time.Second,
+		EvictionRate: 0.1, SecondaryEvictionRate: 0.01, LargeFleetSizeThreshold: 50, UnhealthyZoneThreshold: 0.55,
+		DeadZone: DeadZonePause,
+	}
+}
+
+// DefaultZoneLabels are the labels whose values, joined, name the zone of a Node.
+func DefaultZoneLabels() []string {
+	return []string{corev1.LabelTopologyRegion, corev1.LabelTopologyZone}
+}

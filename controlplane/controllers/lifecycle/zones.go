@@ -1,0 +1,141 @@
+package lifecycle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ZoneState is how many Nodes of a zone are not ready.
+type ZoneState string
+
+// The states.
+const (
+	ZoneNormal  ZoneState = "Normal"
+	ZonePartial ZoneState = "PartialDisruption" // Policy.UnhealthyZoneThreshold or more, and at least three Nodes
+	ZoneDown    ZoneState = "FullDisruption"    // all
+	ZoneEmpty   ZoneState = "Empty"             // it has no Node that counts
+)
+
+// Zone is one zone of a fleet.
+type Zone struct {
+	Name     string // label values, joined with a slash; empty for Nodes without zone labels
+	State    ZoneState
+	Nodes    int // that count
+	NotReady int
+	Rate     float64 // NoExecute taints a second
+	Paused   string  // why no Node gets a NoExecute taint; empty if it is not paused
+
+	last time.Time // when a Node of the zone last got a NoExecute taint
+}
+
+// interval is from one NoExecute taint in the zone to the next.
+func (z Zone) interval() time.Duration { return time.Duration(float64(time.Second) / z.Rate) }
+
+// next is the earliest time from now on at which a Node of the zone may get a NoExecute taint.
+func (z Zone) next(now time.Time) time.Time {
+	if earliest := z.last.Add(z.interval()); !z.last.IsZero() && earliest.After(now) {
+		return earliest
+	}
+	return now
+}
+
+// pace says why a taint has to wait.
+func (z Zone) pace() string {
+	text := fmt.Sprintf("; one Node every %v", z.interval().Round(time.Millisecond))
+	if z.Name != "" {
+		text += " in zone " + z.Name
+	}
+	return text
+}
+
+// maxClockSkew is by how much the clocks of two servers may differ.
+const maxClockSkew = time.Minute
+
+// minPartial is how many Nodes must not be ready before a zone counts as partially disrupted.
+const minPartial = 3
+
+// zonesOf computes the state of each zone.
+func zonesOf(hosts []judged, lastTainted map[string]time.Time, policy Policy, now time.Time) []Zone {
+	byName := map[string]*Zone{}
+	counted := 0
+	for _, h := range hosts {
+		z := byName[h.Zone]
+		if z == nil {
+			z = &Zone{Name: h.Zone, last: lastTainted[h.Zone]}
+			byName[h.Zone] = z
+		}
+		// A time far in the future is of a clock that was wrong. It must not stop the zone for long.
+		if h.Tainted.After(z.last) && h.Tainted.Before(now.Add(maxClockSkew)) {
+			z.last = h.Tainted
+		}
+		if h.Excluded {
+			continue
+		}
+		counted++
+		z.Nodes++
+		if h.Conditions.Ready != corev1.ConditionTrue {
+			z.NotReady++
+		}
+	}
+	zones := make([]Zone, 0, len(byName))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		z := *byName[name]
+		z.settle(policy, counted)
+		zones = append(zones, z)
+	}
+	return zones
+}
+
+// settle sets state and rate, in a fleet of that many Nodes.
+func (z *Zone) settle(policy Policy, fleet int) {
+	z.State, z.Rate = ZoneNormal, policy.EvictionRate
+	switch {
+	case z.Nodes == 0:
+		z.State = ZoneEmpty
+	case z.NotReady == z.Nodes:
+		z.State = ZoneDown
+		// One dead host is no sign that its zone is cut off: two or more are.
+		if policy.DeadZone == DeadZonePause && z.Nodes > 1 {
+			z.Paused = "no Node of the zone is ready"
+		}
+	case z.NotReady >= minPartial && float64(z.NotReady)/float64(z.Nodes) >= policy.UnhealthyZoneThreshold:
+		z.State, z.Rate = ZonePartial, policy.SecondaryEvictionRate
+		if fleet <= policy.LargeFleetSizeThreshold {
+			z.Rate = 0
+		}
+	}
+	if z.Rate <= 0 && z.Paused == "" {
+		z.Paused = "the rate of the zone is 0"
+		if z.State == ZonePartial {
+			z.Paused = fmt.Sprintf("%d of %d Nodes of the zone are not ready", z.NotReady, z.Nodes)
+		}
+	}
+}
+
+// allDown reports whether no zone has a Node that is ready.
+func allDown(zones []Zone) bool {
+	down := false
+	for _, z := range zones {
+		if z.State != ZoneDown && z.State != ZoneEmpty {
+			return false
+		}
+		down = down || z.State == ZoneDown
+	}
+	return down
+}
+
+// zoneOf is the zone of a Node with these labels.
+func zoneOf(of map[string]string, zoneLabels []string) string {
+	var parts []string
+	for _, label := range zoneLabels {
+		if value := of[label]; value != "" {
+			parts = append(parts, value)
+		}
+	}
+	return strings.Join(parts, "/")
+}
