@@ -55,17 +55,17 @@ func listens(text string) bool {
 
 // api checks where the API is served, and to whom.
 func (k *checker) api(c API, m Metrics) {
-	k.require(filepath.IsAbs(c.Socket) && len(c.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.Socket)
-	k.require(c.Listen == "" || listens(c.Listen), "api.listen", "%q is not an IP address with a port, such as 192.0.2.7:9755, or [::]:9755 for all addresses of this host", c.Listen)
+	k.Require(filepath.IsAbs(c.Socket) && len(c.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.Socket)
+	k.Require(c.Listen == "" || listens(c.Listen), "api.listen", "%q is not an IP address with a port, such as 192.0.2.7:9755, or [::]:9755 for all addresses of this host", c.Listen)
 	exposed := m.Listen != "" && !m.Loopback()
 	switch {
 	case m.Listen == "":
 	case !listens(m.Listen):
-		k.require(false, "metrics.listen", "%q is not an IP address with a port, such as 127.0.0.1:9754", m.Listen)
+		k.Require(false, "metrics.listen", "%q is not an IP address with a port, such as 127.0.0.1:9754", m.Listen)
 	case m.Listen == c.Listen:
-		k.require(false, "metrics.listen", "%s is api.listen, where metrics are served anyway", m.Listen)
+		k.Require(false, "metrics.listen", "%s is api.listen, where metrics are served anyway", m.Listen)
 	case exposed && !c.TLS.set():
-		k.require(false, "metrics.listen", "%q is not a loopback address with a port, such as 127.0.0.1:9754: beyond this host metrics are served only over TLS; set api.tls", m.Listen)
+		k.Require(false, "metrics.listen", "%q is not a loopback address with a port, such as 127.0.0.1:9754: beyond this host metrics are served only over TLS; set api.tls", m.Listen)
 	}
 	k.callers(c, c.Listen != "" || exposed && c.TLS.set())
 }
@@ -81,12 +81,12 @@ func (k *checker) callers(c API, served bool) {
 	}
 	names := c.TLS.AllowedNames
 	for _, f := range files {
-		k.require(f.path == "" || filepath.IsAbs(f.path), field+"."+f.name, "%q is not an absolute path", f.path)
-		k.require(f.path != "" || !served, field, "has no %s: name the file of %s", f.name, f.what)
+		k.Require(f.path == "" || filepath.IsAbs(f.path), field+"."+f.name, "%q is not an absolute path", f.path)
+		k.Require(f.path != "" || !served, field, "has no %s: name the file of %s", f.name, f.what)
 	}
 	someone := len(names.Read)+len(names.Act) > 0
-	k.require(someone || !served, field+".allowedNames", "lets nobody in: write the names of who may read into read, of who may act as well into act")
-	k.require(served || !c.TLS.set() && !someone, field, "has no effect without api.listen, or a metrics.listen beyond loopback")
+	k.Require(someone || !served, field+".allowedNames", "lets nobody in: write the names of who may read into read, of who may act as well into act")
+	k.Require(served || !c.TLS.set() && !someone, field, "has no effect without api.listen, or a metrics.listen beyond loopback")
 	seen := map[string]string{}
 	for _, role := range []struct {
 		field string
@@ -95,7 +95,7 @@ func (k *checker) callers(c API, served bool) {
 		for i, name := range role.names {
 			at := role.field + "[" + strconv.Itoa(i) + "]"
 			k.name(name, at)
-			k.require(seen[name] == "", at, "%q stands in %s already; who may act may read", name, seen[name])
+			k.Require(seen[name] == "", at, "%q stands in %s already; who may act may read", name, seen[name])
 			seen[name] = at
 		}
 	}
@@ -104,11 +104,11 @@ func (k *checker) callers(c API, served bool) {
 // name checks that a certificate can have that name. A pattern would let in more than is
 // seen.
 func (k *checker) name(name, field string) {
-	k.require(!strings.Contains(name, "*"), field, "%q is a pattern, and names are compared letter by letter; write each name, of everybody who is let in", name)
+	k.Require(!strings.Contains(name, "*"), field, "%q is a pattern, and names are compared letter by letter; write each name, of everybody who is let in", name)
 	odd := strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || !unicode.IsPrint(r) })
-	k.require(name != "" && name == strings.TrimSpace(name) && !odd, field, "%q is not a valid name; write a common name, a DNS name or a URI", name)
+	k.Require(name != "" && name == strings.TrimSpace(name) && !odd, field, "%q is not a valid name; write a common name, a DNS name or a URI", name)
 	if strings.Contains(name, "://") {
 		u, err := url.Parse(name)
-		k.require(err == nil && u.Scheme != "" && u.String() == name, field, "%q is no URI as certificates hold them, such as spiffe://example.org/prometheus", name)
+		k.Require(err == nil && u.Scheme != "" && u.String() == name, field, "%q is no URI as certificates hold them, such as spiffe://example.org/prometheus", name)
 	}
 }

@@ -4,18 +4,7 @@
 // clamp, to guess and to act: the packages that use the values decide what they mean.
 package config
 
-// Config is the whole configuration, defaults filled in. The tags of its fields are the
-// one source for what `hostler config default`, hostler.yaml(5) and the schema say of
-// each key:
-//
-//	doc     what it means
-//	reload  "live" where a reload takes it up, with all that it holds
-//	words   the values that it may have, with nothing before the first | where it may be empty
-//	least   the smallest number that it may be, and most the largest
-//	shape   how its text is written, where its type does not say it; see shapes
-//	needed  "true" where an entry of a list is nothing without it
-//	secret  "file" if it names a file that holds a secret, or "no" if it only sounds like one: the
-//	        configuration itself holds none, for group hostler and the network may read it
+// Config is the whole configuration, defaults filled in. configfile.Spec says what the tags mean.
 type Config struct {
 	Node         Node         `yaml:"node" doc:"The Node: its name and resources."`
 	ControlPlane ControlPlane `yaml:"controlPlane" doc:"Where Node, Lease and Events are kept."`

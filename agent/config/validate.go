@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -16,21 +15,15 @@ import (
 
 	"hostler.io/hostler/controlplane/etcd/endpoint"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/internal/field"
+	"hostler.io/hostler/internal/configfile"
 	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime/runc/root"
 )
 
-// checker collects what is wrong with values that are well-typed.
-type checker struct {
-	origin origins
-	faults Faults
-}
+// checker checks a whole configuration.
+type checker struct{ *configfile.Checker }
 
-// check judges a whole configuration. Each fault points at the line that set the
-// value, or the nearest section around it; at none where the fault lies in what
-// was left out.
-func (k *checker) check(c Config) Faults {
+func (k *checker) check(c Config) {
 	k.node(c.Node)
 	k.controlPlane(c.ControlPlane)
 	k.registration(c.Node, c.ControlPlane.Type)
@@ -40,86 +33,71 @@ func (k *checker) check(c Config) Faults {
 	k.imageGC(c.ImageGC)
 	k.containerGC(c.ContainerGC)
 	k.places(c)
-	if len(k.faults) == 0 {
+	if k.Faults() == 0 {
 		k.packages(c)
 	}
-	return k.faults
-}
-
-// require records a fault at field unless ok.
-func (k *checker) require(ok bool, field, format string, args ...any) {
-	if ok {
-		return
-	}
-	at := k.origin.of(field)
-	k.faults = append(k.faults, Fault{File: at.file, Line: at.line, Field: field, Problem: fmt.Sprintf(format, args...)})
-}
-
-// parent cuts the last element off a field path.
-func parent(path string) string {
-	return path[:max(0, strings.LastIndexAny(path, ".["))]
 }
 
 func (k *checker) node(n Node) {
 	if n.Name != "" {
 		problems := validation.IsDNS1123Subdomain(n.Name)
-		k.require(len(problems) == 0, "node.name", "%q is not a DNS subdomain: %s", n.Name, strings.Join(problems, "; "))
+		k.Require(len(problems) == 0, "node.name", "%q is not a DNS subdomain: %s", n.Name, strings.Join(problems, "; "))
 	}
 	for key, value := range n.Labels {
 		problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
-		k.require(len(problems) == 0, "node.labels."+key, "not a label: %s", strings.Join(problems, "; "))
+		k.Require(len(problems) == 0, "node.labels."+key, "not a label: %s", strings.Join(problems, "; "))
 	}
 	for key := range n.Annotations {
 		problems := validation.IsQualifiedName(strings.ToLower(key))
-		k.require(len(problems) == 0, "node.annotations."+key, "not an annotation: %s", strings.Join(problems, "; "))
+		k.Require(len(problems) == 0, "node.annotations."+key, "not an annotation: %s", strings.Join(problems, "; "))
 	}
 	effects := []string{string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute)}
 	for i, t := range n.Taints {
 		field := fmt.Sprintf("node.taints[%d]", i)
 		problems := append(validation.IsQualifiedName(t.Key), validation.IsValidLabelValue(t.Value)...)
-		k.require(len(problems) == 0, field, "not a taint: %s", strings.Join(problems, "; "))
-		k.require(slices.Contains(effects, t.Effect), field+".effect", "%q is none of %s", t.Effect, strings.Join(effects, ", "))
+		k.Require(len(problems) == 0, field, "not a taint: %s", strings.Join(problems, "; "))
+		k.Require(slices.Contains(effects, t.Effect), field+".effect", "%q is none of %s", t.Effect, strings.Join(effects, ", "))
 	}
 	for _, whole := range []struct {
 		field string
 		value Quantity
 	}{{"memory", n.Reserved.Memory}, {"ephemeral-storage", n.Reserved.EphemeralStorage}, {"pid", n.Reserved.PID}} {
-		problem := inParts(string(whole.value))
-		k.require(problem == "", "node.reserved."+whole.field, "%s", problem)
+		problem := whole.value.NotWhole()
+		k.Require(problem == "", "node.reserved."+whole.field, "%s", problem)
 	}
-	k.require(n.MaxPods > 0, "node.maxPods", "%d is not above 0", n.MaxPods)
-	k.accept(n.Address.options().Validate(), "node.address")
+	k.Require(n.MaxPods > 0, "node.maxPods", "%d is not above 0", n.MaxPods)
+	k.Accept(n.Address.options().Validate(), "node.address")
 }
 
 // registration checks what depends on who else writes the Node.
 func (k *checker) registration(n Node, controlPlane string) {
 	external := n.CloudProvider == "external"
-	k.require(external || n.CloudProvider == "none", "node.cloudProvider", "%q is neither none nor external", n.CloudProvider)
-	k.require(!strings.ContainsFunc(n.ProviderID, unicode.IsSpace), "node.providerID", "%q holds a blank; write it as the cloud does, such as aws:///zone/instance", n.ProviderID)
+	k.Require(external || n.CloudProvider == "none", "node.cloudProvider", "%q is neither none nor external", n.CloudProvider)
+	k.Require(!strings.ContainsFunc(n.ProviderID, unicode.IsSpace), "node.providerID", "%q holds a blank; write it as the cloud does, such as aws:///zone/instance", n.ProviderID)
 	if controlPlane == "embedded" {
-		k.require(n.Register, "node.register", "false waits for ever: nobody but hostler can create a Node on control plane embedded")
-		k.require(!external, "node.cloudProvider", "external waits for ever: control plane embedded has no cloud controller manager")
+		k.Require(n.Register, "node.register", "false waits for ever: nobody but hostler can create a Node on control plane embedded")
+		k.Require(!external, "node.cloudProvider", "external waits for ever: control plane embedded has no cloud controller manager")
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
-		k.require(!labelRefused(controlPlane, key), "node.labels."+key, "%s", refusedLabel)
+		k.Require(!labelRefused(controlPlane, key), "node.labels."+key, "%s", refusedLabel)
 	}
 }
 
 // controlPlane checks that the chosen client can reach what it is for.
 func (k *checker) controlPlane(c ControlPlane) {
 	controlPlanes := []string{"embedded", "kubernetes", "etcd", "plugin"}
-	k.require(slices.Contains(controlPlanes, c.Type), "controlPlane.type", "%q is not a control plane that this version has; use one of %s", c.Type, strings.Join(controlPlanes, ", "))
+	k.Require(slices.Contains(controlPlanes, c.Type), "controlPlane.type", "%q is not a control plane that this version has; use one of %s", c.Type, strings.Join(controlPlanes, ", "))
 	const field = "controlPlane.kubernetes"
 	kubernetes := c.Type == "kubernetes"
 	for name, path := range map[string]string{"kubeconfig": c.Kubernetes.Kubeconfig, "bootstrapKubeconfig": c.Kubernetes.BootstrapKubeconfig} {
-		k.require(path == "" || filepath.IsAbs(path), field+"."+name, "%q is not an absolute path", path)
-		k.require(path == "" || kubernetes, field+"."+name, "does not apply to control plane %s; set controlPlane.type: kubernetes", c.Type)
+		k.Require(path == "" || filepath.IsAbs(path), field+"."+name, "%q is not an absolute path", path)
+		k.Require(path == "" || kubernetes, field+"."+name, "does not apply to control plane %s; set controlPlane.type: kubernetes", c.Type)
 	}
 	if kubernetes {
-		k.require(c.Kubernetes.Kubeconfig != "" || c.Kubernetes.BootstrapKubeconfig != "", "controlPlane.type", "kubernetes needs to know the cluster: name a file as %s.kubeconfig, or as %[1]s.bootstrapKubeconfig", field)
+		k.Require(c.Kubernetes.Kubeconfig != "" || c.Kubernetes.BootstrapKubeconfig != "", "controlPlane.type", "kubernetes needs to know the cluster: name a file as %s.kubeconfig, or as %[1]s.bootstrapKubeconfig", field)
 	}
-	k.require(slices.Contains([]string{UserNobody, UserRoot}, c.Kubernetes.ExecPluginUser), field+".execPluginUser", "%q is neither nobody nor root", c.Kubernetes.ExecPluginUser)
-	k.require(filepath.IsAbs(c.Kubernetes.CertificateDirectory), field+".certificateDirectory", "%q is not an absolute path", c.Kubernetes.CertificateDirectory)
+	k.Require(slices.Contains([]string{UserNobody, UserRoot}, c.Kubernetes.ExecPluginUser), field+".execPluginUser", "%q is neither nobody nor root", c.Kubernetes.ExecPluginUser)
+	k.Require(filepath.IsAbs(c.Kubernetes.CertificateDirectory), field+".certificateDirectory", "%q is not an absolute path", c.Kubernetes.CertificateDirectory)
 	k.etcd(c)
 	k.plugin(c)
 }
@@ -131,9 +109,9 @@ func (k *checker) plugin(c ControlPlane) {
 		length = 107 // the longest path that a unix socket can have (unix(7))
 	)
 	socket, chosen := c.Plugin.Socket, c.Type == "plugin"
-	k.require(socket == "" || chosen, field, "does not apply to control plane %s; set controlPlane.type: plugin", c.Type)
-	k.require(socket == "" || filepath.IsAbs(socket) && len(socket) <= length, field, "%q is not an absolute path of at most %d bytes", socket, length)
-	k.require(socket != "" || !chosen, "controlPlane.type", "plugin needs to know which: set %s to the path of the socket that it serves", field)
+	k.Require(socket == "" || chosen, field, "does not apply to control plane %s; set controlPlane.type: plugin", c.Type)
+	k.Require(socket == "" || filepath.IsAbs(socket) && len(socket) <= length, field, "%q is not an absolute path of at most %d bytes", socket, length)
+	k.Require(socket != "" || !chosen, "controlPlane.type", "plugin needs to know which: set %s to the path of the socket that it serves", field)
 }
 
 // etcd checks how etcd is reached, which is of no use to another control plane.
@@ -143,8 +121,8 @@ func (k *checker) etcd(c ControlPlane) {
 	for _, file := range []struct{ name, path string }{
 		{"tls.ca", e.TLS.CA}, {"tls.certificate", e.TLS.Certificate}, {"tls.key", e.TLS.Key}, {"passwordFile", e.PasswordFile},
 	} {
-		k.require(file.path == "" || filepath.IsAbs(file.path), field+"."+file.name, "%q is not an absolute path", file.path)
-		k.require(file.path == "" || chosen, field+"."+file.name, "does not apply to control plane %s; set controlPlane.type: etcd", c.Type)
+		k.Require(file.path == "" || filepath.IsAbs(file.path), field+"."+file.name, "%q is not an absolute path", file.path)
+		k.Require(file.path == "" || chosen, field+"."+file.name, "does not apply to control plane %s; set controlPlane.type: etcd", c.Type)
 	}
 	for _, key := range []struct {
 		name string
@@ -155,16 +133,16 @@ func (k *checker) etcd(c ControlPlane) {
 		{"insecure", e.Insecure},
 		{"prefix", e.Prefix != Default().ControlPlane.Etcd.Prefix},
 	} {
-		k.require(!key.set || chosen, field+"."+key.name, "does not apply to control plane %s; set controlPlane.type: etcd", c.Type)
+		k.Require(!key.set || chosen, field+"."+key.name, "does not apply to control plane %s; set controlPlane.type: etcd", c.Type)
 	}
-	k.require(len(e.Endpoints) > 0 || !chosen, "controlPlane.type", "etcd needs to know the cluster: name its members in %s.endpoints", field)
+	k.Require(len(e.Endpoints) > 0 || !chosen, "controlPlane.type", "etcd needs to know the cluster: name its members in %s.endpoints", field)
 	for i, text := range e.Endpoints {
-		k.accept(endpoint.Check(text, e.Insecure), fmt.Sprintf("%s.endpoints[%d]", field, i))
-		k.require(!slices.Contains(e.Endpoints[:i], text), fmt.Sprintf("%s.endpoints[%d]", field, i), "is named twice")
+		k.Accept(endpoint.Check(text, e.Insecure), fmt.Sprintf("%s.endpoints[%d]", field, i))
+		k.Require(!slices.Contains(e.Endpoints[:i], text), fmt.Sprintf("%s.endpoints[%d]", field, i), "is named twice")
 	}
-	k.accept(endpoint.CheckPrefix(e.Prefix), field+".prefix")
-	k.require((e.TLS.Certificate == "") == (e.TLS.Key == ""), field+".tls", "a certificate needs its key, and a key its certificate")
-	k.require((e.Username == "") == (e.PasswordFile == ""), field, "a username needs its passwordFile, and a passwordFile its username")
+	k.Accept(endpoint.CheckPrefix(e.Prefix), field+".prefix")
+	k.Require((e.TLS.Certificate == "") == (e.TLS.Key == ""), field+".tls", "a certificate needs its key, and a key its certificate")
+	k.Require((e.Username == "") == (e.PasswordFile == ""), field, "a username needs its passwordFile, and a passwordFile its username")
 }
 
 // refusedLabel says what labelRefused found, and what to do.
@@ -205,139 +183,101 @@ func (k *checker) runtimes(r Runtimes) {
 	seen := map[string]bool{}
 	for i, rt := range r.List {
 		field := fmt.Sprintf("runtimes[%d]", i)
-		k.require(slices.Contains(runtimeTypes(), rt.Type), field+".type", "%q is not a runtime type that this version has; use %s", rt.Type, strings.Join(runtimeTypes(), " or "))
+		k.Require(slices.Contains(runtimeTypes(), rt.Type), field+".type", "%q is not a runtime type that this version has; use %s", rt.Type, strings.Join(runtimeTypes(), " or "))
 		path, isUnix := strings.CutPrefix(rt.Endpoint, "unix://")
 		if rt.Type == typeRunc {
 			_, err := root.Parse(rt.Endpoint)
-			k.accept(err, field+".endpoint")
+			k.Accept(err, field+".endpoint")
 		} else {
-			k.require(filepath.IsAbs(path) && (isUnix || !strings.Contains(path, "://")) && !strings.HasSuffix(path, "/") && len(path) < 108,
+			k.Require(filepath.IsAbs(path) && (isUnix || !strings.Contains(path, "://")) && !strings.HasSuffix(path, "/") && len(path) < 108,
 				field+".endpoint", "%q is not the path of a unix socket of at most 107 bytes, such as /run/containerd/containerd.sock", rt.Endpoint)
 		}
 		path = filepath.Clean(path)
-		k.require(!seen[path], field+".endpoint", "%s is listed twice", path)
+		k.Require(!seen[path], field+".endpoint", "%s is listed twice", path)
 		seen[path] = true
 	}
 }
 
 func (k *checker) loops(c Config) {
 	duration := time.Duration(c.Lease.Duration)
-	k.require(duration >= time.Second && duration%time.Second == 0 && duration <= math.MaxInt32*time.Second,
+	k.Require(duration >= time.Second && duration%time.Second == 0 && duration <= math.MaxInt32*time.Second,
 		"lease.duration", "%s is not a number of whole seconds that a Lease can hold", c.Lease.Duration)
-	k.require(c.Lease.RenewInterval > 0 && 2*time.Duration(c.Lease.RenewInterval) < duration, "lease.renewInterval",
+	k.Require(c.Lease.RenewInterval > 0 && 2*time.Duration(c.Lease.RenewInterval) < duration, "lease.renewInterval",
 		"%s is not above 0 and below half of %s: one lost renewal would end the lease",
-		k.own("lease.renewInterval", c.Lease.RenewInterval), k.other("lease.duration", c.Lease.Duration))
+		k.Own("lease.renewInterval", c.Lease.RenewInterval), k.Other("lease.duration", c.Lease.Duration))
 
-	k.atLeast(c.Status.UpdateInterval, time.Second, "status.updateInterval")
-	k.require(c.Status.ReportInterval >= c.Status.UpdateInterval, "status.reportInterval", "%s is shorter than %s",
-		k.own("status.reportInterval", c.Status.ReportInterval), k.other("status.updateInterval", c.Status.UpdateInterval))
-	k.require(c.Status.MaxImages >= -1, "status.maxImages", "%d is neither -1 nor 0 nor above", c.Status.MaxImages)
-	k.atLeast(c.ImageGC.Interval, time.Second, "imageGC.interval")
-	k.atLeast(c.ContainerGC.Interval, time.Second, "containerGC.interval")
-}
-
-func (k *checker) atLeast(d Duration, least time.Duration, field string) {
-	k.require(time.Duration(d) >= least, field, "%s is shorter than %s", d, Duration(least))
+	k.AtLeast(c.Status.UpdateInterval, time.Second, "status.updateInterval")
+	k.Require(c.Status.ReportInterval >= c.Status.UpdateInterval, "status.reportInterval", "%s is shorter than %s",
+		k.Own("status.reportInterval", c.Status.ReportInterval), k.Other("status.updateInterval", c.Status.UpdateInterval))
+	k.Require(c.Status.MaxImages >= -1, "status.maxImages", "%d is neither -1 nor 0 nor above", c.Status.MaxImages)
+	k.AtLeast(c.ImageGC.Interval, time.Second, "imageGC.interval")
+	k.AtLeast(c.ContainerGC.Interval, time.Second, "containerGC.interval")
 }
 
 func (k *checker) shutdown(s Shutdown) {
 	for i := range s.ByPriority {
 		field := fmt.Sprintf("shutdown.byPriority[%d]", i)
-		k.require(k.given(field+".gracePeriod"), field, "has no gracePeriod; write {priority: 0, gracePeriod: 30s}, or 0s for no time at all")
+		k.Require(k.Given(field+".gracePeriod"), field, "has no gracePeriod; write {priority: 0, gracePeriod: 30s}, or 0s for no time at all")
 	}
-	k.require(s.RestartAfterBoot == string(Auto) || s.RestartAfterBoot == RestartNever, "shutdown.restartAfterBoot", "%q is neither auto nor never", s.RestartAfterBoot)
-	k.require(len(s.StopFirst) == 0 || s.Enabled == On, "shutdown.stopFirst", "needs shutdown.enabled: true: with %s a kubelet may be left to guard the shutdown, which is not to be stopped before it has", s.Enabled)
+	k.Require(s.RestartAfterBoot == string(Auto) || s.RestartAfterBoot == RestartNever, "shutdown.restartAfterBoot", "%q is neither auto nor never", s.RestartAfterBoot)
+	k.Require(len(s.StopFirst) == 0 || s.Enabled == On, "shutdown.stopFirst", "needs shutdown.enabled: true: with %s a kubelet may be left to guard the shutdown, which is not to be stopped before it has", s.Enabled)
 	for i, name := range s.StopFirst {
 		field := fmt.Sprintf("shutdown.stopFirst[%d]", i)
-		k.require(trust.IsServiceName(name), field, "%q is not the name of a service, such as k3s.service", name)
-		k.require(name != "hostler.service", field, "hostler.service is hostler itself, who stops the pods")
-		k.require(!slices.Contains(s.StopFirst[:i], name), field, "%s is named twice", name)
+		k.Require(trust.IsServiceName(name), field, "%q is not the name of a service, such as k3s.service", name)
+		k.Require(name != "hostler.service", field, "hostler.service is hostler itself, who stops the pods")
+		k.Require(!slices.Contains(s.StopFirst[:i], name), field, "%s is named twice", name)
 	}
-	_, err := s.periods(k.given).Phases()
-	k.accept(err, "shutdown")
+	_, err := s.periods(k.Given).Phases()
+	k.Accept(err, "shutdown")
 	_, err = s.Rules()
-	k.accept(err, "shutdown")
-}
-
-// given reports whether a file sets the field.
-func (k *checker) given(field string) bool {
-	_, set := k.origin[field]
-	return set
-}
-
-// own says a field's value, and that nobody wrote it where nobody did.
-func (k *checker) own(field string, value any) string {
-	if k.given(field) {
-		return fmt.Sprint(value)
-	}
-	return fmt.Sprintf("%v, its default,", value)
-}
-
-// other says likewise another field's, with its name.
-func (k *checker) other(field string, value any) string {
-	return fmt.Sprintf("%s (%s)", field, strings.TrimSuffix(k.own(field, value), ","))
-}
-
-// accept records what a package refuses: each fault at the field that its error names, or
-// else at path.
-func (k *checker) accept(err error, path string) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			k.accept(e, path)
-		}
-		return
-	}
-	if fault, named := errors.AsType[*field.Error](err); named {
-		path, err = fault.Field, fault.Err
-	}
-	k.require(err == nil, path, "%v", err)
+	k.Accept(err, "shutdown")
 }
 
 func (k *checker) imageGC(g ImageGC) {
 	pair := func(low, high int, lowField, highField string) {
 		highFits, lowFits := high > 0 && high <= 100, low >= 0 && low < 100
-		k.require(highFits, highField, "%d is not a percentage from 1 to 100, of which 100 never starts a collection", high)
-		k.require(lowFits, lowField, "%d is not a percentage from 0 to 99", low)
+		k.Require(highFits, highField, "%d is not a percentage from 1 to 100, of which 100 never starts a collection", high)
+		k.Require(lowFits, lowField, "%d is not a percentage from 0 to 99", low)
 		if !highFits || !lowFits || low < high {
 			return
 		}
-		if !k.given(lowField) { // nobody wrote it: nobody finds it
-			k.require(false, highField, "%s is not above %s", k.own(highField, high), k.other(lowField, low))
+		if !k.Given(lowField) { // nobody wrote it: nobody finds it
+			k.Require(false, highField, "%s is not above %s", k.Own(highField, high), k.Other(lowField, low))
 			return
 		}
-		k.require(false, lowField, "%d is not below %s", low, k.other(highField, high))
+		k.Require(false, lowField, "%d is not below %s", low, k.Other(highField, high))
 	}
 	pair(g.LowThresholdPercent, g.HighThresholdPercent, "imageGC.lowThresholdPercent", "imageGC.highThresholdPercent")
 	pair(g.InodesLowThresholdPercent, g.InodesHighThresholdPercent, "imageGC.inodesLowThresholdPercent", "imageGC.inodesHighThresholdPercent")
 	k.ages(g.MaximumAge, g.MinimumAge, "imageGC")
 	for i, text := range g.Keep {
 		_, err := gc.ParsePattern(text)
-		k.accept(err, fmt.Sprintf("imageGC.keep[%d]", i))
+		k.Accept(err, fmt.Sprintf("imageGC.keep[%d]", i))
 	}
 }
 
 func (k *checker) ages(maximum, minimum Duration, section string) {
-	k.require(maximum == 0 || maximum > minimum, section+".maximumAge", "%s is not above %s", maximum, k.other(section+".minimumAge", minimum))
+	k.Require(maximum == 0 || maximum > minimum, section+".maximumAge", "%s is not above %s", maximum, k.Other(section+".minimumAge", minimum))
 }
 
 func (k *checker) containerGC(g ContainerGC) {
 	k.ages(g.MaximumAge, g.MinimumAge, "containerGC")
-	k.require(g.MaxPerPodContainer >= -1, "containerGC.maxPerPodContainer", "%d is neither -1 nor 0 nor above", g.MaxPerPodContainer)
-	k.require(g.MaxContainers >= -1, "containerGC.maxContainers", "%d is neither -1 nor 0 nor above", g.MaxContainers)
+	k.Require(g.MaxPerPodContainer >= -1, "containerGC.maxPerPodContainer", "%d is neither -1 nor 0 nor above", g.MaxPerPodContainer)
+	k.Require(g.MaxContainers >= -1, "containerGC.maxContainers", "%d is neither -1 nor 0 nor above", g.MaxContainers)
 }
 
 // packages validates the values together, as the packages that use them do.
 func (k *checker) packages(c Config) {
 	_, err := c.NodeOptions("host", "0.0.0")
-	k.accept(err, "node")
+	k.Accept(err, "node")
 	_, err = c.GCPolicy()
-	k.accept(err, "imageGC")
-	k.accept(c.ConditionsPolicy().Validate(), "conditions")
+	k.Accept(err, "imageGC")
+	k.Accept(c.ConditionsPolicy().Validate(), "conditions")
 }
 
 func (k *checker) places(c Config) {
-	k.require(filepath.IsAbs(c.State.Directory), "state.directory", "%q is not an absolute path", c.State.Directory)
+	k.Require(filepath.IsAbs(c.State.Directory), "state.directory", "%q is not an absolute path", c.State.Directory)
 	k.api(c.API, c.Metrics)
-	k.require(slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level), "log.level", "%q is none of debug, info, warn, error", c.Log.Level)
-	k.require(slices.Contains([]string{"text", "json"}, c.Log.Format), "log.format", "%q is neither text nor json", c.Log.Format)
+	k.Require(slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level), "log.level", "%q is none of debug, info, warn, error", c.Log.Level)
+	k.Require(slices.Contains([]string{"text", "json"}, c.Log.Format), "log.format", "%q is neither text nor json", c.Log.Format)
 }

@@ -1,4 +1,4 @@
-package config
+package configfile
 
 import (
 	"errors"
@@ -105,6 +105,9 @@ func (q Quantity) Value() resource.Quantity {
 	return resource.MustParse(string(q))
 }
 
+// NotWhole says why a quantity cannot count what is only whole, such as bytes; empty if it can.
+func (q Quantity) NotWhole() string { return inParts(string(q)) }
+
 // Threshold is a quantity or a percentage of what there is.
 type Threshold string
 
@@ -134,18 +137,4 @@ func (t *Threshold) UnmarshalYAML(n *yaml.Node) error {
 	}
 	*t = Threshold(n.Value)
 	return nil
-}
-
-// Runtimes is either auto or a list.
-type Runtimes struct {
-	Auto bool
-	List []Runtime
-}
-
-// MarshalYAML writes auto or the list.
-func (r Runtimes) MarshalYAML() (any, error) {
-	if r.Auto {
-		return "auto", nil
-	}
-	return r.List, nil
 }

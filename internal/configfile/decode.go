@@ -1,4 +1,4 @@
-package config
+package configfile
 
 import (
 	"fmt"
@@ -30,11 +30,44 @@ func (o origins) of(field string) position {
 	return o[""]
 }
 
+// Custom is a value with a notation of its own. It counts as one key.
+type Custom interface {
+	// Decode reads the value from a node.
+	Decode(d Decoding, n *yaml.Node)
+	// Schema returns its part of the schema; list is the schema of a list of a type.
+	Schema(list func(reflect.Type) (map[string]any, error)) (map[string]any, error)
+}
+
+// Decoding is where a Custom value is read.
+type Decoding interface {
+	// Fault records what is wrong at a node, in the value or, with a suffix such as "[1]", in a part of it.
+	Fault(n *yaml.Node, suffix, format string, args ...any)
+	// Value reads a part of the value into a pointer.
+	Value(n *yaml.Node, into any)
+}
+
+// decoding is the decoder at a path.
+type decoding struct {
+	*decoder
+	path string
+}
+
+// Fault implements Decoding.
+func (d decoding) Fault(n *yaml.Node, suffix, format string, args ...any) {
+	d.fault(n, d.path+suffix, format, args...)
+}
+
+// Value implements Decoding.
+func (d decoding) Value(n *yaml.Node, into any) { d.value(n, reflect.ValueOf(into).Elem(), d.path) }
+
+// isCustom reports whether values of a type have a notation of their own.
+func isCustom(t reflect.Type) bool { return reflect.PointerTo(t).Implements(reflect.TypeFor[Custom]()) }
+
 // decoder applies files to a configuration, one after the other, and collects
 // what is wrong with them. It walks the YAML tree along the struct itself,
 // because yaml's own errors name a line and a Go type but not the field.
 type decoder struct {
-	config Config
+	config reflect.Value
 	origin origins
 	faults Faults
 	name   string // the file being read
@@ -51,18 +84,18 @@ func (d *decoder) file(name string, data []byte) {
 		return
 	}
 	d.origin[""] = position{name, root.Line}
-	d.value(root, reflect.ValueOf(&d.config).Elem(), "")
+	d.value(root, d.config, "")
 }
 
 // finish judges the whole, once every file is in.
-func (d *decoder) finish() {
+func (d *decoder) finish(check func(*Checker)) {
 	if len(d.faults) == 0 {
-		k := checker{origin: d.origin}
-		d.faults = k.check(d.config)
-		d.config.Shutdown = d.config.Shutdown.settled(k.given)
+		k := &Checker{origin: d.origin}
+		check(k)
+		d.faults = k.faults
 	}
 	for i, f := range d.faults {
-		d.faults[i].Problem = conceal(f.Field, f.Problem)
+		d.faults[i].Problem = conceal(d.config.Type(), f.Field, f.Problem)
 	}
 }
 
@@ -81,8 +114,8 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 		return // a key without a value leaves the default
 	}
 	switch target := v.Addr().Interface().(type) {
-	case *Runtimes:
-		d.runtimes(n, target, path)
+	case Custom:
+		target.Decode(decoding{d, path}, n)
 		return
 	case yaml.Unmarshaler:
 		if err := target.UnmarshalYAML(n); err != nil {
@@ -191,27 +224,6 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 			return
 		}
 		v.SetInt(i)
-	}
-}
-
-func (d *decoder) runtimes(n *yaml.Node, r *Runtimes, path string) {
-	endpoint := func(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && strings.Contains(n.Value, "/") }
-	switch {
-	case endpoint(n):
-		d.fault(n, path, "must be auto or a list; write [{type: cri, endpoint: %q}]", n.Value)
-	case n.Kind == yaml.SequenceNode && slices.ContainsFunc(n.Content, endpoint):
-		for i, item := range n.Content {
-			if endpoint(item) {
-				d.fault(item, fmt.Sprintf("%s[%d]", path, i), "must be a map of fields; write {type: cri, endpoint: %q}", item.Value)
-			}
-		}
-	case n.Kind == yaml.ScalarNode && n.Value == "auto":
-		*r = Runtimes{Auto: true}
-	case n.Kind == yaml.SequenceNode:
-		r.Auto = false
-		d.value(n, reflect.ValueOf(&r.List).Elem(), path)
-	default:
-		d.fault(n, path, "must be auto or a list of {type, endpoint}")
 	}
 }
 

@@ -1,4 +1,4 @@
-package config
+package configfile
 
 import (
 	"fmt"
@@ -14,9 +14,9 @@ import (
 
 // Shown is YAML for those who may not read the files, such as group hostler and callers over the
 // network. The configuration holds no secret but a password in a URL: keys name files instead.
-func (c Config) Shown() ([]byte, error) {
+func Shown(config any) ([]byte, error) {
 	var root yaml.Node
-	if err := root.Encode(c); err != nil {
+	if err := root.Encode(config); err != nil {
 		return nil, fmt.Errorf("write configuration: %w", err)
 	}
 	concealValues(&root)
@@ -40,9 +40,9 @@ var repeated = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 // conceal returns the problem of a field as status, API and log may show it to those who may not
 // read the files. Somebody may have written a secret where the name of its file belongs, so that of
 // such a field only a path is repeated.
-func conceal(field, problem string) string {
+func conceal(t reflect.Type, field, problem string) string {
 	problem = sanitize.Userinfo(problem)
-	if f, found := lookUp(field); !found || f.Tag.Get("secret") != "file" {
+	if f, found := lookUp(t, field); !found || f.Tag.Get("secret") != "file" {
 		return problem
 	}
 	return repeated.ReplaceAllStringFunc(problem, func(value string) string {
@@ -54,8 +54,7 @@ func conceal(field, problem string) string {
 }
 
 // lookUp finds the field that a path such as runtimes[0].type leads to.
-func lookUp(path string) (f reflect.StructField, found bool) {
-	t := reflect.TypeFor[Config]()
+func lookUp(t reflect.Type, path string) (f reflect.StructField, found bool) {
 	for name := range strings.SplitSeq(path, ".") {
 		name, _, _ = strings.Cut(name, "[")
 		if t.Kind() != reflect.Struct {

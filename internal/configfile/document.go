@@ -1,4 +1,4 @@
-package config
+package configfile
 
 import (
 	"bytes"
@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML writes the configuration as a file that Load reads back as the same.
-func (c Config) YAML() ([]byte, error) { return write(c) }
+// YAML writes a configuration as a file that Load reads back as the same.
+func YAML(config any) ([]byte, error) { return write(config) }
 
 func write(v any) ([]byte, error) {
 	var b bytes.Buffer
@@ -23,12 +23,12 @@ func write(v any) ([]byte, error) {
 }
 
 // Documented writes the defaults with each key's meaning above it.
-func Documented() ([]byte, error) {
+func (s Spec[T]) Documented() ([]byte, error) {
 	var root yaml.Node
-	if err := root.Encode(Default()); err != nil {
+	if err := root.Encode(s.Default()); err != nil {
 		return nil, fmt.Errorf("write defaults: %w", err)
 	}
-	comment(&root, reflect.TypeFor[Config](), true)
+	comment(&root, reflect.TypeFor[T](), true)
 	return write(&root)
 }
 
@@ -78,12 +78,12 @@ func (k Key) Reload() string {
 }
 
 // Keys lists every key in the order of Documented, each before those that it holds.
-func Keys() ([]Key, error) {
+func (s Spec[T]) Keys() ([]Key, error) {
 	var root yaml.Node
-	if err := root.Encode(Default()); err != nil {
+	if err := root.Encode(s.Default()); err != nil {
 		return nil, fmt.Errorf("list configuration keys: %w", err)
 	}
-	return keys("", &root, reflect.TypeFor[Config](), false)
+	return keys("", &root, reflect.TypeFor[T](), false)
 }
 
 // keys lists those of n, which is a value of type t, below a path.

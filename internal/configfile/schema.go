@@ -1,4 +1,4 @@
-package config
+package configfile
 
 import (
 	"bytes"
@@ -21,27 +21,24 @@ type node = map[string]any
 // "live", or "restart" where the agent has to be started again.
 const SchemaReload = "x-hostler-reload"
 
-// SchemaFile is where packages put the schema.
-const SchemaFile = "/usr/share/hostler/hostler.schema.json"
-
 // Schema is the configuration as a JSON schema (draft 2020-12), by which editors complete
 // and check it as it is written. It is made of the tags of Config, like hostler.yaml(5).
 //
 // It has the shape of what Load takes: a file that it refuses, Load refuses. What depends
 // on other keys, on other files or on the host only Load can judge. A key without a value
 // leaves the default, so everything may be null.
-func Schema() ([]byte, error) {
+func (s Spec[T]) Schema() ([]byte, error) {
 	var defaults yaml.Node
-	if err := defaults.Encode(Default()); err != nil {
+	if err := defaults.Encode(s.Default()); err != nil {
 		return nil, fmt.Errorf("make schema: %w", err)
 	}
-	root, err := object(reflect.TypeFor[Config](), &defaults, false)
+	root, err := object(reflect.TypeFor[T](), &defaults, false)
 	if err != nil {
 		return nil, fmt.Errorf("make schema: %w", err)
 	}
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-	root["title"] = "Configuration of hostler"
-	root["description"] = DefaultFile + " and " + DefaultDropIns + "/*.yaml; see hostler.yaml(5)."
+	root["title"] = s.Title
+	root["description"] = s.File + " and " + s.DropIns + "/*.yaml; see " + s.ManualPage + "."
 	root["$defs"] = shapes()
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -136,8 +133,7 @@ func object(t reflect.Type, defaults *yaml.Node, live bool) (node, error) {
 // property is the schema of a field. Keys that stand by themselves have their default, and
 // whether a reload takes them up.
 func property(f reflect.StructField, value *yaml.Node, live bool) (node, error) {
-	isRuntimes := f.Type == reflect.TypeFor[Runtimes]()
-	if f.Type.Kind() == reflect.Struct && !isRuntimes {
+	if f.Type.Kind() == reflect.Struct && !isCustom(f.Type) {
 		n, err := object(f.Type, value, live)
 		if err == nil {
 			n["description"] = f.Tag.Get("doc")
@@ -172,10 +168,9 @@ func values(f reflect.StructField) (node, error) {
 		return node{"enum": list}, nil
 	}
 	switch shape := shapeOf(f.Type, f.Tag); {
-	case f.Type == reflect.TypeFor[Runtimes]():
-		n, err := list(reflect.TypeFor[[]Runtime](), "")
-		n["type"], n["pattern"] = []string{"string", "array", "null"}, "^auto$"
-		return n, err
+	case isCustom(f.Type):
+		custom := reflect.New(f.Type).Interface().(Custom)
+		return custom.Schema(func(t reflect.Type) (node, error) { return list(t, "") })
 	case f.Type.Kind() == reflect.Slice:
 		return list(f.Type, shape)
 	case f.Type.Kind() == reflect.Map:

@@ -1,4 +1,4 @@
-package config
+package configfile
 
 import (
 	"reflect"
@@ -9,15 +9,14 @@ import (
 
 // Changed lists the keys whose values differ, in the order of the file. A map or
 // a list counts as one key.
-func Changed(a, b Config) []string {
+func Changed[T any](a, b T) []string {
 	var keys []string
 	differences(reflect.ValueOf(a), reflect.ValueOf(b), "", &keys)
 	return keys
 }
 
 func differences(a, b reflect.Value, path string, keys *[]string) {
-	_, whole := a.Interface().(Runtimes)
-	if a.Kind() == reflect.Struct && !whole {
+	if a.Kind() == reflect.Struct && !isCustom(a.Type()) {
 		for i, name := range fieldNames(a.Type()) {
 			differences(a.Field(i), b.Field(i), join(path, name), keys)
 		}
@@ -30,8 +29,8 @@ func differences(a, b reflect.Value, path string, keys *[]string) {
 }
 
 // Live reports whether a reload takes a key up; all others need a restart.
-func Live(key string) bool {
-	t := reflect.TypeFor[Config]()
+func Live[T any](key string) bool {
+	t := reflect.TypeFor[T]()
 	for name := range strings.SplitSeq(key, ".") {
 		f, found := fieldOf(t, name)
 		if !found || isLive(f) {

@@ -1,0 +1,207 @@
+// Package configfile reads a configuration of one file and a folder of drop-ins, strictly. It owns the
+// notation, the faults with file, line and field, and what is derived from the tags of keys: the
+// documented defaults and the schema. The keys and their meaning belong to its callers.
+package configfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sort"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"hostler.io/hostler/internal/field"
+	"hostler.io/hostler/internal/trust"
+)
+
+// Fault is one thing that is wrong with the configuration.
+type Fault struct {
+	File    string // empty where the fault lies in no file
+	Line    int
+	Field   string // path such as imageGC.highThresholdPercent; empty for a file that is no YAML
+	Problem string
+}
+
+// String writes the fault as file:line: field: problem.
+func (f Fault) String() string {
+	var b strings.Builder
+	if f.File != "" {
+		fmt.Fprintf(&b, "%s:%d: ", f.File, f.Line)
+	}
+	if f.Field != "" {
+		b.WriteString(f.Field + ": ")
+	}
+	return b.String() + f.Problem
+}
+
+// Faults is every fault found, in the order of files and lines.
+type Faults []Fault
+
+// Error writes one fault a line.
+func (f Faults) Error() string {
+	lines := make([]string, len(f))
+	for i, fault := range f {
+		lines[i] = fault.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Spec describes a configuration. The tags of the fields of T are the one source for what its default
+// file, its manual page and its schema say of each key:
+//
+//	doc     what it means
+//	reload  "live" where a reload takes it up, with all that it holds
+//	words   the values that it may have, with nothing before the first | where it may be empty
+//	least   the smallest number that it may be, and most the largest
+//	shape   how its text is written, where its type does not say it; see shapes
+//	needed  "true" where an entry of a list is nothing without it
+//	secret  "file" if it names a file that holds a secret, or "no" if it only sounds like one: the
+//	        configuration itself holds none, for those who may not read the files can read it
+type Spec[T any] struct {
+	Title         string // of the schema
+	ManualPage    string
+	File, DropIns string // the default places
+	Default       func() T
+	// Check judges values that are well-typed, and fills in those that follow from others.
+	Check func(*Checker, *T)
+}
+
+// Source is where the values of a configuration came from.
+type Source struct {
+	Files []string // the files read, in the order in which they were applied
+	// Ignored are files that somebody may believe to be read: their names end in
+	// .yml, or in capitals.
+	Ignored []string
+	origin  origins
+}
+
+// Located is an error of the host's with where the files set the fields that it names, as
+// faults of the files have it.
+func (l Source) Located(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var located []error
+		for _, e := range joined.Unwrap() {
+			located = append(located, l.Located(e))
+		}
+		return errors.Join(located...)
+	}
+	fault, named := errors.AsType[*field.Error](err)
+	if !named {
+		return err
+	}
+	section, _, _ := strings.Cut(fault.Field, ".")
+	if _, said := l.origin[section]; !said {
+		return err
+	}
+	at := l.origin.of(fault.Field)
+	return fmt.Errorf("%s:%d: %w", at.file, at.line, err)
+}
+
+// NotRead is why an ignored file does not count.
+const NotRead = "not read, as its name does not end in .yaml"
+
+// Load reads file and then the drop-ins of folder in lexical order: maps merge,
+// lists replace. An empty name is left out, and so is a file or folder that is
+// missing at its default place; a file that somebody named must be there. Ignored
+// is told beside faults, too. The
+// error is of type Faults where the content is at fault.
+//
+// A file that others than root can change is a fault.
+func (s Spec[T]) Load(file, folder string) (T, Source, error) {
+	return s.load(file, folder, trust.ReadFile)
+}
+
+// Draft is Load of files that nobody reads on this host, such as another host's. Anybody may own them.
+func (s Spec[T]) Draft(file, folder string) (T, Source, error) {
+	return s.load(file, folder, os.ReadFile)
+}
+
+func (s Spec[T]) load(file, folder string, read func(name string) ([]byte, error)) (T, Source, error) {
+	var none T
+	var files, ignored []string
+	if file != "" {
+		if _, err := os.Stat(file); err == nil || file != s.File || !errors.Is(err, fs.ErrNotExist) {
+			files = append(files, file)
+		}
+		sibling := strings.TrimSuffix(file, filepath.Ext(file)) + ".yml"
+		if _, err := os.Stat(sibling); err == nil && sibling != file {
+			ignored = append(ignored, sibling)
+		}
+	}
+	if folder != "" {
+		entries, err := os.ReadDir(folder)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return none, Source{}, fmt.Errorf("read drop-ins: %w", err)
+		}
+		for _, e := range entries { // ReadDir sorts by name
+			switch name := e.Name(); {
+			case strings.HasPrefix(name, "."):
+			case filepath.Ext(name) == ".yaml":
+				files = append(files, filepath.Join(folder, name))
+			case slices.Contains([]string{".yaml", ".yml"}, strings.ToLower(filepath.Ext(name))):
+				ignored = append(ignored, filepath.Join(folder, name))
+			}
+		}
+	}
+
+	config := s.Default()
+	d := decoder{config: reflect.ValueOf(&config).Elem(), origin: origins{}}
+	for _, name := range files {
+		data, err := read(name)
+		if untrusted, ok := errors.AsType[*trust.Error](err); ok {
+			d.faults = append(d.faults, Fault{File: name, Line: 1, Problem: fmt.Sprintf("refused, since %v: %s", untrusted, untrusted.Hint)})
+			data, err = os.ReadFile(name) // to report the other faults as well
+		}
+		if err != nil {
+			return none, Source{}, fmt.Errorf("read configuration: %w", err)
+		}
+		d.file(name, data)
+	}
+	d.finish(func(k *Checker) { s.Check(k, &config) })
+	if len(d.faults) > 0 {
+		sort.SliceStable(d.faults, func(i, j int) bool {
+			a, b := d.faults[i], d.faults[j]
+			return a.File == b.File && a.Line < b.Line
+		})
+		return none, Source{Ignored: ignored}, d.faults
+	}
+	return config, Source{Files: files, Ignored: ignored, origin: d.origin}, nil
+}
+
+// Parse reads one document as if it were the only file; name stands in faults.
+func (s Spec[T]) Parse(name string, data []byte) (T, error) {
+	config := s.Default()
+	d := decoder{config: reflect.ValueOf(&config).Elem(), origin: origins{}}
+	d.file(name, data)
+	d.finish(func(k *Checker) { s.Check(k, &config) })
+	if len(d.faults) > 0 {
+		var none T
+		return none, d.faults
+	}
+	return config, nil
+}
+
+// documents splits data into its YAML documents, of which only the first may
+// have content.
+func documents(data []byte) (*yaml.Node, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, more yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one YAML document in a file")
+	}
+	return doc.Content[0], nil
+}
