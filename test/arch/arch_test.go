@@ -96,6 +96,7 @@ var ours = map[string][]string{
 	"controlplane/controlplanetest": {"controlplane", "controlplane/conformance", "controlplane/faulttest", "controlplane/objects", "controlplane/objects/memory", "controlplane/objects/objectstest", "test/kept"},
 	"controlplane/faulttest":        {"controlplane"},
 
+	"controlplane/store/storetest":     {"controlplane", "controlplane/store"},
 	"controlplane/objects/memory":      {"controlplane", "controlplane/objects"},
 	"controlplane/objects/objectstest": {"controlplane", "controlplane/faulttest", "controlplane/objects", "controlplane/objects/memory"},
 
@@ -153,7 +154,7 @@ var theirs = []struct {
 	{"github.com/mattn/go-runewidth", []string{"agent/cli"}, "only the command line lays out text for a terminal"},
 	{"github.com/agnivade/levenshtein", []string{"agent/config", "agent/fleet"}, "only keys of the configuration and names of hosts are corrected"},
 	{"os/exec", []string{"status/conditions", "runtime/runc/program"}, "the agent runs no commands but a person's checks, and runc where a runtime is nothing else and has no daemon to be asked: it asks the kernel, the runtime and systemd"},
-	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "controlplane/controlplanetest", "controlplane/objects/objectstest", "internal/trust/trusttest"}, "test code does not go into the binary"},
+	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "controlplane/controlplanetest", "controlplane/objects/objectstest", "controlplane/store/storetest", "internal/trust/trusttest"}, "test code does not go into the binary"},
 }
 
 type pkg struct {
