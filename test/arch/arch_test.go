@@ -96,6 +96,7 @@ var ours = map[string][]string{
 	"controlplane/controlplanetest": {"controlplane", "controlplane/conformance", "controlplane/faulttest", "controlplane/objects", "controlplane/objects/memory", "controlplane/objects/objectstest", "test/kept"},
 	"controlplane/faulttest":        {"controlplane"},
 
+	"controlplane/store/memory":        {"controlplane", "controlplane/faulttest", "controlplane/store"},
 	"controlplane/store/storetest":     {"controlplane", "controlplane/store"},
 	"controlplane/objects/memory":      {"controlplane", "controlplane/objects"},
 	"controlplane/objects/objectstest": {"controlplane", "controlplane/faulttest", "controlplane/objects", "controlplane/objects/memory"},
