@@ -16,14 +16,15 @@ const timeout = 30 * time.Second
 
 // Fault is what goes wrong with a call. Its parts add up; a fake says which it has.
 type Fault struct {
-	Delay      time.Duration // passes before the call is served
-	Hang       bool          // nothing returns until the context ends
-	Err        error         // returns instead of being served
-	LoseAnswer bool          // it is served, and ErrUnavailable returns
-	Stale      bool          // what returns is the object before its last change
-	Conflict   bool          // another client writes the object right before the call
-	LeaseStays bool          // a Node is deleted without its Lease
-	Times      int           // how many calls it befalls; 0 means all until Heal
+	Delay      time.Duration   // passes before the call is served
+	Until      <-chan struct{} // is closed before the call is served; nil for no wait
+	Hang       bool            // nothing returns until the context ends
+	Err        error           // returns instead of being served
+	LoseAnswer bool            // it is served, and ErrUnavailable returns
+	Stale      bool            // what returns is the object before its last change
+	Conflict   bool            // another client writes the object right before the call
+	LeaseStays bool            // a Node is deleted without its Lease
+	Times      int             // how many calls it befalls; 0 means all until Heal
 }
 
 // Book keeps the faults of one fake, whose calls are named; the empty name stands for any.
@@ -119,6 +120,13 @@ func (f Fault) suffer(ctx context.Context) error {
 	if f.Delay > 0 {
 		select {
 		case <-time.After(f.Delay):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if f.Until != nil {
+		select {
+		case <-f.Until:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

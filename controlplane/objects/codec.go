@@ -2,61 +2,36 @@ package objects
 
 import (
 	"crypto/rand"
-	"encoding/json"
-	"errors"
 	"fmt"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
 )
-
-// apiObject is what all API types are.
-type apiObject interface {
-	metav1.Object
-	runtime.Object
-}
 
 // object is an API type by its pointer.
 type object[T any] interface {
 	*T
-	apiObject
+	store.Object
 }
 
-// errUnreadable is of a value that is no object of its kind. To try again is in vain
-// until somebody has fixed it.
-var errUnreadable = errors.New("the stored value cannot be read")
-
-// gvk is the API type of the kind's values.
-func (k Kind) gvk() schema.GroupVersionKind {
+// api is how the kind's values are stored.
+func (k Kind) api() store.Kind {
 	switch k {
 	case Lease:
-		return coordinationv1.SchemeGroupVersion.WithKind("Lease")
+		return store.Leases
 	case Event:
-		return corev1.SchemeGroupVersion.WithKind("Event")
+		return store.Kind{Name: string(k), GVK: corev1.SchemeGroupVersion.WithKind("Event"), New: func() store.Object { return &corev1.Event{} }}
 	default:
-		return corev1.SchemeGroupVersion.WithKind("Node")
+		return store.Nodes
 	}
 }
 
-// encode is the value that the object is stored as: without a resourceVersion, which
-// the store gives, and whoever reads it.
-func encode[T any, P object[T]](kind Kind, o P) ([]byte, error) {
-	stored := o.DeepCopyObject().(P)
-	stored.GetObjectKind().SetGroupVersionKind(kind.gvk())
-	stored.SetResourceVersion("")
-	stored.SetManagedFields(nil)
-	value, err := json.Marshal(stored)
-	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w: %w", kind, o.GetName(), controlplane.ErrInvalid, err)
-	}
-	return value, nil
-}
+// encode is the value that the object is stored as.
+func encode[T any, P object[T]](kind Kind, o P) ([]byte, error) { return kind.api().Encode(o) }
 
 // decode reads the object that is stored under the key. Fields that its API type does
 // not have here are left out.
@@ -68,42 +43,15 @@ func decode[T any, P object[T]](key Key, value []byte, version Version) (P, erro
 // decodeWithin is decode of an object of a page, which is held as a whole: left is how many more values
 // it may have.
 func decodeWithin[T any, P object[T]](key Key, value []byte, version Version, left *int) (P, error) {
-	p := P(new(T))
-	var err error
-	switch values, _ := controlplane.CountValues(value); {
-	case values > controlplane.MostValues:
-		err = fmt.Errorf("it has more than %d values", controlplane.MostValues)
-	case values > *left:
-		err = fmt.Errorf("it and the objects before it have more than %d values", controlplane.MostValues)
-	default:
-		*left -= values
-		err = json.Unmarshal(value, p)
-	}
-	if err == nil {
-		err = suits(key, p)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w: fix or delete it in the store", errUnreadable, key, err)
-	}
-	p.GetObjectKind().SetGroupVersionKind(key.Kind.gvk())
-	p.SetResourceVersion(string(version))
-	p.SetManagedFields(nil)
-	return p, nil
-}
-
-// suits returns why the object is not what its key says, if that is so.
-func suits(key Key, o apiObject) error {
-	if found := o.GetObjectKind().GroupVersionKind(); found != key.Kind.gvk() && !found.Empty() {
-		return fmt.Errorf("its kind is %s of %s", found.Kind, found.GroupVersion())
-	}
 	name := key.Node
 	if key.Kind == Event {
 		name = key.Name
 	}
-	if o.GetName() != name {
-		return fmt.Errorf("it is named %q", o.GetName())
+	o, err := key.Kind.api().Decode(name, value, string(version), left)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	return nil
+	return o.(P), nil
 }
 
 // newborn gives an object what it keeps for all of its life.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
 )
 
 // Lease reads the Lease.
@@ -68,7 +69,7 @@ func (c *Client) vacant(lease *coordinationv1.Lease, there Object) bool {
 	}
 	_, err := decode[coordinationv1.Lease](Key{Kind: Lease, Node: lease.Name}, there.Value, there.Version)
 	node := c.last(lease.Name)
-	return errors.Is(err, errUnreadable) && node != nil &&
+	return errors.Is(err, store.ErrUnreadable) && node != nil &&
 		slices.ContainsFunc(lease.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == node.UID })
 }
 

@@ -71,13 +71,13 @@ type Store interface {
 	// does not.
 	Ping(ctx context.Context) error
 
-	// Get reads an object; ErrNotFound. It is not older than any answer that this process has had before.
+	// Get reads an object; ErrNotFound; ErrUnreadable, which is also an ErrInvalid. It is not older than any answer that this process has had before.
 	Get(ctx context.Context, kind Kind, name string) (Object, error)
 
 	// Update reads an object, calls edit, stores what edit changed, and returns the stored object.
 	// Nothing is written if edit changes nothing. ErrNotFound; ErrConflict if a precondition is not met
 	// or another client writes in between; ErrDeposed if the Term has ended. An error of edit is
-	// returned as it is.
+	// returned as it is. edit may be called again, with the object as it is then.
 	Update(ctx context.Context, kind Kind, name string, pre Preconditions, edit func(Object) error) (Object, error)
 
 	// Delete removes an object. ErrNotFound, ErrConflict and ErrDeposed as for Update.

@@ -85,7 +85,7 @@ var ours = map[string][]string{
 	"internal/configfile":      {"internal/field", "internal/sanitize", "internal/trust"},
 	"controlplane":             {"internal/bounded", "internal/sanitize"},
 	"controlplane/census":      {"controlplane", "internal/bounded"},
-	"controlplane/store":       {"internal/bounded"},
+	"controlplane/store":       {"controlplane"},
 	"controlplane/election":    {"controlplane/store", "internal/bounded"},
 
 	"controlplane/controllers/lifecycle": {"controlplane", "controlplane/store", "internal/loop"},
@@ -95,7 +95,7 @@ var ours = map[string][]string{
 	"controlplane/etcd":             {"controlplane", "controlplane/dial", "controlplane/etcd/endpoint", "controlplane/objects", "internal/sanitize", "internal/trust"},
 	"controlplane/etcd/endpoint":    {},
 	"controlplane/kubernetes":       {"controlplane", "controlplane/dial", "internal/oom", "internal/sanitize", "internal/trust"},
-	"controlplane/objects":          {"controlplane"},
+	"controlplane/objects":          {"controlplane", "controlplane/store"},
 	"controlplane/plugin":           {"controlplane", "controlplane/objects", "controlplane/plugin/v1", "internal/sanitize", "internal/trust"},
 	"controlplane/conformance":      {"controlplane", "internal/bounded"},
 	"controlplane/controlplanetest": {"controlplane", "controlplane/conformance", "controlplane/faulttest", "controlplane/objects", "controlplane/objects/memory", "controlplane/objects/objectstest", "test/kept"},
@@ -123,12 +123,14 @@ var ours = map[string][]string{
 	"agent/fleet":       {"controlplane", "internal/hint", "internal/sanitize"},
 	"agent/maintenance": {"agent/owner", "controlplane", "gc", "internal/bounded", "internal/caller", "internal/hint", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status/report"},
 
-	"agent/api":      {"agent/doctor", "agent/fleet", "agent/maintenance", "agent/owner", "gc", "gc/history", "gc/runs", "internal/caller", "internal/hint", "internal/listen", "internal/loop", "internal/trust", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/reboots"},
-	"agent/cli":      {"agent", "agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/open", "agent/owner", "controlplane/conformance", "gc", "gc/history", "gc/runs", "internal/sanitize", "internal/trust", "runtime", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/timeline", "status", "status/reboots"},
-	"agent":          {"agent/api", "agent/backend", "agent/config", "agent/doctor", "agent/fleet", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/census", "controlplane/embedded", "controlplane/kubernetes", "gc", "gc/collect", "gc/fruitless", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "internal/trust", "runtime", "runtime/discovery", "runtime/local", "runtime/orphans", "shutdown", "shutdown/journal", "shutdown/restart", "status", "status/conditions", "status/gather", "status/probe", "status/reboots", "status/report", "systemd", "systemd/notify"},
-	"agent/backend":  {"agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/etcd", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "gc", "gc/collect", "gc/history", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/restart", "status", "status/conditions", "status/gather", "status/reboots", "status/report", "systemd"},
-	"gc/fruitless":   {"gc"},
-	"internal/trust": {},
+	"agent/api":                    {"agent/doctor", "agent/fleet", "agent/maintenance", "agent/owner", "gc", "gc/history", "gc/runs", "internal/caller", "internal/hint", "internal/listen", "internal/loop", "internal/trust", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/reboots"},
+	"agent/cli":                    {"agent", "agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/open", "agent/owner", "controlplane/conformance", "gc", "gc/history", "gc/runs", "internal/sanitize", "internal/trust", "runtime", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/timeline", "status", "status/reboots"},
+	"agent":                        {"agent/api", "agent/backend", "agent/config", "agent/doctor", "agent/fleet", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/census", "controlplane/embedded", "controlplane/kubernetes", "gc", "gc/collect", "gc/fruitless", "gc/history", "gc/lastused", "gc/meter", "gc/podlogs", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "internal/trust", "runtime", "runtime/discovery", "runtime/local", "runtime/orphans", "shutdown", "shutdown/journal", "shutdown/restart", "status", "status/conditions", "status/gather", "status/probe", "status/reboots", "status/report", "systemd", "systemd/notify"},
+	"agent/backend":                {"agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/settings", "controlplane", "controlplane/etcd", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "gc", "gc/collect", "gc/history", "gc/runs", "gc/survey", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/restart", "status", "status/conditions", "status/gather", "status/reboots", "status/report", "systemd"},
+	"gc/fruitless":                 {"gc"},
+	"internal/trust":               {},
+	"controlplane/store/memory":    {"controlplane", "controlplane/faulttest", "controlplane/store"},
+	"controlplane/store/storetest": {"controlplane", "controlplane/store"},
 }
 
 // theirs says which packages may import a foreign package or what lies below it,

@@ -1,0 +1,94 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// ErrUnreadable means that a stored value is no object of its kind. It cannot be read until somebody
+// has fixed it in the store.
+var ErrUnreadable = errors.New("the stored value cannot be read")
+
+// Encode returns the JSON that a store keeps of an object: without resourceVersion, which the store
+// gives to whoever reads it.
+func (k Kind) Encode(o Object) ([]byte, error) {
+	stored := o.DeepCopyObject().(Object)
+	stored.GetObjectKind().SetGroupVersionKind(k.GVK)
+	stored.SetResourceVersion("")
+	stored.SetManagedFields(nil)
+	value, err := json.Marshal(stored)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w: %w", k.Name, o.GetName(), controlplane.ErrInvalid, err)
+	}
+	return value, nil
+}
+
+// Decode reads the value that is stored as the object of that name; ErrUnreadable. Fields that the API
+// type does not have here are left out. left is how many more values the objects that are held
+// together may have, at first controlplane.MostValues.
+func (k Kind) Decode(name string, value []byte, version string, left *int) (Object, error) {
+	o, err := k.decode(name, value, left)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w: fix or delete it in the store", ErrUnreadable, err)
+	}
+	o.GetObjectKind().SetGroupVersionKind(k.GVK)
+	o.SetResourceVersion(version)
+	o.SetManagedFields(nil)
+	return o, nil
+}
+
+func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
+	values, _ := controlplane.CountValues(value)
+	switch {
+	case values > controlplane.MostValues:
+		return nil, fmt.Errorf("it has more than %d values", controlplane.MostValues)
+	case values > *left:
+		return nil, fmt.Errorf("it and the objects before it have more than %d values", controlplane.MostValues)
+	}
+	*left -= values
+	o := k.New()
+	if err := json.Unmarshal(value, o); err != nil {
+		return nil, err
+	}
+	if found := o.GetObjectKind().GroupVersionKind(); found != k.GVK && !found.Empty() {
+		return nil, fmt.Errorf("its kind is %s of %s", found.Kind, found.GroupVersion())
+	}
+	if o.GetName() != name {
+		return nil, fmt.Errorf("it is named %q", o.GetName())
+	}
+	return o, nil
+}
+
+// Check returns ErrConflict if the stored object is another one, or in another state, than the
+// Preconditions name.
+func (p Preconditions) Check(stored Object) error {
+	switch {
+	case p.UID != "" && stored.GetUID() != p.UID:
+		return fmt.Errorf("%w: its UID is %s, not %s", controlplane.ErrConflict, stored.GetUID(), p.UID)
+	case p.Version != "" && stored.GetResourceVersion() != p.Version:
+		return fmt.Errorf("%w: its version is %s, not %s", controlplane.ErrConflict, stored.GetResourceVersion(), p.Version)
+	}
+	return nil
+}
+
+// CheckElect refuses what no Elector can do: ErrInvalid.
+func CheckElect(controller, candidate string, ttl time.Duration) error {
+	var why string
+	switch faults := validation.IsDNS1123Subdomain(controller); {
+	case len(faults) > 0:
+		why = faults[0]
+	case candidate == "":
+		why = "the candidate has no name"
+	case ttl < time.Second || ttl%time.Second != 0:
+		why = fmt.Sprintf("a term of %v is not a whole number of seconds, at least 1", ttl)
+	default:
+		return nil
+	}
+	return fmt.Errorf("elect a leader of %q: %w: %s", controller, controlplane.ErrInvalid, why)
+}

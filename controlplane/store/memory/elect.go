@@ -1,0 +1,110 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"hostler.io/hostler/controlplane/store"
+)
+
+// current is the term of a controller; nil if there is none. The caller holds mu.
+func (s *Store) current(controller string) *election {
+	if e := s.elections[controller]; e != nil && time.Now().Before(e.ends) {
+		return e
+	}
+	return nil
+}
+
+// holds returns the term's own record; nil if it has ended. The caller holds mu.
+func (s *Store) holds(term store.Term) *election {
+	if e := s.current(term.Controller); e != nil && e.token == term.Token {
+		return e
+	}
+	return nil
+}
+
+// guard returns ErrDeposed if a write needs a term and that has ended. The caller holds mu.
+func (s *Store) guard(term store.Term) error {
+	if term != (store.Term{}) && s.holds(term) == nil {
+		return store.ErrDeposed
+	}
+	return nil
+}
+
+// ballot makes a call about a controller, under the fault that befalls it.
+func (s *Store) ballot(ctx context.Context, c Call, controller string, serve func() error) error {
+	fault, err := s.Begin(ctx, c, controller)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	err = serve()
+	s.mu.Unlock()
+	if err == nil {
+		err = fault.Answer()
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", c, controller, err)
+	}
+	return nil
+}
+
+// Elect implements store.Store.
+func (s *Store) Elect(ctx context.Context, controller, candidate string, ttl time.Duration) (store.Term, store.Leader, error) {
+	if err := store.CheckElect(controller, candidate, ttl); err != nil {
+		return store.Term{}, store.Leader{}, err
+	}
+	var term store.Term
+	var leader store.Leader
+	err := s.ballot(ctx, Elect, controller, func() error {
+		if e := s.current(controller); e != nil {
+			leader = e.leader
+			return nil
+		}
+		s.revision++
+		term = store.Term{Controller: controller, Candidate: candidate, TTL: ttl, Token: strconv.FormatInt(s.revision, 10)}
+		leader = store.Leader{Candidate: candidate, Since: s.o.Now()}
+		s.elections[controller] = &election{leader, term.Token, time.Now().Add(ttl)}
+		return nil
+	})
+	if err != nil {
+		return store.Term{}, store.Leader{}, err
+	}
+	return term, leader, nil
+}
+
+// Extend implements store.Store.
+func (s *Store) Extend(ctx context.Context, term store.Term) error {
+	return s.ballot(ctx, Extend, term.Controller, func() error {
+		e := s.holds(term)
+		if e == nil {
+			return store.ErrDeposed
+		}
+		e.ends = time.Now().Add(term.TTL)
+		return nil
+	})
+}
+
+// Resign implements store.Store.
+func (s *Store) Resign(ctx context.Context, term store.Term) error {
+	return s.ballot(ctx, Resign, term.Controller, func() error {
+		if s.holds(term) != nil {
+			delete(s.elections, term.Controller)
+		}
+		return nil
+	})
+}
+
+// Leader implements store.Store.
+func (s *Store) Leader(ctx context.Context, controller string) (store.Leader, error) {
+	var leader store.Leader
+	err := s.ballot(ctx, Leader, controller, func() error {
+		if e := s.current(controller); e != nil {
+			leader = e.leader
+		}
+		return nil
+	})
+	return leader, err
+}

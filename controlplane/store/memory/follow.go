@@ -1,0 +1,115 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+
+	"hostler.io/hostler/controlplane/store"
+)
+
+// change is what a Follow reports next.
+type change struct {
+	begins, synced, deleted bool
+	name                    string
+	value                   []byte
+	revision                int64
+}
+
+// watch is a Follow in progress. The mutex of the Store guards it.
+type watch struct {
+	kind    store.Kind
+	scope   store.Scope
+	pending []change
+	changed chan struct{} // receives once something is pending; has a buffer of one
+}
+
+// Follow implements store.Store.
+func (s *Store) Follow(ctx context.Context, kind store.Kind, scope store.Scope, f store.Follower) error {
+	if _, err := s.Begin(ctx, Follow, kind.Name); err != nil {
+		return err
+	}
+	err := s.Watch(ctx, func(ctx context.Context) error { return s.follow(ctx, kind, scope, f) }, Follow, Any)
+	return fmt.Errorf("%s %s: %w", Follow, kind.Name, err)
+}
+
+func (s *Store) follow(ctx context.Context, kind store.Kind, scope store.Scope, f store.Follower) error {
+	w := &watch{kind: kind, scope: scope, changed: make(chan struct{}, 1)}
+	s.mu.Lock()
+	s.watches[w] = struct{}{}
+	s.list(w)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watches, w)
+	}()
+	for {
+		select {
+		case <-w.changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		s.mu.Lock()
+		pending := w.pending
+		w.pending = nil
+		s.mu.Unlock()
+		for _, c := range pending {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			c.tell(kind, f)
+		}
+	}
+}
+
+// list has a watch begin with a list, in the place of changes that it has not reported yet. The caller
+// holds mu.
+func (s *Store) list(w *watch) {
+	w.pending = []change{{begins: true}}
+	for _, name := range s.names(w.kind) {
+		e := s.objects[key{w.kind.Name, name}]
+		w.pending = append(w.pending, change{name: name, value: e.value, revision: e.revision})
+	}
+	w.add(change{synced: true})
+}
+
+// report adds a change to the watches of a kind. The caller holds mu.
+func (s *Store) report(kind store.Kind, c change) {
+	for w := range s.watches {
+		if w.kind.Name != kind.Name || w.scope == store.Deletions && s.o.EndsLeases && !c.deleted {
+			continue
+		}
+		w.add(c)
+	}
+}
+
+func (w *watch) add(c change) {
+	w.pending = append(w.pending, c)
+	select {
+	case w.changed <- struct{}{}:
+	default: // it has not received the last one
+	}
+}
+
+// tell reports a change.
+func (c change) tell(kind store.Kind, f store.Follower) {
+	switch {
+	case c.begins:
+		f.Begin()
+		return
+	case c.synced:
+		f.Synced()
+		return
+	}
+	o, err := decode(kind, c.name, c.value, c.revision)
+	switch {
+	case c.deleted && err != nil:
+		f.Delete(c.name, nil)
+	case c.deleted:
+		f.Delete(c.name, o)
+	case err != nil:
+		f.Unreadable(c.name, err)
+	default:
+		f.Set(o)
+	}
+}

@@ -1,0 +1,367 @@
+// Package memory is a store.Store in memory, for tests of controllers. It fails on demand, counts calls,
+// and works under testing/synctest.
+//
+// It owns versions, terms and the end of Leases. The server role does not run on it.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/faulttest"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// Call names a method of store.Store.
+type Call string
+
+// The calls that a fault can befall, and that are counted.
+const (
+	Any    Call = ""
+	Ping   Call = "Ping"
+	Get    Call = "Get"
+	Update Call = "Update"
+	Delete Call = "Delete"
+	Follow Call = "Follow"
+	Elect  Call = "Elect"
+	Extend Call = "Extend"
+	Resign Call = "Resign"
+	Leader Call = "Leader"
+)
+
+// Fault is what goes wrong with a call: Delay, Until, Hang, Err, LoseAnswer, and of an Update Conflict.
+// A Follow in progress ends with Err, and reports nothing more after Hang.
+type Fault = faulttest.Fault
+
+// Options say what a Store is like.
+type Options struct {
+	// EndsLeases has a Lease end that was not put for its duration, and scope Deletions leave out
+	// writes, as on etcd. On Kubernetes neither is so.
+	EndsLeases bool
+	// Now is the clock that times are stored by; time.Now if nil. Waits go by package time.
+	Now func() time.Time
+}
+
+// Store keeps the objects of a fleet. Inject and Heal control its faults, and Calls counts. Use New.
+// Processes of one fleet share a Store.
+type Store struct {
+	*faulttest.Book[Call]
+	o Options
+
+	mu        sync.Mutex // guards what follows
+	revision  int64      // of the latest write
+	objects   map[key]*entry
+	elections map[string]*election
+	watches   map[*watch]struct{}
+}
+
+var _ store.Store = (*Store)(nil)
+
+// key is kind and name of an object.
+type key struct{ kind, name string }
+
+// entry is a stored object.
+type entry struct {
+	kind     store.Kind
+	value    []byte // not changed any more
+	revision int64
+	end      *time.Timer // of a Lease; nil for what stays
+}
+
+// election is a term of a controller.
+type election struct {
+	leader store.Leader
+	token  string
+	ends   time.Time
+}
+
+// New returns an empty store.
+func New(o Options) *Store {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Store{
+		Book: faulttest.NewBook[Call](), o: o,
+		objects: map[key]*entry{}, elections: map[string]*election{}, watches: map[*watch]struct{}{},
+	}
+}
+
+// Type returns "memory".
+func (s *Store) Type() string { return "memory" }
+
+// Endpoint returns "memory".
+func (s *Store) Endpoint() string { return "memory" }
+
+// EndsLeases implements store.Store.
+func (s *Store) EndsLeases() bool { return s.o.EndsLeases }
+
+// Close does nothing.
+func (s *Store) Close() error { return nil }
+
+// Put stores an object as an agent does, and returns it as it is stored. No fault befalls it. An object
+// gets a UID and a creationTimestamp if it has none; a stored one keeps those that it has. A Lease
+// is alive for its duration from now on.
+func (s *Store) Put(kind store.Kind, o store.Object) store.Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o = o.DeepCopyObject().(store.Object)
+	if before, err := s.read(kind, o.GetName()); err == nil && o.GetUID() == "" {
+		o.SetUID(before.GetUID())
+		o.SetCreationTimestamp(before.GetCreationTimestamp())
+	}
+	if o.GetUID() == "" {
+		o.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012x", s.revision+1)))
+	}
+	if created := o.GetCreationTimestamp(); created.IsZero() {
+		o.SetCreationTimestamp(metav1.NewTime(s.o.Now()).Rfc3339Copy())
+	}
+	value, err := kind.Encode(o)
+	if err != nil {
+		panic(err) // of a test that builds no API object
+	}
+	e := s.write(kind, o.GetName(), value)
+	if lease, ok := o.(*coordinationv1.Lease); ok && s.o.EndsLeases && lease.Spec.LeaseDurationSeconds != nil {
+		e.end = time.AfterFunc(time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second, func() { s.expire(o.GetName(), e) })
+	}
+	stored, err := s.read(kind, o.GetName())
+	if err != nil {
+		panic(err) // it was encoded here
+	}
+	return stored
+}
+
+// PutRaw stores a value, which may be one that cannot be read. No fault befalls it.
+func (s *Store) PutRaw(kind store.Kind, name string, value []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write(kind, name, value)
+}
+
+// Remove deletes an object if it is there. No fault befalls it.
+func (s *Store) Remove(kind store.Kind, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remove(key{kind.Name, name})
+}
+
+// Depose ends the term of a controller, if it has one, as a person does who deletes its record.
+func (s *Store) Depose(controller string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.elections, controller)
+}
+
+// Relist has each Follow in progress begin with a list again, as after a compaction.
+func (s *Store) Relist() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches {
+		s.list(w)
+	}
+}
+
+// write stores a value under the next revision. The caller holds mu.
+func (s *Store) write(kind store.Kind, name string, value []byte) *entry {
+	k := key{kind.Name, name}
+	if before := s.objects[k]; before != nil && before.end != nil {
+		before.end.Stop()
+	}
+	s.revision++
+	e := &entry{kind: kind, value: value, revision: s.revision}
+	s.objects[k] = e
+	s.report(kind, change{name: name, value: value, revision: e.revision})
+	return e
+}
+
+// remove deletes an object if it is there. The caller holds mu.
+func (s *Store) remove(k key) {
+	e := s.objects[k]
+	if e == nil {
+		return
+	}
+	if e.end != nil {
+		e.end.Stop()
+	}
+	delete(s.objects, k)
+	s.revision++
+	s.report(e.kind, change{name: k.name, deleted: true, value: e.value, revision: e.revision})
+}
+
+// expire removes a Lease unless it was put again.
+func (s *Store) expire(name string, e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := (key{store.Leases.Name, name}); s.objects[k] == e {
+		s.remove(k)
+	}
+}
+
+// read decodes an object. The caller holds mu.
+func (s *Store) read(kind store.Kind, name string) (store.Object, error) {
+	e := s.objects[key{kind.Name, name}]
+	if e == nil {
+		return nil, controlplane.ErrNotFound
+	}
+	o, err := decode(kind, name, e.value, e.revision)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
+	}
+	return o, nil
+}
+
+func decode(kind store.Kind, name string, value []byte, revision int64) (store.Object, error) {
+	left := controlplane.MostValues
+	return kind.Decode(name, value, strconv.FormatInt(revision, 10), &left)
+}
+
+// Ping implements store.Store.
+func (s *Store) Ping(ctx context.Context) error {
+	_, err := s.Begin(ctx, Ping, "memory")
+	return err
+}
+
+// Get implements store.Store.
+func (s *Store) Get(ctx context.Context, kind store.Kind, name string) (store.Object, error) {
+	var o store.Object
+	err := s.call(ctx, Get, kind, name, func(Fault) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var err error
+		o, err = s.read(kind, name)
+		return err
+	})
+	return o, err
+}
+
+// Update implements store.Store.
+func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
+	var stored store.Object
+	var refusal error // of edit
+	err := s.call(ctx, Update, kind, name, func(fault Fault) error {
+		s.mu.Lock()
+		before, err := s.read(kind, name)
+		s.mu.Unlock()
+		if err == nil {
+			err = pre.Check(before)
+		}
+		if err != nil {
+			return err
+		}
+		next := before.DeepCopyObject().(store.Object)
+		if refusal = edit(next); refusal != nil {
+			return nil
+		}
+		stored, err = s.replace(kind, before, next, pre.Term, fault.Conflict)
+		return err
+	})
+	if refusal != nil {
+		return nil, refusal
+	}
+	if err != nil {
+		return nil, err
+	}
+	return stored, nil
+}
+
+// replace stores the next state of an object in the place of the one before.
+func (s *Store) replace(kind store.Kind, before, next store.Object, term store.Term, conflict bool) (store.Object, error) {
+	name := before.GetName()
+	was, err := kind.Encode(before)
+	if err != nil {
+		return nil, err
+	}
+	value, err := kind.Encode(next)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Equal(was, value) {
+		return before, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.objects[key{kind.Name, name}]; conflict && e != nil {
+		s.rewrite(kind, name, e.value)
+	}
+	if err := s.guard(term); err != nil {
+		return nil, err
+	}
+	e := s.objects[key{kind.Name, name}]
+	if e == nil || strconv.FormatInt(e.revision, 10) != before.GetResourceVersion() {
+		return nil, fmt.Errorf("%w: another client has changed it", controlplane.ErrConflict)
+	}
+	s.rewrite(kind, name, value)
+	return s.read(kind, name)
+}
+
+// rewrite stores another value of an object, which ends when it would have. The caller holds mu.
+func (s *Store) rewrite(kind store.Kind, name string, value []byte) {
+	e := s.objects[key{kind.Name, name}]
+	s.revision++
+	e.value, e.revision = value, s.revision
+	s.report(kind, change{name: name, value: value, revision: e.revision})
+}
+
+// Delete implements store.Store.
+func (s *Store) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions) error {
+	return s.call(ctx, Delete, kind, name, func(Fault) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.objects[key{kind.Name, name}] == nil {
+			return controlplane.ErrNotFound
+		}
+		if pre.UID != "" || pre.Version != "" { // what cannot be read can be deleted
+			o, err := s.read(kind, name)
+			if err == nil {
+				err = pre.Check(o)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := s.guard(pre.Term); err != nil {
+			return err
+		}
+		s.remove(key{kind.Name, name})
+		return nil
+	})
+}
+
+// call makes a call on an object, under the fault that befalls it.
+func (s *Store) call(ctx context.Context, c Call, kind store.Kind, name string, serve func(Fault) error) error {
+	if err := controlplane.CheckCall(ctx, string(c)+" "+kind.Name, name); err != nil {
+		return err
+	}
+	fault, err := s.Begin(ctx, c, kind.Name+"/"+name)
+	if err != nil {
+		return err
+	}
+	if err = serve(fault); err == nil {
+		err = fault.Answer()
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s/%s: %w", c, kind.Name, name, err)
+	}
+	return nil
+}
+
+// names are those of the stored objects of a kind, in order. The caller holds mu.
+func (s *Store) names(kind store.Kind) []string {
+	var names []string
+	for k := range maps.Keys(s.objects) {
+		if k.kind == kind.Name {
+			names = append(names, k.name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,256 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"hostler.io/hostler/controlplane/store"
+)
+
+// what a Follower was called with.
+type what string
+
+const (
+	began      what = "Begin"
+	set        what = "Set"
+	unreadable what = "Unreadable"
+	deleted    what = "Delete"
+	synced     what = "Synced"
+)
+
+// call is one call of a Follower.
+type call struct {
+	what   what
+	name   string
+	object store.Object // of Set and Delete
+	err    error        // of Unreadable
+}
+
+// follower records its calls.
+type follower struct {
+	mu      sync.Mutex // guards what follows
+	calls   []call
+	changed chan struct{} // closed and replaced with each call
+}
+
+var _ store.Follower = (*follower)(nil)
+
+func newFollower() *follower { return &follower{changed: make(chan struct{})} }
+
+func (f *follower) record(c call) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, c)
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *follower) Begin()                            { f.record(call{what: began}) }
+func (f *follower) Set(o store.Object)                { f.record(call{set, o.GetName(), o, nil}) }
+func (f *follower) Unreadable(name string, err error) { f.record(call{unreadable, name, nil, err}) }
+func (f *follower) Delete(name string, o store.Object) {
+	f.record(call{deleted, name, o, nil})
+}
+func (f *follower) Synced() { f.record(call{what: synced}) }
+
+// next takes the first call that was not taken yet, and what is closed with the one after the last.
+func (f *follower) next() (c call, found bool, changed <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.calls) == 0 {
+		return call{}, false, f.changed
+	}
+	c, f.calls = f.calls[0], f.calls[1:]
+	return c, true, f.changed
+}
+
+// follows is a Follow in progress.
+type follows struct {
+	*follower
+	b     *bench
+	stop  context.CancelFunc
+	ended chan error
+}
+
+func (b *bench) follow(kind store.Kind, scope store.Scope) *follows {
+	ctx, stop := context.WithCancel(b.ctx)
+	f := &follows{newFollower(), b, stop, make(chan error, 1)}
+	go func() { f.ended <- b.Store.Follow(ctx, kind, scope, f) }()
+	b.Cleanup(stop)
+	return f
+}
+
+// until takes calls up to one of that kind about that name, and returns it. skip sees those before it.
+func (f *follows) until(w what, name string, skip ...func(call)) call {
+	f.b.Helper()
+	for {
+		c, found, changed := f.next()
+		if found && c.what == w && c.name == name {
+			return c
+		}
+		if found {
+			for _, s := range skip {
+				s(c)
+			}
+			continue
+		}
+		select {
+		case <-changed:
+		case err := <-f.ended:
+			f.b.Fatalf("Follow() = %v, want %s(%q)", err, w, name)
+		case <-f.b.ctx.Done():
+			f.b.Fatalf("no %s(%q): %v", w, name, context.Cause(f.b.ctx))
+		}
+	}
+}
+
+// end ends it by its context.
+func (f *follows) end() {
+	f.b.Helper()
+	f.stop()
+	select {
+	case err := <-f.ended:
+		if !errors.Is(err, context.Canceled) {
+			f.b.Errorf("Follow() = %v, want an error that is %q", err, context.Canceled)
+		}
+	case <-f.b.ctx.Done():
+		f.b.Fatalf("Follow() whose context has ended does not end: %v", context.Cause(f.b.ctx))
+	}
+}
+
+func checkFollow(b *bench) {
+	b.put(store.Nodes, newNode("a"))
+	b.put(store.Nodes, newNode("b"))
+	b.put(store.Leases, newLease("a", time.Hour))
+	f := b.follow(store.Nodes, store.AllChanges)
+	if c, _, _ := f.first(); c.what != began {
+		b.Errorf("first call of a follow = %s, want %s", c.what, began)
+	}
+	listed := map[string]bool{}
+	f.until(synced, "", func(c call) {
+		listed[c.name] = true
+		if c.what != set {
+			b.Errorf("call in a list = %s(%q), want %s", c.what, c.name, set)
+			return
+		}
+		if stored := b.node(c.name); c.object.GetResourceVersion() != stored.ResourceVersion || c.object.GetObjectKind().GroupVersionKind() != store.Nodes.GVK {
+			b.Errorf("listed = %v, want %v", c.object, stored)
+		}
+	})
+	if len(listed) != 2 || !listed["a"] || !listed["b"] {
+		b.Errorf("listed = %v, want a and b", listed)
+	}
+	b.put(store.Nodes, newNode("c"))
+	f.until(set, "c")
+	stored := b.update(store.Nodes, "a", store.Preconditions{}, "1")
+	if c := f.until(set, "a"); c.object.GetResourceVersion() != stored.GetResourceVersion() || c.object.GetAnnotations()[mark] != "1" {
+		b.Errorf("reported after an update = %v, want %v", c.object, stored)
+	}
+	if err := b.Store.Delete(b.ctx, store.Nodes, "a", store.Preconditions{}); err != nil {
+		b.Fatal(err)
+	}
+	if c := f.until(deleted, "a"); c.object == nil || c.object.GetAnnotations()[mark] != "1" || c.object.GetUID() != stored.GetUID() {
+		b.Errorf("reported with a deletion = %v, want the last state", c.object)
+	}
+	b.put(store.Nodes, newNode("a"))
+	if c := f.until(set, "a"); c.object.GetUID() == stored.GetUID() {
+		b.Errorf("UID of a node that was created again = %s, want another one", stored.GetUID())
+	}
+	f.end()
+}
+
+// first waits for the first call.
+func (f *follows) first() (call, bool, <-chan struct{}) {
+	for {
+		c, found, changed := f.next()
+		if found {
+			return c, found, changed
+		}
+		select {
+		case <-changed:
+		case <-f.b.ctx.Done():
+			f.b.Fatalf("no call: %v", context.Cause(f.b.ctx))
+		}
+	}
+}
+
+func checkFollowDeletions(b *bench) {
+	b.put(store.Leases, newLease("a", time.Hour))
+	f := b.follow(store.Leases, store.Deletions)
+	f.until(synced, "")
+	b.put(store.Leases, newLease("b", time.Hour))
+	b.update(store.Leases, "a", store.Preconditions{}, "1")
+	for _, name := range []string{"a", "b"} {
+		if err := b.Store.Delete(b.ctx, store.Leases, name, store.Preconditions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if c := f.until(deleted, "a"); c.object == nil || c.object.GetAnnotations()[mark] != "1" {
+		b.Errorf("reported with a deletion = %v, want the last state", c.object)
+	}
+	f.until(deleted, "b")
+	f.end()
+}
+
+func checkUnreadable(b *bench) {
+	for _, name := range []string{"a", "c"} {
+		b.put(store.Nodes, newNode(name))
+	}
+	if err := b.PutUnreadable(b.ctx, store.Nodes, "b"); err != nil {
+		b.Fatal(err)
+	}
+	f := b.follow(store.Nodes, store.AllChanges)
+	seen := map[string]what{}
+	f.until(synced, "", func(c call) {
+		if seen[c.name] = c.what; c.what == unreadable && c.err == nil {
+			b.Errorf("Unreadable(%q) without an error", c.name)
+		}
+	})
+	if seen["a"] != set || seen["b"] != unreadable || seen["c"] != set {
+		b.Errorf("calls of the list = %v, want a and c set, and b unreadable", seen)
+	}
+	// A store may have to list again.
+	if err := b.PutUnreadable(b.ctx, store.Nodes, "a"); err != nil {
+		b.Fatal(err)
+	}
+	f.until(unreadable, "a")
+	b.update(store.Nodes, "c", store.Preconditions{}, "1")
+	for f.until(set, "c").object.GetAnnotations()[mark] != "1" { //nolint:revive // until it is the change
+	}
+	if err := b.Store.Delete(b.ctx, store.Nodes, "b", store.Preconditions{}); err != nil {
+		b.Errorf("Delete() of what cannot be read = %v, want no error", err)
+	}
+	f.until(deleted, "b")
+	f.end()
+}
+
+func checkLeaseEnds(b *bench) {
+	b.put(store.Leases, newLease("dead", ttl))
+	b.put(store.Leases, newLease("alive", time.Hour))
+	if !b.Store.EndsLeases() {
+		b.get(store.Leases, "dead")
+		return
+	}
+	f := b.follow(store.Leases, store.Deletions)
+	f.until(synced, "")
+	b.put(store.Leases, newLease("late", ttl))
+	b.update(store.Leases, "late", store.Preconditions{}, "1")
+	b.put(store.Leases, newLease("renewed", ttl))
+	b.put(store.Leases, newLease("renewed", time.Hour))
+	c := f.until(deleted, "late", func(c call) {
+		if c.what == deleted && c.name != "dead" {
+			b.Errorf("reported = deletion of %q, want that of a lease which was not renewed", c.name)
+		}
+	})
+	last, ok := c.object.(*coordinationv1.Lease)
+	if !ok || last.Spec.LeaseDurationSeconds == nil || *last.Spec.LeaseDurationSeconds != int32(ttl/time.Second) || last.Annotations[mark] != "1" {
+		b.Errorf("reported with the deletion of a lease that ended = %v, want its last state", c.object)
+	}
+	b.get(store.Leases, "alive")
+	b.get(store.Leases, "renewed")
+	f.end()
+}
