@@ -85,7 +85,7 @@ var ours = map[string][]string{
 	"internal/configfile":      {"internal/field", "internal/sanitize", "internal/trust"},
 	"controlplane":             {"internal/bounded", "internal/sanitize"},
 	"controlplane/census":      {"controlplane", "internal/bounded"},
-	"controlplane/store":       {"controlplane"},
+	"controlplane/store":       {"controlplane", "internal/bounded"},
 	"controlplane/election":    {"controlplane/store", "internal/bounded"},
 
 	"controlplane/controllers/lifecycle": {"controlplane", "controlplane/store", "internal/loop"},
@@ -160,7 +160,7 @@ var theirs = []struct {
 	{"github.com/mattn/go-runewidth", []string{"agent/cli"}, "only the command line lays out text for a terminal"},
 	{"github.com/agnivade/levenshtein", []string{"internal/configfile", "agent/fleet"}, "only keys of the configuration and names of hosts are corrected"},
 	{"os/exec", []string{"status/conditions", "runtime/runc/program"}, "the agent runs no commands but a person's checks, and runc where a runtime is nothing else and has no daemon to be asked: it asks the kernel, the runtime and systemd"},
-	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "controlplane/controlplanetest", "controlplane/objects/objectstest", "internal/trust/trusttest"}, "test code does not go into the binary"},
+	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "controlplane/controlplanetest", "controlplane/objects/objectstest", "controlplane/store/storetest", "internal/trust/trusttest"}, "test code does not go into the binary"},
 }
 
 type pkg struct {
