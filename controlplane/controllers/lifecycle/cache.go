@@ -41,7 +41,9 @@ type nodeEntry struct {
 
 // leaseEntry is one Lease.
 type leaseEntry struct {
-	present  bool
+	present bool
+	// gone is true if a read has shown that the Lease is still absent after the last report of the host.
+	gone     bool
 	renewal  string
 	signAt   time.Time     // when it was last renewed, or ended
 	duration time.Duration // 0 if unknown
@@ -79,24 +81,45 @@ func (c *Cache) Unreadable() map[string]error {
 
 // Hosts returns all hosts by name. contact is since when the store has answered without a gap: nobody
 // is judged by the time before.
-func (c *Cache) Hosts(policy Policy, contact time.Time) []Host {
+//
+// doubts are hosts whose Lease has to be read before they count as dead: where a store ends Leases, the
+// return of one is not reported (see store.Deletions). Checked takes in what was read. Until then they
+// count as alive.
+func (c *Cache) Hosts(policy Policy, contact, now time.Time) (hosts []Host, doubts []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	hosts := make([]Host, 0, len(c.nodes))
+	hosts = make([]Host, 0, len(c.nodes))
 	for name, n := range c.nodes {
-		h := n.host
-		h.DeadAt = c.deadAt(n, c.leases[name], policy, contact)
+		h, l := n.host, c.leases[name]
+		h.DeadAt = c.deadAt(n, l, policy, contact)
+		dead := !h.DeadAt.IsZero() && !now.Before(h.DeadAt)
+		if dead && c.endsLeases && !l.gone && !h.Conditions.unknown() {
+			doubts = append(doubts, name)
+			h.DeadAt = time.Time{}
+		}
 		hosts = append(hosts, h)
 	}
 	slices.SortFunc(hosts, func(a, b Host) int { return strings.Compare(a.Name, b.Name) })
-	return hosts
+	slices.Sort(doubts)
+	return hosts, doubts
 }
 
-// Renewed takes in that a Lease exists although its return was not reported: see store.Deletions.
-func (c *Cache) Renewed(lease *coordinationv1.Lease) {
+// Checked takes in what was read of the Lease of a host; nil if there is none. A Lease that cannot be
+// read exists.
+func (c *Cache) Checked(name string, lease *coordinationv1.Lease, unreadable error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.renew(lease)
+	switch {
+	case lease != nil:
+		c.renew(lease)
+	case unreadable != nil:
+		c.spoiled(name, unreadable)
+	default:
+		l := c.leases[name]
+		l.gone = true
+		c.leases[name] = l
+	}
+	c.changed.Send()
 }
 
 // deadAt is when a host counts as dead: zero while its Lease vouches for it.
@@ -155,6 +178,10 @@ func (f nodeFollower) Set(object store.Object) {
 	case !known || before.host.UID != now.host.UID: // the first report is as old as it may be
 	case !before.heartbeat.Equal(now.heartbeat):
 		now.reportAt = time.Now()
+		if l := f.leases[node.Name]; l.gone {
+			l.gone = false
+			f.leases[node.Name] = l
+		}
 	default:
 		now.reportAt = before.reportAt
 	}
@@ -232,15 +259,20 @@ func (c *Cache) renew(lease *coordinationv1.Lease) {
 	}
 }
 
-// Unreadable implements store.Follower. The key exists, which is all that counts where the store ends
-// Leases.
+// Unreadable implements store.Follower.
 func (f leaseFollower) Unreadable(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.broken[key(store.Leases, name)] = err
-	l := f.leases[name]
+	f.spoiled(name, err)
+}
+
+// spoiled takes in a Lease that cannot be read. That it exists is all that counts where the store ends
+// Leases. The caller has the lock.
+func (c *Cache) spoiled(name string, err error) {
+	c.broken[key(store.Leases, name)] = err
+	l := c.leases[name]
 	l.present, l.listed = true, true
-	f.leases[name] = l
+	c.leases[name] = l
 }
 
 // Delete implements store.Follower.
@@ -261,7 +293,7 @@ func (f leaseFollower) end(name string, last store.Object) {
 	if lease, ok := last.(*coordinationv1.Lease); ok && lease.Spec.LeaseDurationSeconds != nil {
 		l.duration = time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
 	}
-	l.present, l.renewal = false, ""
+	l.present, l.gone, l.renewal = false, false, ""
 	if f.endsLeases {
 		l.signAt = time.Now()
 	}

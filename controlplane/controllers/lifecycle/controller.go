@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 const Name = "node-lifecycle"
 
 const (
-	writers      = 16               // concurrent writes
-	writeTimeout = 10 * time.Second // of one write
+	calls       = 16               // concurrent calls to the store
+	callTimeout = 10 * time.Second // of one call
 	// spacing is the shortest time from one decision to the next: of 10,000 Nodes one takes a few
 	// milliseconds.
 	spacing = 100 * time.Millisecond
@@ -95,17 +96,19 @@ func (c *Controller) FollowLeases(ctx context.Context) error {
 	return c.store.Follow(ctx, store.Leases, scope, c.cache.Leases())
 }
 
-// plan is the decision at this moment. The error says why there is none.
-func (c *Controller) plan(now time.Time, lastTainted map[string]time.Time) (Decision, error) {
+// plan is the decision at this moment, and the hosts whose Leases have to be read before they count as
+// dead. The error says why there is none.
+func (c *Controller) plan(now time.Time, lastTainted map[string]time.Time, unchecked func(string) bool) (Decision, []string, error) {
 	since, ok := c.contact.Since(now)
 	switch {
 	case !ok:
-		return Decision{}, errors.New("the store does not answer")
+		return Decision{}, nil, errors.New("the store does not answer")
 	case !c.cache.Synced():
-		return Decision{}, errors.New("reading Nodes and Leases")
+		return Decision{}, nil, errors.New("reading Nodes and Leases")
 	}
 	c.mu.Lock()
 	policy, restart := c.policy, c.restart
 	c.mu.Unlock()
-	return Decide(Facts{Hosts: c.cache.Hosts(policy, latest(since, restart)), LastTainted: lastTainted}, policy, now), nil
+	hosts, doubts := c.cache.Hosts(policy, latest(since, restart), now)
+	return Decide(Facts{Hosts: hosts, LastTainted: lastTainted, Checking: slices.ContainsFunc(doubts, unchecked)}, policy, now), doubts, nil
 }

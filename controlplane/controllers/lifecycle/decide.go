@@ -47,6 +47,9 @@ type Facts struct {
 	// LastTainted is when the controller last gave a NoExecute taint in a zone, as far as it remembers
 	// more than the Nodes do: a Node may have been deleted since.
 	LastTainted map[string]time.Time
+	// Checking is true while the store is asked whether more hosts are dead. No Node gets a NoExecute
+	// taint meanwhile: the state of its zone is not known yet.
+	Checking bool
 }
 
 // Decision is what to do now, what follows later, and why.
@@ -112,7 +115,11 @@ func Decide(facts Facts, policy Policy, now time.Time) Decision {
 		}
 	}
 	for i := range d.Zones {
-		d.schedule(&d.Zones[i], queues[d.Zones[i].Name], now)
+		zone := &d.Zones[i]
+		if zone.Paused == "" && facts.Checking {
+			zone.Paused = "checking the Leases of more hosts"
+		}
+		d.schedule(zone, queues[zone.Name], now)
 	}
 	for _, h := range hosts {
 		if h.change.Unknown || len(h.change.Add)+len(h.change.Remove) > 0 {

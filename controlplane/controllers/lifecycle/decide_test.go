@@ -121,6 +121,7 @@ func TestDecide(t *testing.T) {
 		rule   string
 		hosts  []lifecycle.Host
 		last   map[string]time.Time
+		checks bool
 		policy func(*lifecycle.Policy)
 		want   []string
 	}{
@@ -296,6 +297,12 @@ func TestDecide(t *testing.T) {
 			want:  []string{"x: +not-ready:NoExecute", "y: +not-ready:NoExecute"},
 		},
 		{
+			rule:   "while more hosts are checked nobody gets a NoExecute taint",
+			hosts:  join(alive, one(host("x", "a", notReady)), one(host("y", "b", dead(0)))),
+			checks: true,
+			want:   []string{"y: Unknown +unreachable:NoSchedule", "x: not-ready paused", "y: unreachable paused"},
+		},
+		{
 			rule:   "a rate of 0 evicts nobody",
 			hosts:  join(alive, one(host("x", "a", notReady))),
 			policy: func(p *lifecycle.Policy) { p.EvictionRate = 0 },
@@ -307,7 +314,7 @@ func TestDecide(t *testing.T) {
 			if c.policy != nil {
 				c.policy(&policy)
 			}
-			d := lifecycle.Decide(lifecycle.Facts{Hosts: c.hosts, LastTainted: c.last}, policy, noon)
+			d := lifecycle.Decide(lifecycle.Facts{Hosts: c.hosts, LastTainted: c.last, Checking: c.checks}, policy, noon)
 			if got := told(d); !slices.Equal(got, c.want) {
 				t.Errorf("Decide() =\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}

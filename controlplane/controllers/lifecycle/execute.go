@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -39,10 +40,15 @@ func (c *Controller) Lead(ctx context.Context, term store.Term) error {
 // Run decides until ctx ends, and executes while Lead lasts.
 func (c *Controller) Run(ctx context.Context) error {
 	e := executor{
-		Controller: c, done: make(chan result, writers),
+		Controller: c, done: make(chan result, calls), checked: make(chan result, calls), checking: map[string]bool{},
 		inFlight: map[string]bool{}, held: map[string]hold{}, lastTainted: map[string]time.Time{},
 	}
 	defer e.end()
+	defer func() {
+		for range e.checking {
+			<-e.checked
+		}
+	}()
 	return e.run(ctx)
 }
 
@@ -53,6 +59,9 @@ type executor struct {
 	waiting     []Change
 	inFlight    map[string]bool
 	done        chan result
+	doubts      []string // hosts whose Leases have to be read
+	checking    map[string]bool
+	checked     chan result
 	held        map[string]hold      // by Node
 	lastTainted map[string]time.Time // by zone
 	allDown     bool
@@ -79,6 +88,7 @@ func (e *executor) run(ctx context.Context) error {
 	last := time.Time{}
 	for {
 		e.start()
+		e.check(ctx)
 		select {
 		case lead := <-e.leads:
 			e.end() // of an earlier term, if any
@@ -88,6 +98,12 @@ func (e *executor) run(ctx context.Context) error {
 			e.end()
 		case r := <-e.done:
 			e.finish(r, time.Now())
+		case r := <-e.checked:
+			delete(e.checking, r.change.Node)
+			if r.err != nil {
+				e.fail(r, time.Now())
+				e.changed.Send()
+			}
 		case <-e.changed:
 			timer.Reset(max(time.Until(last.Add(spacing)), 0))
 		case <-timer.C:
@@ -121,8 +137,9 @@ func (e *executor) end() {
 
 // decide plans, queues what is to be written now, and returns how long to wait for the next decision.
 func (e *executor) decide(now time.Time) time.Duration {
-	d, err := e.plan(now, e.lastTainted)
-	e.waiting = nil // what is due still is decided again
+	unchecked := func(name string) bool { return e.held[name].err == nil }
+	d, doubts, err := e.plan(now, e.lastTainted, unchecked)
+	e.waiting, e.doubts = nil, doubts // what is due still is decided again
 	if err != nil {
 		e.publish(Report{At: now, Paused: err.Error()})
 		return time.Second
@@ -132,12 +149,16 @@ func (e *executor) decide(now time.Time) time.Duration {
 		e.mu.Lock()
 		e.restart = now
 		e.mu.Unlock()
-		if d, err = e.plan(now, e.lastTainted); err != nil {
+		if d, e.doubts, err = e.plan(now, e.lastTainted, unchecked); err != nil {
 			return time.Second
 		}
 	}
 	e.allDown = d.AllDown
 	maps.DeleteFunc(e.held, func(_ string, h hold) bool { return now.Sub(h.until) > lastRetry })
+	e.doubts = slices.DeleteFunc(e.doubts, func(name string) bool {
+		h := e.held[name]
+		return e.checking[name] || h.err != nil && now.Before(h.until)
+	})
 	next := d.Next
 	for _, change := range d.Now {
 		switch h := e.held[change.Node]; {
@@ -163,7 +184,7 @@ func (e *executor) decide(now time.Time) time.Duration {
 // start begins writes that wait, as many as may run at once. A NoExecute taint counts against the rate
 // of its zone from now on, whether it is stored or not: the answer may be lost.
 func (e *executor) start() {
-	for e.lead != nil && e.lead.ctx.Err() == nil && len(e.waiting) > 0 && len(e.inFlight) < writers {
+	for e.lead != nil && e.lead.ctx.Err() == nil && len(e.waiting) > 0 && len(e.inFlight) < calls {
 		change := e.waiting[0]
 		e.waiting = e.waiting[1:]
 		e.inFlight[change.Node] = true
@@ -175,23 +196,40 @@ func (e *executor) start() {
 	}
 }
 
-// errAlive means that the Lease exists, although the cache does not show it.
-var errAlive = errors.New("the Lease is renewed again")
+// check begins reads of Leases, as many as may run at once. A replica that does not lead reads them as
+// well, so that its decisions are those of a leader.
+func (e *executor) check(ctx context.Context) {
+	for len(e.doubts) > 0 && len(e.checking) < calls {
+		name := e.doubts[0]
+		e.doubts = e.doubts[1:]
+		e.checking[name] = true
+		go func() { e.checked <- result{Change{Node: name}, e.readLease(ctx, name)} }()
+	}
+}
+
+// readLease reads the Lease of a host, and lets the cache know.
+func (e *executor) readLease(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrNoAnswer)
+	defer cancel()
+	object, err := e.store.Get(ctx, store.Leases, name)
+	lease, _ := object.(*coordinationv1.Lease)
+	switch {
+	case err == nil:
+		e.cache.Checked(name, lease, nil)
+	case errors.Is(err, controlplane.ErrNotFound):
+		e.cache.Checked(name, nil, nil)
+	case errors.Is(err, controlplane.ErrInvalid):
+		e.cache.Checked(name, nil, err)
+	default:
+		return err
+	}
+	return nil
+}
 
 // write makes one change.
 func (e *executor) write(lead *leadership, change Change) error {
-	ctx, cancel := context.WithTimeoutCause(lead.ctx, writeTimeout, controlplane.ErrNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(lead.ctx, callTimeout, controlplane.ErrNoAnswer)
 	defer cancel()
-	if change.Unknown && e.store.EndsLeases() {
-		// The return of a Lease is not reported: see store.Deletions.
-		switch lease, err := e.store.Get(ctx, store.Leases, change.Node); {
-		case err == nil:
-			e.cache.Renewed(lease.(*coordinationv1.Lease))
-			return errAlive
-		case !errors.Is(err, controlplane.ErrNotFound):
-			return err
-		}
-	}
 	pre := store.Preconditions{UID: change.UID, Version: change.Version, Term: lead.term}
 	_, err := e.store.Update(ctx, store.Nodes, change.Node, pre, func(o store.Object) error {
 		node, ok := o.(*corev1.Node)
@@ -216,25 +254,32 @@ func (e *executor) finish(r result, now time.Time) {
 		for _, reason := range r.change.Reasons {
 			e.log.Info("node changed", "node", name, "change", reason)
 		}
-	case errors.Is(r.err, errAlive):
-		h.until = now
 	case errors.Is(r.err, controlplane.ErrConflict), errors.Is(r.err, controlplane.ErrNotFound):
 		e.writes.Conflict++ // the cache is about to show why
 	case e.lead != nil && e.lead.ctx.Err() != nil, errors.Is(r.err, store.ErrDeposed):
 		h.until = now
 	default:
 		e.writes.Failed++
-		h.pause = min(max(2*before.pause, firstRetry), lastRetry)
-		h.until, h.err = now.Add(h.pause), r.err
-		if before.err == nil {
-			e.log.Warn("cannot change node, retrying", "node", name, "error", r.err)
-		}
+		e.fail(r, now)
+		e.changed.Send()
+		return
 	}
 	if before.err != nil && h.err == nil {
 		e.log.Info("node can be changed again", "node", name)
 	}
 	e.held[name] = h
 	e.changed.Send()
+}
+
+// fail leaves a Node alone for a while after a call that failed, longer each time.
+func (e *executor) fail(r result, now time.Time) {
+	name := r.change.Node
+	before := e.held[name]
+	pause := min(max(2*before.pause, firstRetry), lastRetry)
+	e.held[name] = hold{version: r.change.Version, until: now.Add(pause), pause: pause, err: r.err}
+	if before.err == nil {
+		e.log.Warn("cannot read or change node, retrying", "node", name, "error", r.err)
+	}
 }
 
 // publish lets others see a decision.
