@@ -75,9 +75,6 @@ func bypass(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) c
 	expectReboot(t, m, reboots.Expected)
 	during, after := unmounts(m)
 	t.Logf("seen: %s: systemd unmounted %d of the containers' file systems before hostler had ended, %d after", way.name, during, after)
-	if during == 0 {
-		t.Errorf("systemd unmounted none of the containers' file systems while hostler stopped them: that they do not need these on the host is not shown")
-	}
 	if log := m.Journal(-1, "-u hostler"); !strings.Contains(log, "systemStopping=true") {
 		t.Errorf("hostler did not see that the system stops:\n%s", log)
 	}
@@ -117,6 +114,10 @@ func longGrace(t *testing.T, m *machine.Machine) {
 	}
 	spread(t, m, 0, pods...)
 	c := bypass(t, m, wayDown{name: "systemctl start reboot.target, 35 s of grace", down: by("systemctl start reboot.target")}, pods)
+	// In a stop of a few seconds a busy systemd may not come to unmount any.
+	if during, _ := unmounts(m); during == 0 {
+		t.Errorf("systemd unmounted none of the containers' file systems while hostler stopped them: that they do not need these on the host is not shown")
+	}
 	for _, life := range c.work.Pod("batch") {
 		if lasted := life.Gone().Sub(life.Term()); lasted < needs {
 			t.Errorf("batch lived for %v after SIGTERM, want the %v that it needs:\n%s", lasted, needs, c.work)
