@@ -16,7 +16,6 @@ import (
 	"slices"
 	"time"
 
-	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/backend"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/metrics"
@@ -158,7 +157,7 @@ func (a *Agent) checkReserved(o status.Options) error {
 
 // listenOn opens the API's socket.
 func listenOn(socket string, defers func(string, func() error)) (net.Listener, error) {
-	listener, err := api.Listen(socket)
+	listener, err := listen.Socket(socket)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/internal/listen"
 )
 
 const (
@@ -46,11 +47,13 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	server := api.NewServer(api.Routes(a.serving.backend, a.serving.metrics, a.log.With("component", "api")))
 	failed := make(chan error, 1)
 	loops.Go(func() {
-		if err := server.Serve(api.Bounded(a.serving.listener, a.log.With("component", "api"))); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(listen.Users(a.serving.listener, a.log.With("component", "api"))); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
 		}
 	})
-	loops.Go(func() { a.feedWatchdog(ctx) })
+	loops.Go(func() {
+		a.loops.Feed(ctx, a.host.notifier.WatchdogInterval(), func() { a.notify(a.host.notifier.Watchdog()) }, a.log)
+	})
 	named := make(chan string, 1)
 	if a.settings.Node().Unnamed != "" {
 		a.log.Warn("no valid host name for the Node", "reason", a.settings.Node().Unnamed)
@@ -136,39 +139,6 @@ func (a *Agent) within(what string, limit time.Duration, do func() error) error 
 	case <-time.After(limit):
 	}
 	return fmt.Errorf("%s did not stop within %s and were abandoned; stuck: %s", what, limit, cmp.Or(strings.Join(a.loops.Stuck(), ", "), "no loop"))
-}
-
-// feedWatchdog tells the service manager that the agent is alive, as long as
-// every loop makes progress. A lease that the control plane does not take is none
-// of its business: a restart mends nothing there, and a fleet of them would be a
-// storm when the control plane comes back. An attempt that does not even end by its
-// deadline is: it is a beat that lacks.
-func (a *Agent) feedWatchdog(ctx context.Context) {
-	interval := a.host.notifier.WatchdogInterval()
-	if interval == 0 {
-		return
-	}
-	tick := time.NewTicker(interval / 2)
-	defer tick.Stop()
-	hungry := false
-	for {
-		err := a.loops.Healthy()
-		if err == nil {
-			a.notify(a.host.notifier.Watchdog())
-		}
-		switch {
-		case err != nil && !hungry:
-			a.log.Error("stopped watchdog notifications", "error", err)
-		case err == nil && hungry:
-			a.log.Info("resumed watchdog notifications")
-		}
-		hungry = err != nil
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // notify logs that the service manager could not be told something.

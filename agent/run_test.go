@@ -269,14 +269,11 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 	var log logtest.Book
 	synctest.Test(t, func(t *testing.T) {
 		l := loop.New("lease", 12*time.Second, nil)
-		a := &Agent{
-			log: log.Logger(), loops: loop.Set{l},
-			host: host{notifier: notify.New(func(name string) string { return environment[name] }, func(string) error { return nil })},
-		}
+		n := notify.New(func(name string) string { return environment[name] }, func(string) error { return nil })
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		l.Heartbeat(nil)
-		done.Go(func() { a.feedWatchdog(ctx) })
+		done.Go(func() { loop.Set{l}.Feed(ctx, n.WatchdogInterval(), func() { _ = n.Watchdog() }, log.Logger()) })
 		time.Sleep(time.Minute) // fed at 0, 5 and 10 s, and then no more
 		l.Heartbeat(nil)
 		time.Sleep(6 * time.Second) // fed once or twice

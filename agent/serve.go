@@ -29,7 +29,7 @@ func (a *Agent) serveMetrics(ctx context.Context, l *loop.Loop) error {
 		<-ctx.Done()
 		return ctx.Err()
 	case cfg.Loopback():
-		return metrics.Serve(ctx, a.serving.metrics, cfg.Listen, a.log.With("component", l.Name()), func() { l.Heartbeat(nil) })
+		return listen.ServeMetrics(ctx, a.serving.metrics, cfg.Listen, a.log.With("component", l.Name()), func() { l.Heartbeat(nil) })
 	}
 	routes := api.NetworkMetrics(a.serving.metrics, a.allowedNames, a.log.With("component", "metrics"))
 	return a.overTLS("metrics.listen", cfg.Listen, l).Serve(ctx, api.NewServer(routes))

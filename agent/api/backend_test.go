@@ -23,6 +23,7 @@ import (
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/internal/caller"
+	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -182,13 +183,13 @@ func folder(t testing.TB) string {
 func serve(t testing.TB, h http.Handler) (socket string, server *http.Server) {
 	t.Helper()
 	socket = filepath.Join(folder(t), "s")
-	l, err := api.Listen(socket)
+	l, err := listen.Socket(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server = api.NewServer(h)
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(api.Bounded(l, slog.New(slog.DiscardHandler))) }()
+	go func() { done <- server.Serve(listen.Users(l, slog.New(slog.DiscardHandler))) }()
 	t.Cleanup(func() {
 		_ = server.Close()
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {

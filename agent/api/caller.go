@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"os/user"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/trust"
 )
 
@@ -80,29 +77,4 @@ func callerName(ctx context.Context) string {
 		return u.Username
 	}
 	return "uid " + uid
-}
-
-const (
-	// perUser bounds the connections of one user to the socket, root among them, so that
-	// a program that hangs keeps out no other user.
-	perUser = 32
-	// allUsers bounds those of all users but root and the agent's own.
-	allUsers = 128
-)
-
-// crowded is what one hears whose connection is too much.
-const crowded = `{"error":"too many connections to the agent are open","hint":"see which programs of yours hold some: ` + "`ss -xp`" + `"}` + "\n"
-
-// Bounded bounds the connections to the socket.
-func Bounded(l net.Listener, log *slog.Logger) net.Listener {
-	return listen.Bound(l, listen.Bounds{Each: perUser, All: allUsers, First: true, Log: log, Who: func(c net.Conn) (any, bool) {
-		cred := credentials(c)
-		if cred == nil {
-			return "unknown", false
-		}
-		return "uid " + strconv.FormatUint(uint64(cred.Uid), 10), trust.IsOwn(cred.Uid)
-	}, Refuse: func(c net.Conn) {
-		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // it fits into the socket's buffer
-		_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(crowded), crowded)
-	}})
 }

@@ -16,6 +16,7 @@ import (
 
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/listen"
 )
 
 // UnreachableError tells that no agent answers at the socket.
@@ -29,7 +30,7 @@ func (e *UnreachableError) Error() string {
 	what, hint := "no agent answers at", "is the agent running? see `systemctl status hostler`"
 	switch {
 	case errors.Is(e.Cause, os.ErrPermission):
-		what, hint = "ask the agent at", "run it with sudo, or join group "+Group
+		what, hint = "ask the agent at", "run it with sudo, or join group "+listen.Group
 	case errors.Is(e.Cause, os.ErrDeadlineExceeded), errors.Is(e.Cause, context.DeadlineExceeded):
 		hint = "the agent is there but does not answer; see `journalctl -u hostler`"
 	case errors.Is(e.Cause, syscall.ECONNREFUSED):

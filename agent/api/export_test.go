@@ -5,6 +5,8 @@ import (
 	"net"
 
 	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/internal/listen"
 )
 
 // WithUID is ctx of a connection whose other end the kernel says runs as uid.
@@ -14,7 +16,7 @@ func WithUID(ctx context.Context, uid uint32) context.Context {
 
 // ListenFor listens as if the API's group had that ID, or did not exist.
 func ListenFor(path string, gid int, found bool) (net.Listener, error) {
-	return listenFor(path, gid, found)
+	return listen.SocketFor(path, gid, found)
 }
 
 // CallerName is the person behind a request.

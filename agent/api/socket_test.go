@@ -15,11 +15,12 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/internal/listen"
 )
 
 func TestListenOpensTheSocketToTheGroupOnly(t *testing.T) {
 	socket := filepath.Join(folder(t), "run", "s") // whose folder is not there yet
-	l, err := api.Listen(socket)
+	l, err := listen.Socket(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +29,7 @@ func TestListenOpensTheSocketToTheGroupOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := os.FileMode(0o600)
-	if _, err := user.LookupGroup(api.Group); err == nil && os.Geteuid() == 0 {
+	if _, err := user.LookupGroup(listen.Group); err == nil && os.Geteuid() == 0 {
 		want = 0o660
 	}
 	if got := info.Mode().Perm(); got != want {
@@ -74,7 +75,7 @@ func TestListenReplacesASocketThatNobodyServes(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false) // as a process that was killed
 	dead.Close()
-	l, err := api.Listen(socket)
+	l, err := listen.Socket(socket)
 	if err != nil {
 		t.Fatalf("Listen() = %v, want the stale socket replaced", err)
 	}
@@ -88,7 +89,7 @@ func TestListenReplacesASocketThatNobodyServes(t *testing.T) {
 
 func TestListenLeavesALiveAgentAlone(t *testing.T) {
 	socket, _ := serve(t, routes(&backend{}))
-	l, err := api.Listen(socket)
+	l, err := listen.Socket(socket)
 	if err == nil {
 		l.Close()
 	}
@@ -111,7 +112,7 @@ func TestListenRemovesNothingThatIsNoSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{file, link, dir} {
-		if _, err := api.Listen(path); err == nil || !strings.Contains(err.Error(), "is in the way and is no socket; move it, or set api.socket") {
+		if _, err := listen.Socket(path); err == nil || !strings.Contains(err.Error(), "is in the way and is no socket; move it, or set api.socket") {
 			t.Errorf("Listen(%s) = %v, want it refused with a hint", path, err)
 		}
 	}
@@ -165,7 +166,7 @@ func TestListenWhereItMayNotSaysWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{file + "/run/s", filepath.Join(folder(t), strings.Repeat("x", 200))} {
-		if _, err := api.Listen(path); err == nil || !strings.HasSuffix(err.Error(), "; run the agent as root, or set api.socket") {
+		if _, err := listen.Socket(path); err == nil || !strings.HasSuffix(err.Error(), "; run it as root, or set api.socket") {
 			t.Errorf("Listen(%s) = %v, want it refused with a hint", path, err)
 		}
 	}

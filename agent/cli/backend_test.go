@@ -19,6 +19,7 @@ import (
 	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/gc/runs"
+	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/shutdown/plan"
 )
 
@@ -183,7 +184,7 @@ func serve(t testing.TB, b api.Backend) (socket string) {
 // serveAt answers at a socket, until the test ends or end is called.
 func serveAt(t testing.TB, socket string, b api.Backend) (end func()) {
 	t.Helper()
-	l, err := api.Listen(socket)
+	l, err := listen.Socket(socket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,13 @@
 package config
 
 import (
-	"net"
 	"net/url"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"hostler.io/hostler/internal/listen"
 )
 
 // API configures who may ask the agent, and where.
@@ -39,28 +40,16 @@ type Metrics struct {
 }
 
 // Loopback reports whether metrics stay on this host, so that they need no TLS.
-func (m Metrics) Loopback() bool {
-	host, _, _ := net.SplitHostPort(m.Listen)
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// listens reports whether text is an address and a port to listen at. A host name could be
-// that of any of its addresses.
-func listens(text string) bool {
-	host, port, err := net.SplitHostPort(text)
-	number, portErr := strconv.ParseUint(port, 10, 16)
-	return err == nil && portErr == nil && number > 0 && (host == "localhost" || net.ParseIP(host) != nil)
-}
+func (m Metrics) Loopback() bool { return listen.IsLoopback(m.Listen) }
 
 // api checks where the API is served, and to whom.
 func (k *checker) api(c API, m Metrics) {
 	k.Require(filepath.IsAbs(c.Socket) && len(c.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.Socket)
-	k.Require(c.Listen == "" || listens(c.Listen), "api.listen", "%q is not an IP address with a port, such as 192.0.2.7:9755, or [::]:9755 for all addresses of this host", c.Listen)
+	k.Require(c.Listen == "" || listen.IsAddress(c.Listen), "api.listen", "%q is not an IP address with a port, such as 192.0.2.7:9755, or [::]:9755 for all addresses of this host", c.Listen)
 	exposed := m.Listen != "" && !m.Loopback()
 	switch {
 	case m.Listen == "":
-	case !listens(m.Listen):
+	case !listen.IsAddress(m.Listen):
 		k.Require(false, "metrics.listen", "%q is not an IP address with a port, such as 127.0.0.1:9754", m.Listen)
 	case m.Listen == c.Listen:
 		k.Require(false, "metrics.listen", "%s is api.listen, where metrics are served anyway", m.Listen)

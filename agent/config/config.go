@@ -4,6 +4,8 @@
 // clamp, to guess and to act: the packages that use the values decide what they mean.
 package config
 
+import "hostler.io/hostler/controlplane/etcd/endpoint"
+
 // Config is the whole configuration, defaults filled in. configfile.Spec says what the tags mean.
 type Config struct {
 	Node         Node         `yaml:"node" doc:"The Node: its name and resources."`
@@ -74,21 +76,7 @@ type Plugin struct {
 }
 
 // Etcd says which etcd cluster, and as whom.
-type Etcd struct {
-	Endpoints    []string `yaml:"endpoints" doc:"The members' URLs, such as https://etcd-1.example:2379; one is used at a time, and the next one if it does not answer." shape:"member"`
-	Prefix       string   `yaml:"prefix" doc:"Prefix of all keys: PREFIX/nodes/NAME, PREFIX/leases/NAME, PREFIX/events/NODE/NAME." shape:"path"`
-	TLS          EtcdTLS  `yaml:"tls" doc:"Files for https. They are read again for each connection."`
-	Username     string   `yaml:"username" doc:"The etcd user, if etcd auth is on and the client certificate does not name a user."`
-	PasswordFile string   `yaml:"passwordFile" doc:"A file with the password of the user." shape:"optionalPath" secret:"file"`
-	Insecure     bool     `yaml:"insecure" doc:"true allows plain http to other hosts: anyone on the network path can read and change the data."`
-}
-
-// EtcdTLS are the files of connections to etcd.
-type EtcdTLS struct {
-	CA          string `yaml:"ca" doc:"The CAs of the member certificates; empty uses the CAs that this host trusts." shape:"optionalPath"`
-	Certificate string `yaml:"certificate" doc:"This host's client certificate." shape:"optionalPath"`
-	Key         string `yaml:"key" doc:"The key of the client certificate." shape:"optionalPath" secret:"file"`
-}
+type Etcd = endpoint.Config
 
 // Users that an exec plugin runs as.
 const (

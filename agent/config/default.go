@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"hostler.io/hostler/controlplane/etcd/endpoint"
 	"hostler.io/hostler/status/conditions"
 )
 
@@ -13,7 +14,7 @@ func Default() Config {
 		ControlPlane: ControlPlane{
 			Type:       "embedded",
 			Kubernetes: Kubernetes{ExecPluginUser: UserNobody, CertificateDirectory: "/var/lib/hostler/pki"},
-			Etcd:       Etcd{Prefix: "/hostler"},
+			Etcd:       endpoint.Default(),
 		},
 		Runtimes: Runtimes{Auto: true},
 		Lease:    Lease{Enabled: Auto, Duration: Duration(40 * time.Second), RenewInterval: Duration(10 * time.Second)},

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"hostler.io/hostler/controlplane/etcd/endpoint"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/internal/configfile"
 	"hostler.io/hostler/internal/trust"
@@ -117,32 +116,12 @@ func (k *checker) plugin(c ControlPlane) {
 // etcd checks how etcd is reached, which is of no use to another control plane.
 func (k *checker) etcd(c ControlPlane) {
 	const field = "controlPlane.etcd"
-	e, chosen := c.Etcd, c.Type == "etcd"
-	for _, file := range []struct{ name, path string }{
-		{"tls.ca", e.TLS.CA}, {"tls.certificate", e.TLS.Certificate}, {"tls.key", e.TLS.Key}, {"passwordFile", e.PasswordFile},
-	} {
-		k.Require(file.path == "" || filepath.IsAbs(file.path), field+"."+file.name, "%q is not an absolute path", file.path)
-		k.Require(file.path == "" || chosen, field+"."+file.name, "does not apply to control plane %s; set controlPlane.type: etcd", c.Type)
+	chosen := c.Type == "etcd"
+	for _, name := range c.Etcd.Set() {
+		k.Require(chosen, field+"."+name, "does not apply to control plane %s; set controlPlane.type: etcd", c.Type)
 	}
-	for _, key := range []struct {
-		name string
-		set  bool
-	}{
-		{"endpoints", len(e.Endpoints) > 0},
-		{"username", e.Username != ""},
-		{"insecure", e.Insecure},
-		{"prefix", e.Prefix != Default().ControlPlane.Etcd.Prefix},
-	} {
-		k.Require(!key.set || chosen, field+"."+key.name, "does not apply to control plane %s; set controlPlane.type: etcd", c.Type)
-	}
-	k.Require(len(e.Endpoints) > 0 || !chosen, "controlPlane.type", "etcd needs to know the cluster: name its members in %s.endpoints", field)
-	for i, text := range e.Endpoints {
-		k.Accept(endpoint.Check(text, e.Insecure), fmt.Sprintf("%s.endpoints[%d]", field, i))
-		k.Require(!slices.Contains(e.Endpoints[:i], text), fmt.Sprintf("%s.endpoints[%d]", field, i), "is named twice")
-	}
-	k.Accept(endpoint.CheckPrefix(e.Prefix), field+".prefix")
-	k.Require((e.TLS.Certificate == "") == (e.TLS.Key == ""), field+".tls", "a certificate needs its key, and a key its certificate")
-	k.Require((e.Username == "") == (e.PasswordFile == ""), field, "a username needs its passwordFile, and a passwordFile its username")
+	k.Require(len(c.Etcd.Endpoints) > 0 || !chosen, "controlPlane.type", "etcd needs to know the cluster: name its members in %s.endpoints", field)
+	c.Etcd.Check(k.Checker, field)
 }
 
 // refusedLabel says what labelRefused found, and what to do.

@@ -4,11 +4,6 @@
 package metrics
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
 	goruntime "runtime"
 	"time"
@@ -19,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/gc/runs"
-	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
@@ -265,28 +259,4 @@ func truth(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// Serve serves a Handler at a loopback address, by plain HTTP, until ctx ends; up is called once
-// it listens. A port that is taken is an error, after which it may be called again, and so is
-// another address: localhost is what the host's resolver makes of it.
-func Serve(ctx context.Context, h http.Handler, address string, log *slog.Logger, up func()) error {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("serve metrics: %w; set metrics.listen to another port, or to \"\"", err)
-	}
-	if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
-		_ = l.Close()
-		return fmt.Errorf("serve metrics: %s is %s, which is beyond loopback; set metrics.listen to 127.0.0.1 with a port", address, l.Addr())
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", h)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	up()
-	if err := server.Serve(listen.Loopback(l, log)); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return ctx.Err()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/reboots"
 )
@@ -83,7 +84,7 @@ func TestMetricsOnATakenPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	err = metrics.Serve(t.Context(), metrics.New().Handler(nothing), l.Addr().String(), slog.New(slog.DiscardHandler), func() {})
+	err = listen.ServeMetrics(t.Context(), metrics.New().Handler(nothing), l.Addr().String(), slog.New(slog.DiscardHandler), func() {})
 	if err == nil || !strings.Contains(err.Error(), "address already in use; set metrics.listen to another port") {
 		t.Errorf("Serve() = %v, want the port named as taken, with a hint", err)
 	}
@@ -94,7 +95,7 @@ func TestMetricsStayOnLoopback(t *testing.T) {
 	up := false
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
-	err := metrics.Serve(ctx, metrics.New().Handler(nothing), "0.0.0.0:0", slog.New(slog.DiscardHandler), func() { up = true; cancel() })
+	err := listen.ServeMetrics(ctx, metrics.New().Handler(nothing), "0.0.0.0:0", slog.New(slog.DiscardHandler), func() { up = true; cancel() })
 	if up || err == nil || !strings.Contains(err.Error(), "beyond loopback; set metrics.listen to 127.0.0.1") {
 		t.Errorf("Serve() at all addresses = %v, up %t, want it refused with a hint", err, up)
 	}
@@ -111,7 +112,9 @@ func TestMetricsAreServedUntilTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	up, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- metrics.Serve(ctx, m, address, slog.New(slog.DiscardHandler), func() { close(up) }) }()
+	go func() {
+		ended <- listen.ServeMetrics(ctx, m, address, slog.New(slog.DiscardHandler), func() { close(up) })
+	}()
 	<-up
 	resp, err := http.Get("http://" + address + "/metrics")
 	if err != nil {

@@ -107,7 +107,7 @@ func kubernetesAt(c config.Kubernetes, client *kubernetes.Client, keeper *certif
 }
 
 func newEtcd(c config.Etcd, o ControlPlaneOptions) (*ControlPlane, error) {
-	store, err := etcd.New(EtcdOptions(c, o.Version))
+	store, err := etcd.New(etcd.OptionsOf(c, o.Version))
 	if err != nil {
 		return nil, err
 	}
@@ -117,14 +117,4 @@ func newEtcd(c config.Etcd, o ControlPlaneOptions) (*ControlPlane, error) {
 		Address:   func() (string, error) { return endpoint.Address(client.Endpoint()) },
 		Reconnect: store.Reconnect,
 	}, nil
-}
-
-// EtcdOptions are those of a configuration.
-func EtcdOptions(c config.Etcd, version string) etcd.Options {
-	return etcd.Options{
-		Endpoints: c.Endpoints, Prefix: c.Prefix,
-		CA: c.TLS.CA, Certificate: c.TLS.Certificate, Key: c.TLS.Key,
-		Username: c.Username, PasswordFile: c.PasswordFile, Insecure: c.Insecure,
-		Version: version,
-	}
 }

@@ -108,7 +108,7 @@ func (s *Store) refusal(c call, endpoint string, answer rpctypes.EtcdError) erro
 	case tokenRefused(answer):
 		hint := "check that all members of the cluster have the same --auth-token"
 		if s.o.Username == "" {
-			hint = "set controlPlane.etcd.username and passwordFile, or use a client certificate whose CN is a user; auth is enabled"
+			hint = "set username and passwordFile of the etcd connection, or use a client certificate whose CN is a user; auth is enabled"
 		}
 		return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, s.o.who(), answer, hint)
 	case errors.Is(answer, rpctypes.ErrNoSpace):

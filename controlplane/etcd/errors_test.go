@@ -46,7 +46,7 @@ func TestEachAnswerIsAClassWithItsMend(t *testing.T) {
 		"auth that was turned on": {
 			nil, rpctypes.ErrUserEmpty, true,
 			[]error{controlplane.ErrUnavailable, controlplane.ErrUnauthorized},
-			"set controlPlane.etcd.username and passwordFile",
+			"set username and passwordFile",
 		},
 		"a database that is full":      {nil, rpctypes.ErrNoSpace, false, []error{controlplane.ErrUnavailable}, "`etcdctl alarm disarm`"},
 		"what is too large":            {nil, rpctypes.ErrRequestTooLarge, false, []error{controlplane.ErrInvalid}, "--max-request-bytes"},

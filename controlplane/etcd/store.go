@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/etcd/endpoint"
 	"hostler.io/hostler/controlplane/objects"
 )
 
@@ -45,6 +46,16 @@ type Options struct {
 	Insecure bool
 	// Version is hostler's own, for the user agent.
 	Version string
+}
+
+// OptionsOf returns the Options of a configuration.
+func OptionsOf(c endpoint.Config, version string) Options {
+	return Options{
+		Endpoints: c.Endpoints, Prefix: c.Prefix,
+		CA: c.TLS.CA, Certificate: c.TLS.Certificate, Key: c.TLS.Key,
+		Username: c.Username, PasswordFile: c.PasswordFile, Insecure: c.Insecure,
+		Version: version,
+	}
 }
 
 // Store is an etcd cluster as an objects.Store.

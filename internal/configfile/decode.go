@@ -2,6 +2,7 @@ package configfile
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -224,6 +225,13 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 			return
 		}
 		v.SetInt(i)
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(n.Value, 64)
+		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) || n.Tag != "!!float" && n.Tag != "!!int" {
+			d.fault(n, path, "%q is not a number such as 0.1", n.Value)
+			return
+		}
+		v.SetFloat(f)
 	}
 }
 

@@ -50,8 +50,8 @@ func (s Spec[T]) Schema() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// number is one as Kubernetes and Go write it, without a sign.
-const number = `([0-9]+(\.[0-9]*)?|\.[0-9]+)`
+// digits is a number as Kubernetes and Go write it, without a sign.
+const digits = `([0-9]+(\.[0-9]*)?|\.[0-9]+)`
 
 // percent is a number from 0% to 100%.
 const percent = `\+?(0*100(\.0*)?|0*[0-9]{1,2}(\.[0-9]*)?|\.[0-9]+)%`
@@ -61,7 +61,7 @@ func scalars(more ...string) []string { return append(more, "string", "number", 
 
 // shapes are how values are written, by the names that types and tags have for them.
 func shapes() node {
-	whole := `\+?` + number + `([KMGTPE]i|[kMGTPE]|[eE][+-]?[0-9]+)?`
+	whole := `\+?` + digits + `([KMGTPE]i|[kMGTPE]|[eE][+-]?[0-9]+)?`
 	amount := func(pattern, description string) node {
 		return node{"type": []string{"string", "number", "null"}, "pattern": "^" + pattern + "$", "minimum": 0, "description": description}
 	}
@@ -72,14 +72,14 @@ func shapes() node {
 		"service":       node{"type": []string{"string", "null"}, "pattern": trust.ServiceNamePattern, "description": "The name of a systemd service, such as k3s.service."},
 		"member":        node{"type": []string{"string", "null"}, "pattern": "^https?://", "description": "The URL of a member, such as https://etcd-1.example:2379."},
 		"switch":        node{"enum": []any{"auto", true, false, nil}, "description": "auto does it unless another agent on this host does."},
-		"quantity":      amount(`(|\+?`+number+`([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?)`, "An amount as Kubernetes writes it, such as 500m or 1Gi."),
+		"quantity":      amount(`(|\+?`+digits+`([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?)`, "An amount as Kubernetes writes it, such as 500m or 1Gi."),
 		"wholeQuantity": amount(`(|`+whole+`)`, "An amount as Kubernetes writes it, such as 1Gi."),
 		"threshold":     amount(`(`+whole+`|`+percent+`)`, "An amount as Kubernetes writes it, such as 100Mi, or a percentage, such as 10%."),
 		"percentage":    node{"type": []string{"string", "null"}, "pattern": "^(" + percent + ")?$", "description": "A percentage, such as 20%."},
 		// A bare number has no unit, unless it is 0.
 		"duration": node{
 			"type": []string{"string", "integer", "null"}, "minimum": 0, "maximum": 0, "description": "A length of time with its unit, such as 90s, 5m or 1h30m.",
-			"pattern": `^\+?(0|(` + number + `(ns|us|µs|μs|ms|s|m|h))+)$`,
+			"pattern": `^\+?(0|(` + digits + `(ns|us|µs|μs|ms|s|m|h))+)$`,
 		},
 	}
 }
@@ -180,7 +180,7 @@ func values(f reflect.StructField) (node, error) {
 	case f.Type.Kind() == reflect.Bool:
 		return node{"type": []string{"boolean", "null"}}, nil
 	}
-	return integer(f)
+	return number(f)
 }
 
 // list is one of values or of entries with fields. One text is a list of one.
@@ -199,8 +199,12 @@ func list(t reflect.Type, shape string) (node, error) {
 	return n, nil
 }
 
-func integer(f reflect.StructField) (node, error) {
+// number is a whole number, or one with a fraction.
+func number(f reflect.StructField) (node, error) {
 	n := node{"type": []string{"integer", "null"}}
+	if f.Type.Kind() == reflect.Float64 {
+		n["type"] = []string{"number", "null"}
+	}
 	if f.Type.Kind() == reflect.Int32 {
 		n["minimum"], n["maximum"] = math.MinInt32, math.MaxInt32
 	}
@@ -209,7 +213,7 @@ func integer(f reflect.StructField) (node, error) {
 		if !given {
 			continue
 		}
-		bound, err := strconv.Atoi(text)
+		bound, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			return nil, fmt.Errorf("tag %s: %w", tag, err)
 		}

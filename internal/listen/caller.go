@@ -22,7 +22,7 @@ func caller(c net.Conn) (who any, own bool) {
 	from, to := address(c.RemoteAddr()), address(c.LocalAddr())
 	ip := from.Addr()
 	if ip.IsLoopback() || ip == to.Addr() {
-		uid, err := user(from, to)
+		uid, err := ownerOf(from, to)
 		if err != nil {
 			return "unknown user", false
 		}
@@ -55,9 +55,9 @@ const (
 	inodeAt      = unix.NLMSG_HDRLEN + 68
 )
 
-// user is whose socket the end of a connection is that has that address. /proc/net/tcp
+// ownerOf is whose socket the end of a connection is that has that address. /proc/net/tcp
 // has it as well, but lists all sockets for each.
-func user(end, peer netip.AddrPort) (uid uint32, err error) {
+func ownerOf(end, peer netip.AddrPort) (uid uint32, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
 	if err != nil {
 		return 0, err

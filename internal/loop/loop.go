@@ -214,3 +214,32 @@ func (s Set) Healthy() error {
 	}
 	return nil
 }
+
+// Feed calls feed twice in each interval while every loop makes progress, until ctx ends; an interval of
+// 0 is for a service manager without a watchdog. A call that fails in time is progress: a restart would
+// not help, and a fleet of them would be a storm when the control plane is back.
+func (s Set) Feed(ctx context.Context, interval time.Duration, feed func(), log *slog.Logger) {
+	if interval == 0 {
+		return
+	}
+	tick := time.NewTicker(interval / 2)
+	defer tick.Stop()
+	stuck := false
+	for {
+		err := s.Healthy()
+		switch {
+		case err != nil && !stuck:
+			log.Error("stopped watchdog notifications", "error", err)
+		case err == nil && stuck:
+			log.Info("resumed watchdog notifications")
+		}
+		if stuck = err != nil; !stuck {
+			feed()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -227,7 +227,7 @@ func TestASecondAgentRefuses(t *testing.T) {
 	if code := sameSocket.exit(); code != 1 {
 		t.Errorf("exit code of an agent with the same socket = %d, want 1", code)
 	}
-	mentions(t, "its words", sameSocket.logged(), "another agent serves "+a.socket, "one agent is enough for a host")
+	mentions(t, "its words", sameSocket.logged(), "another process serves "+a.socket, "one is enough for a host")
 
 	if s := a.awaitLease(first); s.Node.UID != first.Node.UID {
 		t.Errorf("the first agent's node has UID %s, want %s as before", s.Node.UID, first.Node.UID)

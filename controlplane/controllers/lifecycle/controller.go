@@ -49,6 +49,7 @@ type Report struct {
 	Decision   Decision
 	At         time.Time        // of the decision; zero before the first
 	Paused     string           // why there is no decision; empty if there is one
+	OldestDue  time.Time        // since when the oldest change is due that is not stored yet; zero if there is none
 	Failing    map[string]error // why Nodes cannot be written, by name
 	Unreadable map[string]error // why objects cannot be read, by KIND/NAME
 	Writes     Writes

@@ -72,7 +72,7 @@ func (f fakes) serve(name string, policy lifecycle.Policy) *server {
 		func() error { return contact.Run(ctx, f.store.Ping, ignore) },
 		func() error { return follow(ctx, s.FollowNodes) },
 		func() error { return follow(ctx, s.FollowLeases) },
-		func() error { return s.Run(ctx) },
+		func() error { return s.Run(ctx, ignore) },
 		func() error { return s.election.Run(ctx, s.Lead, ignore) },
 	}
 	for _, run := range loops {

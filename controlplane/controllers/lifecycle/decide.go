@@ -60,10 +60,18 @@ type Decision struct {
 	// AllDown is true if no zone has a Node that is ready. Then no Node is evicted: it is more likely
 	// that the control plane is cut off than that all hosts are dead.
 	AllDown bool
-	// Ignored names what decisions leave alone although it has a key of theirs, and why.
-	Ignored []string
+	Ignored []Ignored
 	// Next is when the same facts lead to another decision; zero if never.
 	Next time.Time
+}
+
+// Ignored is what a decision leaves alone on a Node, although it has a key of its own.
+type Ignored struct{ Node, Message string }
+
+// Step is a part of a Change.
+type Step struct {
+	Action string // such as "add taint node.kubernetes.io/unreachable:NoExecute"
+	Reason string
 }
 
 // Change is what to write to one Node. The Node must still have this UID and Version.
@@ -75,7 +83,7 @@ type Change struct {
 	Unknown bool // set Ready, MemoryPressure, DiskPressure and PIDPressure to Unknown
 	Add     []corev1.Taint
 	Remove  []corev1.Taint
-	Reasons []string
+	Steps   []Step // the same for people, with reasons
 }
 
 // NoExecute reports whether the change adds a taint that counts against the rate of the zone.
@@ -88,6 +96,7 @@ func (c Change) NoExecute() bool {
 // Pending is a NoExecute taint that a Node is to get.
 type Pending struct {
 	Node   string
+	Zone   string
 	Taint  string    // key
 	Due    time.Time // zero while paused
 	Reason string
@@ -107,7 +116,7 @@ func Decide(facts Facts, policy Policy, now time.Time) Decision {
 	for i := range hosts {
 		h := &hosts[i]
 		for _, t := range h.foreignTaints() {
-			d.Ignored = append(d.Ignored, fmt.Sprintf("node %s: taint %s: somebody else has set it, since it has a value", h.Name, t.ToString()))
+			d.Ignored = append(d.Ignored, Ignored{h.Name, fmt.Sprintf("taint %s: somebody else has set it, since it has a value", t.ToString())})
 		}
 		h.taintByCondition()
 		if h.taintNoExecute(d.AllDown) {
@@ -148,7 +157,7 @@ func (d *Decision) schedule(zone *Zone, queue []*judged, now time.Time) {
 	}
 	if paused != "" {
 		for _, h := range queue {
-			d.Pending = append(d.Pending, Pending{Node: h.Name, Taint: h.noExecute, Reason: "paused: " + paused})
+			d.Pending = append(d.Pending, Pending{Node: h.Name, Zone: zone.Name, Taint: h.noExecute, Reason: "paused: " + paused})
 		}
 		return
 	}
@@ -156,7 +165,7 @@ func (d *Decision) schedule(zone *Zone, queue []*judged, now time.Time) {
 	for _, h := range queue {
 		if due.After(now) {
 			d.wake(due)
-			d.Pending = append(d.Pending, Pending{Node: h.Name, Taint: h.noExecute, Due: due, Reason: h.why + zone.pace()})
+			d.Pending = append(d.Pending, Pending{Node: h.Name, Zone: zone.Name, Taint: h.noExecute, Due: due, Reason: h.why + zone.pace()})
 		} else {
 			h.add(corev1.Taint{Key: h.noExecute, Effect: corev1.TaintEffectNoExecute}, h.why)
 		}
@@ -183,7 +192,7 @@ func judge(h Host, now time.Time) judged {
 	}
 	if dead && !h.Conditions.unknown() {
 		j.change.Unknown = true
-		j.change.Reasons = append(j.change.Reasons, "the host gives no sign of life")
+		j.step("set Ready, MemoryPressure, DiskPressure and PIDPressure to Unknown", "the host gives no sign of life")
 		if h.Conditions.Ready != corev1.ConditionUnknown {
 			j.notReadySince = now
 		}
@@ -212,13 +221,15 @@ func (c Conditions) unknown() bool {
 // add puts a taint on the list of the change.
 func (j *judged) add(t corev1.Taint, why string) {
 	j.change.Add = append(j.change.Add, t)
-	j.reason(fmt.Sprintf("add taint %s:%s: %s", t.Key, t.Effect, why))
+	j.step(fmt.Sprintf("add taint %s:%s", t.Key, t.Effect), why)
 }
 
 // remove does the same for its removal.
 func (j *judged) remove(t corev1.Taint, why string) {
 	j.change.Remove = append(j.change.Remove, t)
-	j.reason(fmt.Sprintf("remove taint %s:%s: %s", t.Key, t.Effect, why))
+	j.step(fmt.Sprintf("remove taint %s:%s", t.Key, t.Effect), why)
 }
 
-func (j *judged) reason(text string) { j.change.Reasons = append(j.change.Reasons, text) }
+func (j *judged) step(action, reason string) {
+	j.change.Steps = append(j.change.Steps, Step{action, reason})
+}

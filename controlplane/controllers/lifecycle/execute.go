@@ -37,10 +37,10 @@ func (c *Controller) Lead(ctx context.Context, term store.Term) error {
 	return errors.New("the controller has stopped")
 }
 
-// Run decides until ctx ends, and executes while Lead lasts.
-func (c *Controller) Run(ctx context.Context) error {
+// Run decides until ctx ends, and executes while Lead lasts. heartbeat receives how each decision went.
+func (c *Controller) Run(ctx context.Context, heartbeat func(error)) error {
 	e := executor{
-		Controller: c, done: make(chan result, calls), checked: make(chan result, calls), checking: map[string]bool{},
+		Controller: c, heartbeat: heartbeat, due: map[string]time.Time{}, done: make(chan result, calls), checked: make(chan result, calls), checking: map[string]bool{},
 		inFlight: map[string]bool{}, held: map[string]hold{}, lastTainted: map[string]time.Time{},
 	}
 	defer e.end()
@@ -55,6 +55,7 @@ func (c *Controller) Run(ctx context.Context) error {
 // executor executes decisions. The goroutine of Run owns its fields.
 type executor struct {
 	*Controller
+	heartbeat   func(error)
 	lead        *leadership // nil while another replica leads
 	waiting     []Change
 	inFlight    map[string]bool
@@ -65,6 +66,7 @@ type executor struct {
 	held        map[string]hold      // by Node
 	lastTainted map[string]time.Time // by zone
 	allDown     bool
+	due         map[string]time.Time // since when changes of Nodes are due
 	writes      Writes
 }
 
@@ -140,6 +142,7 @@ func (e *executor) decide(now time.Time) time.Duration {
 	unchecked := func(name string) bool { return e.held[name].err == nil }
 	d, doubts, err := e.plan(now, e.lastTainted, unchecked)
 	e.waiting, e.doubts = nil, doubts // what is due still is decided again
+	e.heartbeat(err)
 	if err != nil {
 		e.publish(Report{At: now, Paused: err.Error()})
 		return time.Second
@@ -171,7 +174,7 @@ func (e *executor) decide(now time.Time) time.Duration {
 			e.waiting = append(e.waiting, change)
 		}
 	}
-	e.publish(Report{At: now, Decision: d})
+	e.publish(Report{At: now, Decision: d, OldestDue: e.oldestDue(d, now)})
 	e.mu.Lock()
 	wait := e.policy.MonitorPeriod
 	e.mu.Unlock()
@@ -251,8 +254,8 @@ func (e *executor) finish(r result, now time.Time) {
 	switch {
 	case r.err == nil:
 		e.writes.Stored++
-		for _, reason := range r.change.Reasons {
-			e.log.Info("node changed", "node", name, "change", reason)
+		for _, step := range r.change.Steps {
+			e.log.Info("node changed", "node", name, "change", step.Action, "reason", step.Reason)
 		}
 	case errors.Is(r.err, controlplane.ErrConflict), errors.Is(r.err, controlplane.ErrNotFound):
 		e.writes.Conflict++ // the cache is about to show why
@@ -280,6 +283,24 @@ func (e *executor) fail(r result, now time.Time) {
 	if before.err == nil {
 		e.log.Warn("cannot read or change node, retrying", "node", name, "error", r.err)
 	}
+}
+
+// oldestDue is since when the oldest change is due that is not stored yet; zero if there is none.
+func (e *executor) oldestDue(d Decision, now time.Time) time.Time {
+	due := map[string]time.Time{}
+	oldest := time.Time{}
+	for _, change := range d.Now {
+		since, known := e.due[change.Node]
+		if !known {
+			since = now
+		}
+		due[change.Node] = since
+		if oldest.IsZero() || since.Before(oldest) {
+			oldest = since
+		}
+	}
+	e.due = due
+	return oldest
 }
 
 // publish lets others see a decision.

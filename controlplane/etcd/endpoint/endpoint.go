@@ -23,11 +23,11 @@ func Check(endpoint string, insecure bool) error {
 	case u.Hostname() == "":
 		return fmt.Errorf("%q has no host: write it as %s://HOST:%s", shown(endpoint), u.Scheme, DefaultPort)
 	case u.User != nil:
-		return fmt.Errorf("the endpoint at %s contains a user: set controlPlane.etcd.username and passwordFile instead", u.Host)
+		return fmt.Errorf("the endpoint at %s contains a user: set username and passwordFile instead", u.Host)
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("%q has more than a host and a port: write it as %s://%s", shown(endpoint), u.Scheme, u.Host)
 	case u.Scheme == "http" && !insecure && !loopback(u.Hostname()):
-		return fmt.Errorf("%q sends data and passwords unencrypted: use https, or set controlPlane.etcd.insecure: true", shown(endpoint))
+		return fmt.Errorf("%q sends data and passwords unencrypted: use https, or set insecure: true", shown(endpoint))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package api
+package listen
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group may read the API.
+// Group may read the APIs.
 const Group = "hostler"
 
 // lookupGroup returns the ID of the group, and false where it does not exist.
@@ -29,18 +29,18 @@ func lookupGroup() (gid int, found bool) {
 }
 
 // listenHint ends an error of who may not open the socket.
-const listenHint = "; run the agent as root, or set api.socket"
+const listenHint = "; run it as root, or set api.socket"
 
-// Listen opens the socket: 0660 for group hostler where that group exists, else
-// 0600. A socket that an agent no longer serves is replaced; one that is served
+// Socket opens a unix socket: 0660 for group hostler where that group exists, else
+// 0600. A socket that no process serves any more is replaced; one that is served
 // is an error. Closing the listener removes the socket.
-func Listen(path string) (net.Listener, error) {
+func Socket(path string) (net.Listener, error) {
 	gid, found := lookupGroup()
-	return listenFor(path, gid, found)
+	return SocketFor(path, gid, found)
 }
 
-// listenFor opens the socket to the group, if there is one.
-func listenFor(path string, gid int, group bool) (net.Listener, error) {
+// SocketFor opens a socket to the group of that ID, if there is one.
+func SocketFor(path string, gid int, group bool) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make folder of API socket: %w%s", err, listenHint)
 	}
@@ -98,7 +98,7 @@ func removeStale(path string) error {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		_ = conn.Close()
-		return fmt.Errorf("another agent serves %s; one agent is enough for a host", path)
+		return fmt.Errorf("another process serves %s; one is enough for a host", path)
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("check API socket: %w%s", err, listenHint)

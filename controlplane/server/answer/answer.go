@@ -1,0 +1,96 @@
+// Package answer has what the server's API answers. It has no logic, so that the command line can use it
+// without the server.
+package answer
+
+import (
+	"time"
+
+	"hostler.io/hostler/internal/loop"
+)
+
+// Status is the state of a server, as printed by `hostler fleet status -o json`.
+type Status struct {
+	Version     string        `json:"version"`
+	Candidate   string        `json:"candidate"` // the name of this server in elections
+	Store       Store         `json:"store"`
+	Controllers []Controller  `json:"controllers"`
+	Zones       []Zone        `json:"zones"`
+	Nodes       int           `json:"nodes"`
+	NotReady    int           `json:"notReady"`
+	Problems    []Problem     `json:"problems"`
+	Loops       []loop.Health `json:"loops"`
+}
+
+// Store is the store as the server reaches it.
+type Store struct {
+	Type     string `json:"type"`
+	Endpoint string `json:"endpoint"`
+	// Since is since when it answers without a gap; null while it does not.
+	Since *time.Time `json:"since"`
+	Error string     `json:"error,omitempty"`
+}
+
+// Controller is one controller on this server.
+type Controller struct {
+	Name string `json:"name"`
+	// State is Leading, Standby, Yielding (another program does the job), Disabled or Starting.
+	State   string     `json:"state"`
+	Leader  string     `json:"leader"` // a candidate; empty if unknown
+	Since   *time.Time `json:"since"`  // of the leader
+	Message string     `json:"message,omitempty"`
+	Paused  string     `json:"paused,omitempty"` // why it decides nothing
+	Due     int        `json:"due"`              // changes that are due now
+	Pending int        `json:"pending"`          // changes that are due later, or paused
+	Failing int        `json:"failing"`          // objects that it cannot write
+	Stored  uint64     `json:"stored"`           // changes since the start
+}
+
+// States of a Controller.
+const (
+	Leading  = "Leading"
+	Standby  = "Standby"
+	Yielding = "Yielding"
+	Disabled = "Disabled"
+	Starting = "Starting"
+)
+
+// Zone is one zone of the fleet.
+type Zone struct {
+	Name     string  `json:"name"`  // empty for Nodes without zone labels
+	State    string  `json:"state"` // Normal, PartialDisruption, FullDisruption or Empty
+	Nodes    int     `json:"nodes"`
+	NotReady int     `json:"notReady"`
+	Rate     float64 `json:"evictionRate"` // NoExecute taints per second
+	Paused   string  `json:"paused,omitempty"`
+}
+
+// Problem is an object that is left alone, and why.
+type Problem struct {
+	Object  string `json:"object"` // KIND/NAME
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// Plan is what the controllers do now and later, as printed by `hostler fleet plan -o json`.
+type Plan struct {
+	Controllers []ControllerPlan `json:"controllers"`
+}
+
+// ControllerPlan is the plan of one controller.
+type ControllerPlan struct {
+	Name    string   `json:"name"`
+	State   string   `json:"state"` // of the controller; only a leader executes its plan
+	At      string   `json:"at"`    // when it decided, RFC 3339; empty if it has not yet
+	Paused  string   `json:"paused,omitempty"`
+	Actions []Action `json:"actions"`
+}
+
+// Action is one change to one object.
+type Action struct {
+	Object string `json:"object"` // KIND/NAME
+	Zone   string `json:"zone"`
+	Action string `json:"action"` // such as "add taint node.kubernetes.io/unreachable:NoExecute"
+	Reason string `json:"reason"`
+	// Due is when it is executed; null while it is paused.
+	Due *time.Time `json:"due"`
+}

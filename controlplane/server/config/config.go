@@ -1,0 +1,184 @@
+// Package config has the keys of the server's configuration, with defaults and validation.
+package config
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/etcd/endpoint"
+	"hostler.io/hostler/internal/configfile"
+	"hostler.io/hostler/internal/listen"
+)
+
+// The default places.
+const (
+	DefaultFile    = "/etc/hostler/server.yaml"
+	DefaultDropIns = "/etc/hostler/server.d"
+	DefaultSocket  = "/run/hostler-server/server.sock"
+	SchemaFile     = "/usr/share/hostler/hostler-server.schema.json"
+)
+
+// Config is the whole configuration. configfile.Spec says what the tags mean.
+type Config struct {
+	Store         Store         `yaml:"store" doc:"Where the Nodes and Leases of the fleet are."`
+	Controllers   []string      `yaml:"controllers" doc:"The controllers to run: * for all, NAME for one, -NAME to leave one out. On Kubernetes, * leaves out those that kube-controller-manager has, if it was ever there; NAME runs one all the same."`
+	NodeLifecycle NodeLifecycle `yaml:"nodeLifecycle" doc:"When Nodes become Unknown and are tainted."`
+	API           API           `yaml:"api" doc:"The API for the hostler fleet commands."`
+	Metrics       Metrics       `yaml:"metrics" doc:"Prometheus metrics."`
+	Log           Log           `yaml:"log" doc:"The server's log."`
+}
+
+// Store says which store, and as whom.
+type Store struct {
+	Type       string          `yaml:"type" doc:"etcd or kubernetes." words:"|etcd|kubernetes"`
+	Etcd       endpoint.Config `yaml:"etcd" doc:"Connection to etcd; for type etcd."`
+	Kubernetes Kubernetes      `yaml:"kubernetes" doc:"Connection to the cluster; for type kubernetes."`
+}
+
+// Kubernetes says which cluster, and as whom.
+type Kubernetes struct {
+	Kubeconfig string `yaml:"kubeconfig" doc:"A kubeconfig with credentials for the server." shape:"optionalPath" secret:"file"`
+	Namespace  string `yaml:"namespace" doc:"The namespace of the Leases by which servers elect leaders."`
+}
+
+// NodeLifecycle configures the controller node-lifecycle.
+type NodeLifecycle struct {
+	MonitorPeriod           configfile.Duration `yaml:"monitorPeriod" doc:"The longest time from one check of all Nodes to the next. Changes are seen at once." reload:"live"`
+	GracePeriod             configfile.Duration `yaml:"gracePeriod" doc:"On Kubernetes: how long a host may neither renew its Lease nor report its status before its conditions become Unknown. On etcd, the end of the Lease decides." reload:"live"`
+	StartupGracePeriod      configfile.Duration `yaml:"startupGracePeriod" doc:"The same for a Node without any status." reload:"live"`
+	EvictionRate            float64             `yaml:"evictionRate" doc:"How many Nodes of a zone get a NoExecute taint per second; 0 for none." reload:"live" least:"0"`
+	SecondaryEvictionRate   float64             `yaml:"secondaryEvictionRate" doc:"The same while many Nodes of the zone are not ready, in a fleet of more than largeFleetSizeThreshold Nodes. In a smaller fleet it is 0." reload:"live" least:"0"`
+	LargeFleetSizeThreshold int                 `yaml:"largeFleetSizeThreshold" doc:"Up to how many Nodes a fleet is small." reload:"live" least:"0"`
+	UnhealthyZoneThreshold  float64             `yaml:"unhealthyZoneThreshold" doc:"The part of the Nodes of a zone, from 0 to 1, that must not be ready before secondaryEvictionRate applies; at least three Nodes." reload:"live" least:"0" most:"1"`
+	ZoneLabels              []string            `yaml:"zoneLabels" doc:"The labels whose values, joined, name the zone of a Node."`
+	DeadZone                string              `yaml:"deadZone" doc:"What to do with a zone of several Nodes of which none is ready, while others have some: pause gives no NoExecute taints, evict gives them at evictionRate." words:"pause|evict" reload:"live"`
+}
+
+// Policy is the configuration as the controller has it.
+func (n NodeLifecycle) Policy() lifecycle.Policy {
+	return lifecycle.Policy{
+		MonitorPeriod: time.Duration(n.MonitorPeriod), GracePeriod: time.Duration(n.GracePeriod), StartupGracePeriod: time.Duration(n.StartupGracePeriod),
+		EvictionRate: n.EvictionRate, SecondaryEvictionRate: n.SecondaryEvictionRate, LargeFleetSizeThreshold: n.LargeFleetSizeThreshold,
+		UnhealthyZoneThreshold: n.UnhealthyZoneThreshold, DeadZone: lifecycle.DeadZone(n.DeadZone),
+	}
+}
+
+// API configures the socket.
+type API struct {
+	Socket string `yaml:"socket" doc:"Absolute path of the unix socket. Group hostler may read." shape:"path"`
+}
+
+// Metrics configures the metrics listener.
+type Metrics struct {
+	Listen string `yaml:"listen" doc:"A loopback address and port; empty does not listen. The API socket serves metrics, too."`
+}
+
+// Log configures the log.
+type Log struct {
+	Level  string `yaml:"level" doc:"The least severe level that is logged." words:"debug|info|warn|error" reload:"live"`
+	Format string `yaml:"format" doc:"text or json." words:"text|json"`
+}
+
+// Names are the controllers of this version.
+func Names() []string { return []string{lifecycle.Name} }
+
+// Default has the values of keys that are not set.
+func Default() Config {
+	p := lifecycle.DefaultPolicy()
+	return Config{
+		Store:       Store{Etcd: endpoint.Default(), Kubernetes: Kubernetes{Namespace: "hostler-system"}},
+		Controllers: []string{"*"},
+		NodeLifecycle: NodeLifecycle{
+			MonitorPeriod: configfile.Duration(p.MonitorPeriod), GracePeriod: configfile.Duration(p.GracePeriod), StartupGracePeriod: configfile.Duration(p.StartupGracePeriod),
+			EvictionRate: p.EvictionRate, SecondaryEvictionRate: p.SecondaryEvictionRate, LargeFleetSizeThreshold: p.LargeFleetSizeThreshold,
+			UnhealthyZoneThreshold: p.UnhealthyZoneThreshold, ZoneLabels: lifecycle.DefaultZoneLabels(), DeadZone: string(p.DeadZone),
+		},
+		API:     API{Socket: DefaultSocket},
+		Metrics: Metrics{Listen: "127.0.0.1:9756"},
+		Log:     Log{Level: "info", Format: "text"},
+	}
+}
+
+// Spec reads the configuration.
+func Spec() configfile.Spec[Config] {
+	return configfile.Spec[Config]{
+		Title: "Configuration of hostler server", ManualPage: "hostler-server.yaml(5)",
+		File: DefaultFile, DropIns: DefaultDropIns, Default: Default,
+		Check: func(k *configfile.Checker, c *Config) { checker{k}.check(*c) },
+	}
+}
+
+type checker struct{ *configfile.Checker }
+
+func (k checker) check(c Config) {
+	k.store(c.Store)
+	k.controllers(c.Controllers)
+	k.nodeLifecycle(c.NodeLifecycle)
+	k.Require(filepath.IsAbs(c.API.Socket) && len(c.API.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.API.Socket)
+	k.Require(c.Metrics.Listen == "" || listen.IsAddress(c.Metrics.Listen) && listen.IsLoopback(c.Metrics.Listen), "metrics.listen", "%q is not a loopback address with a port, such as 127.0.0.1:9756", c.Metrics.Listen)
+	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	k.oneOf("log.format", c.Log.Format, "text", "json")
+}
+
+// oneOf records a value that is none of those.
+func (k checker) oneOf(field, value string, values ...string) {
+	k.Require(slices.Contains(values, value), field, "%q is none of %s", value, strings.Join(values, ", "))
+}
+
+func (k checker) store(s Store) {
+	const missing = "set it to etcd or kubernetes: the store that the agents of the fleet use"
+	k.Require(s.Type != "", "store.type", missing)
+	if s.Type != "" {
+		k.oneOf("store.type", s.Type, "etcd", "kubernetes")
+	}
+	for _, name := range s.Etcd.Set() {
+		k.Require(s.Type == "etcd", "store.etcd."+name, "does not apply to store %s; set store.type: etcd", s.Type)
+	}
+	k.Require(s.Type != "etcd" || len(s.Etcd.Endpoints) > 0, "store.type", "etcd needs to know the cluster: name its members in store.etcd.endpoints")
+	s.Etcd.Check(k.Checker, "store.etcd")
+	file := s.Kubernetes.Kubeconfig
+	k.Require(file == "" || filepath.IsAbs(file), "store.kubernetes.kubeconfig", "%q is not an absolute path", file)
+	k.Require(file == "" || s.Type == "kubernetes", "store.kubernetes.kubeconfig", "does not apply to store %s; set store.type: kubernetes", s.Type)
+	k.Require(file != "" || s.Type != "kubernetes", "store.type", "kubernetes needs to know the cluster: set store.kubernetes.kubeconfig")
+	problems := validation.IsDNS1123Label(s.Kubernetes.Namespace)
+	k.Require(len(problems) == 0, "store.kubernetes.namespace", "%q is not a namespace: %s", s.Kubernetes.Namespace, strings.Join(problems, "; "))
+}
+
+func (k checker) controllers(names []string) {
+	for i, text := range names {
+		name := strings.TrimPrefix(text, "-")
+		k.Require(text == "*" || slices.Contains(Names(), name), "controllers", "%q is not a controller of this version; use *, NAME or -NAME with %s", text, strings.Join(Names(), ", "))
+		k.Require(!slices.Contains(names[:i], text), "controllers", "%q is named twice", text)
+		k.Require(text == name || !slices.Contains(names, name), "controllers", "%q contradicts %q", text, name)
+	}
+}
+
+func (k checker) nodeLifecycle(n NodeLifecycle) {
+	const field = "nodeLifecycle."
+	k.AtLeast(n.MonitorPeriod, time.Second, field+"monitorPeriod")
+	k.AtLeast(n.GracePeriod, 10*time.Second, field+"gracePeriod")
+	k.AtLeast(n.StartupGracePeriod, 10*time.Second, field+"startupGracePeriod")
+	const most = 1000
+	k.Require(n.EvictionRate >= 0 && n.EvictionRate <= most, field+"evictionRate", "%v is not a rate from 0 to %d Nodes per second", n.EvictionRate, most)
+	k.Require(n.SecondaryEvictionRate >= 0 && n.SecondaryEvictionRate <= most, field+"secondaryEvictionRate", "%v is not a rate from 0 to %d Nodes per second", n.SecondaryEvictionRate, most)
+	k.Require(n.SecondaryEvictionRate <= n.EvictionRate, field+"secondaryEvictionRate", "%s is above %s", k.Own(field+"secondaryEvictionRate", n.SecondaryEvictionRate), k.Other(field+"evictionRate", n.EvictionRate))
+	k.Require(n.LargeFleetSizeThreshold >= 0, field+"largeFleetSizeThreshold", "%d is negative", n.LargeFleetSizeThreshold)
+	k.Require(n.UnhealthyZoneThreshold >= 0 && n.UnhealthyZoneThreshold <= 1, field+"unhealthyZoneThreshold", "%v is not a part from 0 to 1, such as 0.55", n.UnhealthyZoneThreshold)
+	for i, label := range n.ZoneLabels {
+		problems := validation.IsQualifiedName(label)
+		k.Require(len(problems) == 0, field+"zoneLabels", "%q is not a label: %s", label, strings.Join(problems, "; "))
+		k.Require(!slices.Contains(n.ZoneLabels[:i], label), field+"zoneLabels", "%s is named twice", label)
+	}
+	k.oneOf(field+"deadZone", n.DeadZone, string(lifecycle.DeadZonePause), string(lifecycle.DeadZoneEvict))
+}
+
+// Runs reports whether a controller is to run, and whether it was named.
+func (c Config) Runs(controller string) (runs, named bool) {
+	named = slices.Contains(c.Controllers, controller)
+	return named || slices.Contains(c.Controllers, "*") && !slices.Contains(c.Controllers, "-"+controller), named
+}
