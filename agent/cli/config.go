@@ -16,6 +16,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/inspect"
+	serverconfig "hostler.io/hostler/controlplane/server/config"
 	"hostler.io/hostler/internal/trust"
 )
 
@@ -120,8 +121,14 @@ func (a *app) fits(ctx context.Context, loaded config.Loaded) error {
 	return nil
 }
 
+// serverFlag lets a command work on the configuration of the server.
+func serverFlag(cmd *cobra.Command, server *bool) {
+	cmd.Flags().BoolVar(server, "server", false, "the configuration of hostler server")
+}
+
 func (a *app) configCommand() *cobra.Command {
 	var file string
+	var server, serverDefaults bool
 	check := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Validate the configuration",
@@ -132,6 +139,9 @@ without checking it against this host. Files in conf.d next to it are read too.`
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && file != "" {
 				return usageError(fmt.Sprintf("--config %s and argument %s both name a configuration\nhint: give only one of them", file, args[0]))
+			}
+			if server {
+				return a.checkServerConfig(cmp.Or(append(args, file)...))
 			}
 			loaded, err := a.shownOrDraft(cmp.Or(append(args, file)...), len(args) > 0)
 			if err == nil && len(args) == 0 {
@@ -154,7 +164,11 @@ without checking it against this host. Files in conf.d next to it are read too.`
 		Short: "Print all keys with their defaults and descriptions",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			text, err := config.Documented()
+			document := config.Documented
+			if serverDefaults {
+				document = serverconfig.Spec().Documented
+			}
+			text, err := document()
 			if err != nil {
 				return err
 			}
@@ -163,11 +177,14 @@ without checking it against this host. Files in conf.d next to it are read too.`
 		},
 	}
 	configFlag(check, &file)
+	serverFlag(check, &server)
+	serverFlag(defaults, &serverDefaults)
 	return group("config", "Check and print the configuration", check, a.configShowCommand(), defaults, a.configSchemaCommand())
 }
 
 func (a *app) configSchemaCommand() *cobra.Command {
-	return &cobra.Command{
+	var server bool
+	cmd := &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration, for editors",
 		Long: `Print the JSON Schema (draft 2020-12) of the configuration. An editor uses it to
@@ -180,7 +197,11 @@ The schema does not cover rules that depend on other keys or on the host. To
 check these, run hostler config check.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			text, err := config.Schema()
+			schema := config.Schema
+			if server {
+				schema = serverconfig.Spec().Schema
+			}
+			text, err := schema()
 			if err != nil {
 				return err
 			}
@@ -188,6 +209,8 @@ check these, run hostler config check.`,
 			return err
 		},
 	}
+	serverFlag(cmd, &server)
+	return cmd
 }
 
 func (a *app) configShowCommand() *cobra.Command {

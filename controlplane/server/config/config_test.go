@@ -1,0 +1,89 @@
+package config_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/controlplane/server/config"
+)
+
+const good = "store: {type: etcd, etcd: {endpoints: [\"https://e1:2379\"]}}\n"
+
+func TestConfigurationsThatAreRejected(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"no store":                     {"", "store.type: set it to etcd or kubernetes"},
+		"an unknown store":             {"store: {type: consul}", `store.type: "consul" is none of etcd, kubernetes`},
+		"etcd without members":         {"store: {type: etcd}", "f.yaml:1: store.type: etcd needs to know the cluster"},
+		"kubernetes without a file":    {"store: {type: kubernetes}", "store.type: kubernetes needs to know the cluster"},
+		"keys of another store":        {"store: {type: kubernetes, kubernetes: {kubeconfig: /k}, etcd: {username: u, passwordFile: /p}}", "store.etcd.username: does not apply to store kubernetes; set store.type: etcd"},
+		"an unknown key":               {good + "nodeLifeCycle: {}", "nodeLifeCycle: unknown field; did you mean nodeLifecycle?"},
+		"an unknown controller":        {good + "controllers: [node-livecycle]", `controllers: "node-livecycle" is not a controller of this version`},
+		"a contradiction":              {good + "controllers: [node-lifecycle, -node-lifecycle]", `"-node-lifecycle" contradicts "node-lifecycle"`},
+		"a rate that is no number":     {good + "nodeLifecycle: {evictionRate: slow}", `nodeLifecycle.evictionRate: "slow" is not a number such as 0.1`},
+		"a rate that is not a number":  {good + "nodeLifecycle: {evictionRate: .nan}", "nodeLifecycle.evictionRate"},
+		"a negative rate":              {good + "nodeLifecycle: {evictionRate: -1, secondaryEvictionRate: -1}", "-1 is not a rate from 0 to 1000"},
+		"a secondary rate above":       {good + "nodeLifecycle: {secondaryEvictionRate: 1}", "1 is above nodeLifecycle.evictionRate (0.1, its default)"},
+		"a part above 1":               {good + "nodeLifecycle: {unhealthyZoneThreshold: 55}", "55 is not a part from 0 to 1, such as 0.55"},
+		"a grace period without units": {good + "nodeLifecycle: {gracePeriod: 50}", "nodeLifecycle.gracePeriod"},
+		"a grace period that is short": {good + "nodeLifecycle: {gracePeriod: 1s}", "1s is shorter than 10s"},
+		"a label that is none":         {good + "nodeLifecycle: {zoneLabels: [a b]}", `"a b" is not a label`},
+		"a dead zone":                  {good + "nodeLifecycle: {deadZone: kill}", `"kill" is none of pause, evict`},
+		"metrics for everybody":        {good + `metrics: {listen: "0.0.0.0:9756"}`, `"0.0.0.0:9756" is not a loopback address`},
+		"a relative socket":            {good + "api: {socket: s}", `api.socket: "s" is not an absolute path`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := config.Spec().Parse("f.yaml", []byte(c.text))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Parse() = %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestWhichControllersRun(t *testing.T) {
+	for name, c := range map[string]struct {
+		list        []string
+		runs, named bool
+	}{
+		"by default":        {[]string{"*"}, true, false},
+		"by name":           {[]string{"node-lifecycle"}, true, true},
+		"all but one":       {[]string{"*", "-node-lifecycle"}, false, false},
+		"all, and one more": {[]string{"*", "node-lifecycle"}, true, true},
+		"none":              {nil, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runs, named := config.Config{Controllers: c.list}.Runs("node-lifecycle")
+			if runs != c.runs || named != c.named {
+				t.Errorf("Runs() = %v, %v, want %v, %v", runs, named, c.runs, c.named)
+			}
+		})
+	}
+}
+
+func TestDefaultsAreDocumentedAndAccepted(t *testing.T) {
+	keys, err := config.Spec().Keys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if key.Doc == "" {
+			t.Errorf("key %s has no description", key.Path)
+		}
+	}
+	text, err := config.Spec().Documented()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := config.Spec().Parse("f.yaml", []byte(strings.Replace(string(text), `type: ""`, "type: etcd", 1)))
+	if err == nil || !strings.Contains(err.Error(), "name its members") {
+		t.Errorf("the documented defaults with a store = %v, %v, want nothing missing but its members", read, err)
+	}
+	if _, err := config.Spec().Schema(); err != nil {
+		t.Error(err)
+	}
+	c, err := config.Spec().Parse("f.yaml", []byte(good+"nodeLifecycle: {evictionRate: 1, zoneLabels: [rack]}"))
+	if err != nil || c.NodeLifecycle.Policy().EvictionRate != 1 || !slices.Equal(c.NodeLifecycle.ZoneLabels, []string{"rack"}) {
+		t.Errorf("Parse() = %+v, %v", c.NodeLifecycle, err)
+	}
+}
