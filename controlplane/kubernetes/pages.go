@@ -44,15 +44,16 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	}
 	defer c.others.Reconnect() // a person looks rarely, and the server keeps a connection for nobody
 	var leftOut controlplane.LeftOut
+	tooLarge := func(name, most string) { leftOut.Add(fmt.Errorf("%q has more than %s", name, most)) }
 	nodes := func(ctx context.Context, page string) ([]corev1.Node, string, error) {
-		list, err := c.nodes(ctx, page, &leftOut)
+		list, err := c.nodes(ctx, page, tooLarge)
 		for i := range list.Items { // which a list leaves to its own kind to say
 			list.Items[i].Kind, list.Items[i].APIVersion = "Node", "v1"
 		}
 		return list.Items, list.Continue, err
 	}
 	leases := func(ctx context.Context, page string) ([]coordinationv1.Lease, string, error) {
-		list, err := c.leasesFrom(ctx, page, &leftOut)
+		list, err := c.leasesFrom(ctx, page, tooLarge)
 		for i := range list.Items {
 			list.Items[i].Kind, list.Items[i].APIVersion = "Lease", coordinationv1.SchemeGroupVersion.String()
 		}
@@ -80,7 +81,7 @@ func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, 
 	}
 	var found []corev1.Node
 	for next := ""; ; {
-		page, err := c.nodes(ctx, next, &controlplane.LeftOut{}) // no agent writes such a Node
+		page, err := c.nodes(ctx, next, func(string, string) {}) // no agent writes such a Node
 		if err != nil {
 			return nil, err
 		}
@@ -96,16 +97,16 @@ func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, 
 }
 
 // nodes reads the page of all Nodes that begins there.
-func (c *Client) nodes(ctx context.Context, from string, leftOut *controlplane.LeftOut) (*corev1.NodeList, error) {
+func (c *Client) nodes(ctx context.Context, from string, tooLarge func(name, most string)) (*corev1.NodeList, error) {
 	page := &corev1.NodeList{}
-	err := c.page(ctx, "list nodes", c.core, from, page, leftOut, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes") })
+	err := c.page(ctx, "list nodes", c.core, from, page, tooLarge, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes") })
 	return page, err
 }
 
 // leasesFrom reads the page of all Nodes' Leases that begins there.
-func (c *Client) leasesFrom(ctx context.Context, from string, leftOut *controlplane.LeftOut) (*coordinationv1.LeaseList, error) {
+func (c *Client) leasesFrom(ctx context.Context, from string, tooLarge func(name, most string)) (*coordinationv1.LeaseList, error) {
 	page := &coordinationv1.LeaseList{}
-	err := c.page(ctx, "list leases", c.others, from, page, leftOut, func(r rest.Interface) *rest.Request {
+	err := c.page(ctx, "list leases", c.others, from, page, tooLarge, func(r rest.Interface) *rest.Request {
 		return r.Get().Namespace(controlplane.LeaseNamespace).Resource("leases")
 	})
 	return page, err
@@ -118,9 +119,9 @@ type list interface {
 }
 
 // page reads the page of a list that begins there: a smaller one if the objects are too large for
-// pageOfNodes of them. An object that is too large alone makes an empty page, and is named
-// in leftOut.
-func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, into list, leftOut *controlplane.LeftOut, read func(rest.Interface) *rest.Request) error {
+// pageOfNodes of them. An object that is too large alone makes an empty page, and tooLarge is
+// called with its name and how much it may have.
+func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, into list, tooLarge func(name, most string), read func(rest.Interface) *rest.Request) error {
 	for most := pageOfNodes; ; most /= 10 {
 		err := c.pageOf(ctx, operation, to, from, most, into, read)
 		size, large := errors.AsType[*sizeError](err)
@@ -137,7 +138,8 @@ func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from 
 			return err
 		}
 		into.SetContinue(names.Continue)
-		leftOut.Add(fmt.Errorf("%q has more than %s", names.Items[0].Name, size.most))
+		into.SetResourceVersion(names.ResourceVersion)
+		tooLarge(names.Items[0].Name, size.most)
 		return nil
 	}
 }

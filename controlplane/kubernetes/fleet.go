@@ -1,0 +1,224 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// pingTime bounds a Ping.
+const pingTime = 2 * time.Second
+
+// Fleet is an API server as the store of the server role. It has the kinds of the API groups core and
+// coordination.k8s.io.
+type Fleet struct {
+	client *Client
+	scheme *runtime.Scheme
+
+	mu    sync.Mutex          // guards what follows
+	terms map[string]tenure   // of this process, by token
+	seen  map[string]sighting // of elections, by controller
+}
+
+var _ store.Store = (*Fleet)(nil)
+
+// NewFleet returns a Fleet that has not connected yet.
+func NewFleet(o Options) (*Fleet, error) {
+	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
+	client, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	return &Fleet{client: client, scheme: scheme, terms: map[string]tenure{}, seen: map[string]sighting{}}, nil
+}
+
+// Type returns "kubernetes".
+func (f *Fleet) Type() string { return Type }
+
+// Endpoint returns the server's URL, or the path of the kubeconfig as long as that could not be read.
+func (f *Fleet) Endpoint() string { return f.client.Endpoint() }
+
+// EndsLeases returns false.
+func (f *Fleet) EndsLeases() bool { return false }
+
+// Close closes all connections. Terms end by themselves.
+func (f *Fleet) Close() error { return f.client.Close() }
+
+// Ping lists one Node's metadata, for which the server has to reach the majority of its etcd.
+func (f *Fleet) Ping(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("ping %s: %w", f.Endpoint(), context.Cause(ctx))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, controlplane.ErrNoAnswer)
+	defer cancel()
+	return f.client.pageOf(ctx, "ping "+f.Endpoint(), f.client.core, "", 1, &metav1.PartialObjectMetadataList{}, func(r rest.Interface) *rest.Request {
+		return r.Get().Resource("nodes").SetHeader("Accept", partialMetadata)
+	})
+}
+
+// group is the API group of a kind; ErrInvalid.
+func (f *Fleet) group(kind store.Kind) (*apiGroup, error) {
+	switch kind.GVK.GroupVersion() {
+	case corev1.SchemeGroupVersion:
+		return f.client.core, nil
+	case coordinationv1.SchemeGroupVersion:
+		return f.client.others, nil
+	}
+	return nil, fmt.Errorf("%w: API group %s is not supported", controlplane.ErrInvalid, kind.GVK.GroupVersion())
+}
+
+// of has a request be about objects of a kind.
+func of(kind store.Kind, r *rest.Request) *rest.Request {
+	return r.NamespaceIfScoped(kind.Namespace, kind.Namespace != "").Resource(kind.Name)
+}
+
+// Get reads an object from the majority.
+func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Object, error) {
+	ctx, cancel, operation, err := began(ctx, "get", kind, name)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	return f.get(ctx, operation, kind, name)
+}
+
+// began begins a call on an object.
+func began(ctx context.Context, operation string, kind store.Kind, name string) (bounded context.Context, cancel context.CancelFunc, on string, err error) {
+	if err := controlplane.CheckCall(ctx, operation+" "+kind.Name, name); err != nil {
+		return nil, nil, "", err
+	}
+	bounded, cancel = controlplane.Bound(ctx, callTimeout)
+	return bounded, cancel, fmt.Sprintf("%s %s %q", operation, kind.Name, name), nil
+}
+
+func (f *Fleet) get(ctx context.Context, operation string, kind store.Kind, name string) (store.Object, error) {
+	return f.one(ctx, operation, kind, asked{name: name}, func(r rest.Interface) *rest.Request { return of(kind, r.Get()).Name(name) })
+}
+
+// one makes a request that an object answers.
+func (f *Fleet) one(ctx context.Context, operation string, kind store.Kind, a asked, request func(rest.Interface) *rest.Request) (store.Object, error) {
+	group, err := f.group(kind)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	o := kind.New()
+	err = f.client.ask(ctx, operation, group, request, o)
+	if size, large := errors.AsType[*sizeError](err); large {
+		return nil, fmt.Errorf("%s: %w: %w", operation, controlplane.ErrInvalid, unreadable(size.most))
+	}
+	if err == nil {
+		err = f.client.answered(operation, a, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return read(kind, o), nil
+}
+
+// unreadable is the error of an object that has too much of something.
+func unreadable(most string) error {
+	return fmt.Errorf("%w: it has more than %s: reduce or delete it", store.ErrUnreadable, most)
+}
+
+// read is an object as its reader gets it. Nobody needs managedFields, which may be half of a Node.
+func read(kind store.Kind, o store.Object) store.Object {
+	o.GetObjectKind().SetGroupVersionKind(kind.GVK)
+	o.SetManagedFields(nil)
+	return o
+}
+
+// Update reads an object and patches what edit changed, the status first. If a request for the rest
+// fails, the status is stored.
+func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
+	ctx, cancel, operation, err := began(ctx, "update", kind, name)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	stored, err := f.get(ctx, operation, kind, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := pre.Check(stored); err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	next := stored.DeepCopyObject().(store.Object)
+	if err := edit(next); err != nil {
+		return nil, err
+	}
+	patch, err := diff(stored, next)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	if status, changed := patch["status"]; changed {
+		delete(patch, "status")
+		if stored, err = f.patch(ctx, operation, kind, stored, pre.Term, map[string]any{"status": status}, "status"); err != nil {
+			return nil, err
+		}
+	}
+	if len(patch) > 0 {
+		return f.patch(ctx, operation, kind, stored, pre.Term, patch)
+	}
+	return stored, nil
+}
+
+// patch applies a patch to the stored object, or to subresources of it.
+func (f *Fleet) patch(ctx context.Context, operation string, kind store.Kind, stored store.Object, term store.Term, patch map[string]any, subresources ...string) (store.Object, error) {
+	text, err := under(stored, patch)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	ctx, cancel, err := f.within(ctx, term)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	defer cancel()
+	return f.one(ctx, operation, kind, asked{stored.GetName(), stored.GetUID()}, func(r rest.Interface) *rest.Request {
+		return of(kind, r.Patch(types.StrategicMergePatchType)).Name(stored.GetName()).SubResource(subresources...).Body(text)
+	})
+}
+
+// Delete removes an object under Preconditions that the server compares.
+func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions) error {
+	ctx, cancel, operation, err := began(ctx, "delete", kind, name)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	group, err := f.group(kind)
+	if err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	ctx, stop, err := f.within(ctx, pre.Term)
+	if err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	defer stop()
+	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{}}
+	if pre.UID != "" {
+		options.Preconditions.UID = &pre.UID
+	}
+	if pre.Version != "" {
+		options.Preconditions.ResourceVersion = &pre.Version
+	}
+	return f.client.ask(ctx, operation, group, func(r rest.Interface) *rest.Request {
+		return of(kind, r.Delete()).Name(name).Body(options)
+	}, nil)
+}
