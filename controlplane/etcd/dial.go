@@ -73,6 +73,19 @@ func (d *dialer) do(ctx context.Context, request func(context.Context, *conn) er
 	}
 }
 
+// call is do, and says what a failed request means.
+func (d *dialer) call(ctx context.Context, what call, request func(context.Context, *conn) error) error {
+	c, err := d.do(ctx, request)
+	if err == nil {
+		return nil
+	}
+	endpoint := strings.Join(d.o.Endpoints, ", ")
+	if c != nil {
+		endpoint = c.endpoint
+	}
+	return d.o.fault(ctx, what, endpoint, err)
+}
+
 // endpoint is the URL of the member that is connected, or else of the one that is tried first.
 func (d *dialer) endpoint() string {
 	if c := d.Current(); c != nil {

@@ -2,6 +2,7 @@
 // under a prefix, in a layout that docs/reference/etcd.md promises.
 //
 //   - store.go, list.go, watch.go: the objects.Store
+//   - fleet.go, follow.go, elect.go: the store.Store
 //   - layout.go, version.go: where an object is, and what distinguishes its states
 //   - lease.go: the etcd leases by which liveness ends by itself
 //   - dial.go, conn.go, credentials.go: connections, and as whom

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/sanitize"
 )
 
@@ -51,7 +52,7 @@ func untouched(err error) bool {
 // mustRedial reports whether the next request needs another connection: the error is no answer,
 // or the answer that the token is not known, or that this member cannot serve.
 func mustRedial(err error) bool {
-	for _, answer := range []error{controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrInvalid, context.Canceled} {
+	for _, answer := range []error{controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrInvalid, store.ErrDeposed, context.Canceled} {
 		if err == nil || errors.Is(err, answer) {
 			return false
 		}
@@ -67,9 +68,9 @@ func tooLarge(err error) bool { return status.Code(err) == codes.ResourceExhaust
 
 // fault says what a failed call means: a class of controlplane's, with the operation,
 // such as `put leases/n`, before it.
-func (s *Store) fault(ctx context.Context, c call, endpoint string, err error) error {
+func (o Options) fault(ctx context.Context, c call, endpoint string, err error) error {
 	operation := c.operation + " " + c.object
-	for _, known := range []error{controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrInvalid} {
+	for _, known := range []error{controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrInvalid, store.ErrDeposed} {
 		if errors.Is(err, known) {
 			return fmt.Errorf("%s: %w", operation, err)
 		}
@@ -78,7 +79,7 @@ func (s *Store) fault(ctx context.Context, c call, endpoint string, err error) e
 		return fmt.Errorf("%s: %w", operation, connecting)
 	}
 	if answer, ok := errors.AsType[rpctypes.EtcdError](err); ok {
-		return fmt.Errorf("%s: %w", operation, s.refusal(c, endpoint, answer))
+		return fmt.Errorf("%s: %w", operation, o.refusal(c, endpoint, answer))
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: no answer from %s: %w", operation, endpoint, context.Cause(ctx))
@@ -93,7 +94,7 @@ func (s *Store) fault(ctx context.Context, c call, endpoint string, err error) e
 }
 
 // refusal says what an answer other than success means.
-func (s *Store) refusal(c call, endpoint string, answer rpctypes.EtcdError) error {
+func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) error {
 	switch {
 	case errors.Is(answer, rpctypes.ErrPermissionDenied):
 		all, prefix, right := "", "", c.right
@@ -104,13 +105,13 @@ func (s *Store) refusal(c call, endpoint string, answer rpctypes.EtcdError) erro
 			right = "readwrite"
 		}
 		return fmt.Errorf("%w: %v to %s %s%s: grant it to a role of %s: `etcdctl role grant-permission ROLE%s %s %s`",
-			controlplane.ErrForbidden, answer, c.right, c.path, all, s.o.who(), prefix, right, c.path)
+			controlplane.ErrForbidden, answer, c.right, c.path, all, o.who(), prefix, right, c.path)
 	case tokenRefused(answer):
 		hint := "check that all members of the cluster have the same --auth-token"
-		if s.o.Username == "" {
+		if o.Username == "" {
 			hint = "set username and passwordFile of the etcd connection, or use a client certificate whose CN is a user; auth is enabled"
 		}
-		return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, s.o.who(), answer, hint)
+		return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, o.who(), answer, hint)
 	case errors.Is(answer, rpctypes.ErrNoSpace):
 		return fmt.Errorf("%w: %s rejects writes: %v: free space (`etcdctl compact`, `etcdctl defrag`), then run `etcdctl alarm disarm`", controlplane.ErrUnavailable, endpoint, answer)
 	case errors.Is(answer, rpctypes.ErrRequestTooLarge), errors.Is(answer, rpctypes.ErrLeaseTTLTooLarge):

@@ -29,7 +29,7 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	}
 	var found []objects.Object
 	next := ""
-	err := s.do(ctx, operation, func(ctx context.Context, c *conn) error {
+	err := s.dialer.call(ctx, operation, func(ctx context.Context, c *conn) error {
 		var answer *clientv3.GetResponse
 		var err error
 		for most := int64(pageSize); most > 0; most /= 10 {

@@ -130,7 +130,7 @@ func (s *Store) refuses(ctx context.Context, right, path string, op clientv3.Op)
 	if err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return err != nil, nil
 	}
-	return false, s.fault(ctx, call{"check permission to " + right, path, right, path}, s.Endpoint(), err)
+	return false, s.o.fault(ctx, call{"check permission to " + right, path, right, path}, s.Endpoint(), err)
 }
 
 // shown is the path as a role is given rights to it: of Events a folder.

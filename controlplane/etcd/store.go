@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -107,7 +106,7 @@ func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error
 	ctx, cancel := bound(ctx, key.Kind)
 	defer cancel()
 	object := objects.Object{}
-	err := s.do(ctx, call{"get", key.String(), "read", s.path(key)}, func(ctx context.Context, c *conn) error {
+	err := s.dialer.call(ctx, call{"get", key.String(), "read", s.path(key)}, func(ctx context.Context, c *conn) error {
 		stored, _, err := s.read(ctx, c, key)
 		if object = stored; err == nil && stored.Version == objects.None {
 			err = controlplane.ErrNotFound
@@ -131,7 +130,7 @@ func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (obje
 	ctx, cancel := bound(ctx, key.Kind)
 	defer cancel()
 	var stored objects.Version
-	err := s.do(ctx, call{"put", key.String(), "write", s.path(key)}, func(ctx context.Context, c *conn) error {
+	err := s.dialer.call(ctx, call{"put", key.String(), "write", s.path(key)}, func(ctx context.Context, c *conn) error {
 		before, err := s.confirm(ctx, c, key, put.Instead)
 		if err != nil {
 			return err
@@ -178,7 +177,7 @@ func (s *Store) Delete(ctx context.Context, key objects.Key, v objects.Version) 
 		defer s.leases.drop(lease)
 	}
 	defer s.leases.drop(key)
-	return s.do(ctx, call{"delete", key.String(), "write", s.path(key)}, func(ctx context.Context, c *conn) error {
+	return s.dialer.call(ctx, call{"delete", key.String(), "write", s.path(key)}, func(ctx context.Context, c *conn) error {
 		if v == objects.None {
 			_, err := s.swap(ctx, c, key, nil, then...)
 			return err
@@ -256,17 +255,4 @@ func objectOf(key objects.Key, header *etcdserverpb.ResponseHeader, found []*mvc
 		return objects.Object{Key: key}
 	}
 	return objects.Object{Key: key, Value: found[0].Value, Version: objects.Version(versionOf(header.ClusterId, found[0]).String())}
-}
-
-// do makes a call, and says what has become of it.
-func (s *Store) do(ctx context.Context, what call, request func(context.Context, *conn) error) error {
-	c, err := s.dialer.do(ctx, request)
-	if err == nil {
-		return nil
-	}
-	endpoint := strings.Join(s.o.Endpoints, ", ")
-	if c != nil {
-		endpoint = c.endpoint
-	}
-	return s.fault(ctx, what, endpoint, err)
 }

@@ -27,42 +27,50 @@ var errRestartWatch = errors.New("the watch has to restart")
 // restored backup is yet to reach, and none is lost by a compaction.
 func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
 	operation := call{"watch", key.String(), "read", s.path(key)}
+	return s.dialer.watch(ctx, operation, func(ctx context.Context, c *conn, late *time.Timer) error {
+		return s.follow(ctx, c, key, seen, late)
+	})
+}
+
+// watch follows something over one connection after the other, as long as follow returns
+// errRestartWatch. follow has callTimeout to stop late.
+func (d *dialer) watch(ctx context.Context, what call, follow func(ctx context.Context, c *conn, late *time.Timer) error) error {
 	for short := false; ; {
 		began, again := time.Now(), short
-		err := s.watchOnce(ctx, operation, key, seen)
+		err := d.watchOnce(ctx, what, follow)
 		if ctx.Err() != nil {
-			return fmt.Errorf("watch %s: %w", key, context.Cause(ctx))
+			return fmt.Errorf("%s %s: %w", what.operation, what.object, context.Cause(ctx))
 		}
 		if !errors.Is(err, errRestartWatch) {
 			return err
 		}
 		if short = time.Since(began) < shortWatch; short && again {
-			return fmt.Errorf("watch %s: %w: %s ends the watch at once", key, controlplane.ErrUnavailable, s.Endpoint())
+			return fmt.Errorf("%s %s: %w: %s ends the watch at once", what.operation, what.object, controlplane.ErrUnavailable, d.endpoint())
 		}
 	}
 }
 
-// watchOnce follows an object over one connection, until that is replaced or fails.
-func (s *Store) watchOnce(ctx context.Context, operation call, key objects.Key, seen chan<- objects.Object) error {
-	finding, found := bound(ctx, key.Kind)
+// watchOnce follows something over one connection, until that is replaced or fails.
+func (d *dialer) watchOnce(ctx context.Context, what call, follow func(ctx context.Context, c *conn, late *time.Timer) error) error {
+	finding, found := controlplane.Bound(ctx, callTimeout)
 	defer found()
-	c, err := s.dialer.Acquire(finding)
+	c, err := d.Acquire(finding)
 	if err != nil {
-		return s.fault(finding, operation, s.Endpoint(), err)
+		return d.o.fault(finding, what, d.endpoint(), err)
 	}
-	defer s.dialer.Release(c)
+	defer d.Release(c)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrNoAnswer) })
 	defer late.Stop()
-	err = s.follow(clientv3.WithRequireLeader(ctx), c, key, seen, late)
+	err = follow(clientv3.WithRequireLeader(ctx), c, late)
 	if errors.Is(err, errRestartWatch) {
 		return err
 	}
 	if mustRedial(err) {
-		s.dialer.tryNext(c)
+		d.tryNext(c)
 	}
-	return s.fault(ctx, operation, c.endpoint, err)
+	return d.o.fault(ctx, what, c.endpoint, err)
 }
 
 // follow sends the object as it is, and then each change. It stops late once the server
@@ -72,14 +80,49 @@ func (s *Store) follow(ctx context.Context, c *conn, key objects.Key, seen chan<
 	if err != nil {
 		return err
 	}
+	w, err := c.watch(ctx, &etcdserverpb.WatchCreateRequest{Key: []byte(s.path(key))}, position{revision: revision})
+	if err != nil {
+		return err
+	}
+	tell := seen
+	for {
+		select {
+		case tell <- object:
+			tell = nil
+		case answer := <-w.answers:
+			late.Stop()
+			if err := w.at.pass(answer); err != nil {
+				return err
+			}
+			if len(answer.Events) > 0 {
+				object, tell = c.changed(key, answer), seen
+			}
+		case err := <-w.failed:
+			return err
+		case <-c.Replaced():
+			return errRestartWatch
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// watching is a watch over one connection.
+type watching struct {
+	answers <-chan *etcdserverpb.WatchResponse
+	failed  <-chan error
+	at      position
+}
+
+// watch requests the changes of some keys after a position.
+func (c *conn) watch(ctx context.Context, request *etcdserverpb.WatchCreateRequest, after position) (*watching, error) {
 	stream, err := c.watches.Watch(ctx)
 	if err != nil {
-		return rpctypes.Error(err)
+		return nil, rpctypes.Error(err)
 	}
+	request.StartRevision, request.ProgressNotify, request.Fragment = after.revision+1, true, true
 	// What has gone wrong with what is sent is said to who receives.
-	_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: &etcdserverpb.WatchCreateRequest{
-		Key: []byte(s.path(key)), StartRevision: revision + 1, ProgressNotify: true, Fragment: true,
-	}}})
+	_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: request}})
 	answers, failed := make(chan *etcdserverpb.WatchResponse), make(chan error, 1)
 	go func() {
 		for {
@@ -95,34 +138,28 @@ func (s *Store) follow(ctx context.Context, c *conn, key objects.Key, seen chan<
 			}
 		}
 	}()
-	tell, cluster := seen, uint64(0)
-	for {
-		select {
-		case tell <- object:
-			tell = nil
-		case answer := <-answers:
-			late.Stop()
-			if cluster == 0 {
-				cluster = answer.Header.ClusterId
-			}
-			switch {
-			case answer.Header.ClusterId != cluster, answer.Header.Revision < revision, answer.CompactRevision > 0:
-				return errRestartWatch
-			case answer.Canceled:
-				return refused(answer.CancelReason)
-			}
-			revision = answer.Header.Revision
-			if len(answer.Events) > 0 {
-				object, tell = c.changed(key, answer), seen
-			}
-		case err := <-failed:
-			return err
-		case <-c.Replaced():
-			return errRestartWatch
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	return &watching{answers, failed, after}, nil
+}
+
+// position is what a cluster has answered last.
+type position struct {
+	cluster  uint64 // 0 as long as it is not known
+	revision int64
+}
+
+// pass takes the next answer of a watch, or returns why the watch cannot continue from the one before.
+func (p *position) pass(answer *etcdserverpb.WatchResponse) error {
+	if p.cluster == 0 {
+		p.cluster = answer.Header.ClusterId
 	}
+	switch {
+	case answer.Header.ClusterId != p.cluster, answer.Header.Revision < p.revision, answer.CompactRevision > 0:
+		return errRestartWatch
+	case answer.Canceled:
+		return refused(answer.CancelReason)
+	}
+	p.revision = answer.Header.Revision
+	return nil
 }
 
 // changed is the object after the last of some changes.

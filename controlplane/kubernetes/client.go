@@ -51,6 +51,9 @@ type Options struct {
 	// Refused is called after a request whose credentials the server does not
 	// accept, from any goroutine; it must not block. It may be nil.
 	Refused func()
+	// Namespace is where a Fleet keeps the Leases by which it elects leaders; DefaultNamespace if
+	// empty.
+	Namespace string
 	// Version is hostler's own, for the user agent.
 	Version string
 	Log     *slog.Logger

@@ -1,6 +1,7 @@
 // Package kubernetes reaches a Kubernetes API server as a node does: with a
 // node's credentials and no rights beyond those that the Node authorizer and the
-// NodeRestriction admission plugin leave to it.
+// NodeRestriction admission plugin leave to it. Fleet is for the server role, which has
+// rights of its own: it reads and writes the objects of all nodes.
 //
 // It owns the connections, what goes over them, and what answers and failures
 // mean. It speaks through client-go's rest client with a scheme of three API

@@ -82,6 +82,9 @@ func class(code int32) error {
 	}
 }
 
+// errOutdated is of a list or a watch that the server cannot continue from where it was.
+var errOutdated = errors.New("too long ago")
+
 // refusal says what an answer other than success means.
 func (c *Client) refusal(status metav1.Status, said string) error {
 	var err error
@@ -89,6 +92,8 @@ func (c *Client) refusal(status metav1.Status, said string) error {
 	switch {
 	case status.Code == http.StatusUnauthorized && !foreign(status):
 		return c.unauthorized(said)
+	case status.Code == http.StatusGone && !foreign(status):
+		err = fmt.Errorf("%w: %w: %s", controlplane.ErrUnavailable, errOutdated, said)
 	case meaning == nil || foreign(status):
 		err = fmt.Errorf("%w: %s", controlplane.ErrUnavailable, said)
 	case meaning == controlplane.ErrForbidden && strings.Contains(status.Message, "label"): // as NodeRestriction says it, which has no code for it

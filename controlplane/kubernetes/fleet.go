@@ -1,163 +1,224 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"sync"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
 )
 
-// pageOfNodes is how many Nodes, or Leases, are held at a time.
-const pageOfNodes = 100
+// pingTime bounds a Ping.
+const pingTime = 2 * time.Second
 
-// ToCompare are the rights that a node lacks unless somebody gives them: to search for
-// clones of its machine in the fleet.
-func ToCompare() []Right {
-	return []Right{
-		{Verb: "list", Resource: "nodes"},
-		{Verb: "get", Group: coordinationv1.GroupName, Resource: "leases", Namespace: controlplane.LeaseNamespace},
-	}
+// Fleet is an API server as the store of the server role. It has the kinds of the API groups core and
+// coordination.k8s.io.
+type Fleet struct {
+	client *Client
+	scheme *runtime.Scheme
+
+	mu    sync.Mutex          // guards what follows
+	terms map[string]tenure   // of this process, by token
+	seen  map[string]sighting // of elections, by controller
 }
 
-// ToList are the rights that a node lacks unless somebody gives them: to tell a person
-// of the whole fleet.
-func ToList() []Right {
-	return []Right{
-		{Verb: "list", Resource: "nodes"},
-		{Verb: "list", Group: coordinationv1.GroupName, Resource: "leases", Namespace: controlplane.LeaseNamespace},
+var _ store.Store = (*Fleet)(nil)
+
+// NewFleet returns a Fleet that has not connected yet.
+func NewFleet(o Options) (*Fleet, error) {
+	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
+	client, err := New(o)
+	if err != nil {
+		return nil, err
 	}
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	return &Fleet{client: client, scheme: scheme, terms: map[string]tenure{}, seen: map[string]sighting{}}, nil
 }
 
-// Fleet goes through all Nodes and Leases, where somebody gave the node the right to. Those that are
-// too large are left out, and named by the ErrIncomplete that comes after the others.
-func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
+// Type returns "kubernetes".
+func (f *Fleet) Type() string { return Type }
+
+// Endpoint returns the server's URL, or the path of the kubeconfig as long as that could not be read.
+func (f *Fleet) Endpoint() string { return f.client.Endpoint() }
+
+// EndsLeases returns false.
+func (f *Fleet) EndsLeases() bool { return false }
+
+// Close closes all connections. Terms end by themselves.
+func (f *Fleet) Close() error { return f.client.Close() }
+
+// Ping lists one Node's metadata, for which the server has to reach the majority of its etcd.
+func (f *Fleet) Ping(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("list nodes: %w", context.Cause(ctx))
+		return fmt.Errorf("ping %s: %w", f.Endpoint(), context.Cause(ctx))
 	}
-	defer c.others.Reconnect() // a person looks rarely, and the server keeps a connection for nobody
-	var leftOut controlplane.LeftOut
-	nodes := func(ctx context.Context, page string) ([]corev1.Node, string, error) {
-		list, err := c.nodes(ctx, page, &leftOut)
-		for i := range list.Items { // which a list leaves to its own kind to say
-			list.Items[i].Kind, list.Items[i].APIVersion = "Node", "v1"
+	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, controlplane.ErrNoAnswer)
+	defer cancel()
+	return f.client.pageOf(ctx, "ping "+f.Endpoint(), f.client.core, "", 1, &metav1.PartialObjectMetadataList{}, func(r rest.Interface) *rest.Request {
+		return r.Get().Resource("nodes").SetHeader("Accept", partialMetadata)
+	})
+}
+
+// group is the API group of a kind; ErrInvalid.
+func (f *Fleet) group(kind store.Kind) (*apiGroup, error) {
+	switch kind.GVK.GroupVersion() {
+	case corev1.SchemeGroupVersion:
+		return f.client.core, nil
+	case coordinationv1.SchemeGroupVersion:
+		return f.client.others, nil
+	}
+	return nil, fmt.Errorf("%w: API group %s is not supported", controlplane.ErrInvalid, kind.GVK.GroupVersion())
+}
+
+// of has a request be about objects of a kind.
+func of(kind store.Kind, r *rest.Request) *rest.Request {
+	return r.NamespaceIfScoped(kind.Namespace, kind.Namespace != "").Resource(kind.Name)
+}
+
+// Get reads an object from the majority.
+func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Object, error) {
+	ctx, cancel, operation, err := began(ctx, "get", kind, name)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	return f.get(ctx, operation, kind, name)
+}
+
+// began begins a call on an object.
+func began(ctx context.Context, operation string, kind store.Kind, name string) (bounded context.Context, cancel context.CancelFunc, on string, err error) {
+	if err := controlplane.CheckCall(ctx, operation+" "+kind.Name, name); err != nil {
+		return nil, nil, "", err
+	}
+	bounded, cancel = controlplane.Bound(ctx, callTimeout)
+	return bounded, cancel, fmt.Sprintf("%s %s %q", operation, kind.Name, name), nil
+}
+
+func (f *Fleet) get(ctx context.Context, operation string, kind store.Kind, name string) (store.Object, error) {
+	return f.one(ctx, operation, kind, asked{name: name}, func(r rest.Interface) *rest.Request { return of(kind, r.Get()).Name(name) })
+}
+
+// one makes a request that an object answers.
+func (f *Fleet) one(ctx context.Context, operation string, kind store.Kind, a asked, request func(rest.Interface) *rest.Request) (store.Object, error) {
+	group, err := f.group(kind)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	o := kind.New()
+	err = f.client.ask(ctx, operation, group, request, o)
+	if size, large := errors.AsType[*sizeError](err); large {
+		return nil, fmt.Errorf("%s: %w: %w", operation, controlplane.ErrInvalid, unreadable(size.most))
+	}
+	if err == nil {
+		err = f.client.answered(operation, a, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return read(kind, o), nil
+}
+
+// unreadable is the error of an object that has too much of something.
+func unreadable(most string) error {
+	return fmt.Errorf("%w: it has more than %s: reduce or delete it", store.ErrUnreadable, most)
+}
+
+// read is an object as its reader gets it. Nobody needs managedFields, which may be half of a Node.
+func read(kind store.Kind, o store.Object) store.Object {
+	o.GetObjectKind().SetGroupVersionKind(kind.GVK)
+	o.SetManagedFields(nil)
+	return o
+}
+
+// Update reads an object and patches what edit changed, the status first. If a request for the rest
+// fails, the status is stored.
+func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
+	ctx, cancel, operation, err := began(ctx, "update", kind, name)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	stored, err := f.get(ctx, operation, kind, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := pre.Check(stored); err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	next := stored.DeepCopyObject().(store.Object)
+	if err := edit(next); err != nil {
+		return nil, err
+	}
+	patch, err := diff(stored, next)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	if status, changed := patch["status"]; changed {
+		delete(patch, "status")
+		if stored, err = f.patch(ctx, operation, kind, stored, pre.Term, map[string]any{"status": status}, "status"); err != nil {
+			return nil, err
 		}
-		return list.Items, list.Continue, err
 	}
-	leases := func(ctx context.Context, page string) ([]coordinationv1.Lease, string, error) {
-		list, err := c.leasesFrom(ctx, page, &leftOut)
-		for i := range list.Items {
-			list.Items[i].Kind, list.Items[i].APIVersion = "Lease", coordinationv1.SchemeGroupVersion.String()
-		}
-		return list.Items, list.Continue, err
+	if len(patch) > 0 {
+		return f.patch(ctx, operation, kind, stored, pre.Term, patch)
 	}
-	if err := controlplane.JoinFleet(ctx, nodes, leases, each); err != nil {
+	return stored, nil
+}
+
+// patch applies a patch to the stored object, or to subresources of it.
+func (f *Fleet) patch(ctx context.Context, operation string, kind store.Kind, stored store.Object, term store.Term, patch map[string]any, subresources ...string) (store.Object, error) {
+	text, err := under(stored, patch)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	ctx, cancel, err := f.within(ctx, term)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, err)
+	}
+	defer cancel()
+	return f.one(ctx, operation, kind, asked{stored.GetName(), stored.GetUID()}, func(r rest.Interface) *rest.Request {
+		return of(kind, r.Patch(types.StrategicMergePatchType)).Name(stored.GetName()).SubResource(subresources...).Body(text)
+	})
+}
+
+// Delete removes an object under Preconditions that the server compares.
+func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions) error {
+	ctx, cancel, operation, err := began(ctx, "delete", kind, name)
+	if err != nil {
 		return err
 	}
-	return leftOut.Err()
-}
-
-// NodesOf looks through all Nodes, page by page, where somebody gave the node the
-// right to. It checks the right first, because most nodes lack it.
-func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error) {
-	for _, right := range ToCompare() {
-		asking, cancel := context.WithTimeout(ctx, callTimeout)
-		allowed, err := c.may(asking, right)
-		cancel()
-		if err != nil {
-			return nil, err
-		}
-		if !allowed {
-			return nil, fmt.Errorf("%s: %w", right, controlplane.ErrForbidden)
-		}
-	}
-	var found []corev1.Node
-	for next := ""; ; {
-		page, err := c.nodes(ctx, next, &controlplane.LeftOut{}) // no agent writes such a Node
-		if err != nil {
-			return nil, err
-		}
-		for i := range page.Items {
-			if info := page.Items[i].Status.NodeInfo; info.MachineID == machineID {
-				found = append(found, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: page.Items[i].Name}, Status: corev1.NodeStatus{NodeInfo: info}})
-			}
-		}
-		if next = page.Continue; next == "" || len(found) >= controlplane.MostNodesOf {
-			return found[:min(len(found), controlplane.MostNodesOf)], nil
-		}
-	}
-}
-
-// nodes reads the page of all Nodes that begins there.
-func (c *Client) nodes(ctx context.Context, from string, leftOut *controlplane.LeftOut) (*corev1.NodeList, error) {
-	page := &corev1.NodeList{}
-	err := c.page(ctx, "list nodes", c.core, from, page, leftOut, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes") })
-	return page, err
-}
-
-// leasesFrom reads the page of all Nodes' Leases that begins there.
-func (c *Client) leasesFrom(ctx context.Context, from string, leftOut *controlplane.LeftOut) (*coordinationv1.LeaseList, error) {
-	page := &coordinationv1.LeaseList{}
-	err := c.page(ctx, "list leases", c.others, from, page, leftOut, func(r rest.Interface) *rest.Request {
-		return r.Get().Namespace(controlplane.LeaseNamespace).Resource("leases")
-	})
-	return page, err
-}
-
-// list is a list of an API's, each of which has the version that it is as of.
-type list interface {
-	runtime.Object
-	metav1.ListInterface
-}
-
-// page reads the page of a list that begins there: a smaller one if the objects are too large for
-// pageOfNodes of them. An object that is too large alone makes an empty page, and is named
-// in leftOut.
-func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, into list, leftOut *controlplane.LeftOut, read func(rest.Interface) *rest.Request) error {
-	for most := pageOfNodes; ; most /= 10 {
-		err := c.pageOf(ctx, operation, to, from, most, into, read)
-		size, large := errors.AsType[*sizeError](err)
-		if !large {
-			return err
-		}
-		if most > 1 {
-			continue
-		}
-		names := &metav1.PartialObjectMetadataList{}
-		if c.pageOf(ctx, operation, to, from, most, names, func(r rest.Interface) *rest.Request {
-			return read(r).SetHeader("Accept", partialMetadata)
-		}) != nil || len(names.Items) != 1 {
-			return err
-		}
-		into.SetContinue(names.Continue)
-		leftOut.Add(fmt.Errorf("%q has more than %s", names.Items[0].Name, size.most))
-		return nil
-	}
-}
-
-// partialMetadata requests the metadata of objects only.
-const partialMetadata = protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
-// pageOf reads a page of so many objects.
-func (c *Client) pageOf(ctx context.Context, operation string, to *apiGroup, from string, most int, into list, read func(rest.Interface) *rest.Request) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err := c.ask(ctx, operation, to, func(r rest.Interface) *rest.Request {
-		request := read(r).Param("limit", strconv.Itoa(most))
-		if from != "" {
-			request = request.Param("continue", from)
-		}
-		return request
-	}, into)
-	if err == nil && into.GetResourceVersion() == "" { // client-go takes what is no such list for an empty one
-		err = fmt.Errorf("%s: %w: %s returned something else: check for a proxy in between", operation, controlplane.ErrUnavailable, c.Endpoint())
+	group, err := f.group(kind)
+	if err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
 	}
-	return err
+	ctx, stop, err := f.within(ctx, pre.Term)
+	if err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	defer stop()
+	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{}}
+	if pre.UID != "" {
+		options.Preconditions.UID = &pre.UID
+	}
+	if pre.Version != "" {
+		options.Preconditions.ResourceVersion = &pre.Version
+	}
+	return f.client.ask(ctx, operation, group, func(r rest.Interface) *rest.Request {
+		return of(kind, r.Delete()).Name(name).Body(options)
+	}, nil)
 }

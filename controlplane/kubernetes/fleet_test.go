@@ -1,75 +1,188 @@
 package kubernetes_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
+	"time"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/controlplane/store"
 )
 
-// listed answers with one object of a list a page.
-func listed(w http.ResponseWriter, r *http.Request, kind, version string, names ...string) {
-	n := slices.Index(names, r.FormValue("continue")) + 1
-	next := ""
-	if n+1 < len(names) {
-		next = names[n]
+// openFleet returns the store of the server role with that kubeconfig.
+func openFleet(t *testing.T, kubeconfig, version string) *kubernetes.Fleet {
+	t.Helper()
+	fleet, err := kubernetes.NewFleet(kubernetes.Options{Kubeconfig: kubeconfig, Version: version, Log: quiet()})
+	if err != nil {
+		t.Fatal(err)
 	}
-	say(w, fmt.Sprintf(`{"kind":"%sList","apiVersion":"%s","metadata":{"resourceVersion":"7","continue":%q},"items":[{"metadata":{"name":%q}}]}`, kind, version, next, names[n]))
+	t.Cleanup(func() { _ = fleet.Close() })
+	return fleet
 }
 
-func TestAFleetIsReadByPages(t *testing.T) {
+// dialFleet returns the store of the server role on that server.
+func dialFleet(t *testing.T, server *httptest.Server) *kubernetes.Fleet {
+	t.Helper()
+	return openFleet(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")), "1.2.3")
+}
+
+// reports are the calls of a Follower, as text.
+type reports struct {
+	mu   sync.Mutex // guards what follows
+	made []string
+	last func(call string) // is called with each; may be nil
+}
+
+func (c *reports) add(call string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.made = append(c.made, call)
+	if c.last != nil {
+		c.last(call)
+	}
+}
+
+func (c *reports) Begin()                          { c.add("begin") }
+func (c *reports) Set(o store.Object)              { c.add("set " + o.GetName() + " " + o.GetResourceVersion()) }
+func (c *reports) Unreadable(name string, _ error) { c.add("unreadable " + name) }
+func (c *reports) Synced()                         { c.add("synced") }
+func (c *reports) Delete(name string, last store.Object) {
+	c.add("delete " + name + " " + last.GetResourceVersion())
+}
+
+// event is one of a watch.
+func event(kind, name, version string) string {
+	return fmt.Sprintf(`{"type":%q,"object":{"kind":"Node","apiVersion":"v1","metadata":{"name":%q,"resourceVersion":%q}}}`+"\n", kind, name, version)
+}
+
+func TestAFollowContinuesFromTheLastVersion(t *testing.T) {
 	var mu sync.Mutex
-	asked := map[string]int{}
-	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+	var asked []string
+	fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		asked[r.URL.Path]++
-		if r.FormValue("limit") == "" {
-			t.Errorf("%s is asked for without a limit", r.URL)
-		}
-		if strings.HasSuffix(r.URL.Path, "/leases") {
-			listed(w, r, "Lease", "coordination.k8s.io/v1", "a", "b", "d")
+		query := r.URL.Query()
+		if !query.Has("watch") {
+			asked = append(asked, "list")
+			listed(w, r, "Node", "v1", "a", "b")
 			return
 		}
-		listed(w, r, "Node", "v1", "a", "c", "d")
-	}))
-	var told []string
-	err := client.Fleet(t.Context(), func(node *corev1.Node, lease *coordinationv1.Lease) error {
-		what := node.Kind + " " + node.Name
-		if lease != nil {
-			what += " " + lease.Kind + " " + lease.Name
+		asked = append(asked, "watch "+query.Get("resourceVersion"))
+		if query.Get("resourceVersion") == "7" {
+			say(w, event("MODIFIED", "a", "8")+event("DELETED", "b", "9")+event("BOOKMARK", "", "12"))
 		}
-		told = append(told, what)
-		return nil
-	})
-	if want := []string{"Node a Lease a", "Node c", "Node d Lease d"}; err != nil || !slices.Equal(told, want) {
-		t.Errorf("Fleet() told %q, %v, want %q", told, err, want)
+	}))
+	seen := &reports{}
+	err := fleet.Follow(t.Context(), store.Nodes, store.AllChanges, seen)
+	if !errors.Is(err, controlplane.ErrUnavailable) {
+		t.Errorf("Follow() of a server that ends watches at once = %v, want %q", err, controlplane.ErrUnavailable)
 	}
-	if nodes, leases := asked["/api/v1/nodes"], asked["/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"]; nodes != 3 || leases != 3 {
-		t.Errorf("Fleet() asked %v, want three pages of each", asked)
+	if want := []string{"list", "list", "watch 7", "watch 12"}; !slices.Equal(asked, want) {
+		t.Errorf("requests = %q, want %q", asked, want)
+	}
+	if want := []string{"begin", "set a ", "set b ", "synced", "set a 8", "delete b 9"}; !slices.Equal(seen.made, want) {
+		t.Errorf("calls = %q, want %q", seen.made, want)
 	}
 }
 
-func TestAFleetThatANodeMayNotSeeIsForbidden(t *testing.T) {
-	for _, what := range []string{"nodes", "leases"} {
-		client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasSuffix(r.URL.Path, "/"+what) {
-				refuse(w, http.StatusForbidden, "Forbidden", what+" is forbidden")
-				return
+func TestAFollowListsAgain(t *testing.T) {
+	large := `{"type":"ADDED","object":{"kind":"Node","apiVersion":"v1","metadata":{"name":"x"},"status":{"images":[{}` + strings.Repeat(",{}", controlplane.MostValues) + `]}}}` + "\n"
+	for name, end := range map[string]string{"after a version that is too old": tooOld, "after an event that is too large": large} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			var mu sync.Mutex
+			watches := 0
+			fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch query := r.URL.Query(); {
+				case !query.Has("watch"):
+					listed(w, r, "Node", "v1", "a")
+				default:
+					if watches++; watches == 1 {
+						say(w, end)
+						return
+					}
+					say(w, event("MODIFIED", "a", "9"))
+				}
+			}))
+			seen := &reports{last: func(call string) {
+				if call == "set a 9" {
+					cancel()
+				}
+			}}
+			if err := fleet.Follow(ctx, store.Nodes, store.AllChanges, seen); !errors.Is(err, context.Canceled) {
+				t.Errorf("Follow() = %v, want that its context has ended", err)
 			}
-			listed(w, r, "Node", "v1", "a")
-		}))
-		err := client.Fleet(t.Context(), func(*corev1.Node, *coordinationv1.Lease) error { return nil })
-		if !errors.Is(err, controlplane.ErrForbidden) || !strings.Contains(err.Error(), "list "+what) {
-			t.Errorf("Fleet() = %v, want that this node may not list %s", err, what)
+			if want := []string{"begin", "set a ", "synced", "begin", "set a ", "synced", "set a 9"}; !slices.Equal(seen.made, want) {
+				t.Errorf("calls = %q, want %q", seen.made, want)
+			}
+		})
+	}
+}
+
+func TestAListThatTakesTooLongBeginsAgain(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	refused := false
+	fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.FormValue("continue") != "" && !refused:
+			refused = true
+			refuse(w, http.StatusGone, "Expired", "the provided continue parameter is too old")
+		case r.FormValue("watch") != "":
+			cancel()
+		default:
+			listed(w, r, "Node", "v1", "a", "b")
 		}
+	}))
+	seen := &reports{}
+	if err := fleet.Follow(ctx, store.Nodes, store.AllChanges, seen); !errors.Is(err, context.Canceled) {
+		t.Errorf("Follow() = %v, want that its context has ended", err)
+	}
+	if want := []string{"begin", "set a ", "begin", "set a ", "set b ", "synced"}; !slices.Equal(seen.made, want) {
+		t.Errorf("calls = %q, want %q", seen.made, want)
+	}
+}
+
+// A request that was sent may be served late. It is given up once another process may lead.
+func TestAWriteEndsWithItsTerm(t *testing.T) {
+	fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost:
+			say(w, `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"hostler-c","uid":"l","resourceVersion":"2"},"spec":{"holderIdentity":"x"}}`)
+		case strings.HasSuffix(r.URL.Path, "/leases/hostler-c"):
+			refuse(w, http.StatusNotFound, "NotFound", "not found")
+		case r.Method == http.MethodGet:
+			say(w, nodeText)
+		default:
+			<-r.Context().Done()
+		}
+	}))
+	began := time.Now()
+	term, _, err := fleet.Elect(t.Context(), "c", "x", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func() error {
+		return fleet.Delete(t.Context(), store.Nodes, "n", store.Preconditions{Term: term})
+	}
+	if err := write(); !errors.Is(err, controlplane.ErrUnavailable) && !errors.Is(err, store.ErrDeposed) || time.Since(began) > patience {
+		t.Errorf("Delete() that is not answered = %v after %v, want it unavailable after the term", err, time.Since(began))
+	}
+	if err := write(); !errors.Is(err, store.ErrDeposed) {
+		t.Errorf("Delete() after the term = %v, want %q", err, store.ErrDeposed)
+	}
+	if err := fleet.Extend(t.Context(), term); !errors.Is(err, store.ErrDeposed) {
+		t.Errorf("Extend() after the term = %v, want %q", err, store.ErrDeposed)
 	}
 }

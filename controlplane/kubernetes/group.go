@@ -182,13 +182,22 @@ func (g *apiGroup) client(config *rest.Config) (*conn, error) {
 	return c, err
 }
 
-// codecs translate the objects of the three API groups that hostler speaks of.
-func codecs() (runtime.NegotiatedSerializer, error) {
+// newScheme has the objects of the three API groups that hostler speaks of.
+func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, metav1.AddMetaToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register API types: %w", err)
 		}
+	}
+	return scheme, nil
+}
+
+// codecs translate objects.
+func codecs() (runtime.NegotiatedSerializer, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
 	}
 	return boundedCodecs{serializer.NewCodecFactory(scheme).WithoutConversion()}, nil
 }

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"hostler.io/hostler/controlplane"
@@ -34,34 +36,46 @@ func nodePatch(stored, adopted *corev1.Node) ([]byte, error) {
 func twoWayPatch(from, to *corev1.Node) ([]byte, error) {
 	patch, err := diff(from, to)
 	if err != nil {
-		return nil, fmt.Errorf("make patch: %w: %w", controlplane.ErrInvalid, err)
+		return nil, err
 	}
-	return patch, nil
+	return under(from, patch)
 }
 
-func diff(from, to *corev1.Node) ([]byte, error) {
+// under is a patch that applies only to the object of that UID, and at that version.
+func under(stored metav1.Object, patch map[string]any) ([]byte, error) {
+	metadata := inner(patch, "metadata")
+	metadata["uid"], metadata["resourceVersion"] = stored.GetUID(), stored.GetResourceVersion()
+	text, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("make patch: %w: %w", controlplane.ErrInvalid, err)
+	}
+	return text, nil
+}
+
+// diff is the strategic merge patch from one object to the next.
+func diff(from, to runtime.Object) (map[string]any, error) {
+	patch := map[string]any{}
 	before, err := json.Marshal(from)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make patch: %w: %w", controlplane.ErrInvalid, err)
 	}
 	after, err := json.Marshal(to)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make patch: %w: %w", controlplane.ErrInvalid, err)
 	}
-	text, err := strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Node{})
+	text, err := strategicpatch.CreateTwoWayMergePatch(before, after, from)
+	if err == nil {
+		err = json.Unmarshal(text, &patch)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make patch: %w: %w", controlplane.ErrInvalid, err)
 	}
-	patch := map[string]any{}
-	if err := json.Unmarshal(text, &patch); err != nil {
-		return nil, err
+	was, isNode := from.(*corev1.Node)
+	is, _ := to.(*corev1.Node)
+	if isNode && !equality.Semantic.DeepEqual(was.Status.Addresses, is.Status.Addresses) {
+		replaceAddresses(inner(patch, "status"), is.Status.Addresses)
 	}
-	if !equality.Semantic.DeepEqual(from.Status.Addresses, to.Status.Addresses) {
-		replaceAddresses(inner(patch, "status"), to.Status.Addresses)
-	}
-	metadata := inner(patch, "metadata")
-	metadata["uid"], metadata["resourceVersion"] = from.UID, from.ResourceVersion
-	return json.Marshal(patch)
+	return patch, nil
 }
 
 // replaceAddresses has the patch replace the addresses as a whole. Addresses are

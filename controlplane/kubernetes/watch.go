@@ -122,9 +122,6 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 	return version, nil
 }
 
-// outdated reports whether the server no longer has what came after a version.
-func outdated(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
-
 // watch begins a watch on the current connection, and ends with that. Until the server has
 // taken it on it is bounded as any other request.
 func (g *apiGroup) watch(ctx context.Context, request func(rest.Interface) *rest.Request) (watch.Interface, error) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,6 +64,24 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 		return nil, fmt.Errorf("it is named %q", o.GetName())
 	}
 	return o, nil
+}
+
+// Edit calls edit with a copy of the stored object, and returns what to store then; nil if edit changes
+// nothing. An error of edit is returned as it is.
+func (k Kind) Edit(stored Object, edit func(Object) error) ([]byte, error) {
+	next := stored.DeepCopyObject().(Object)
+	if err := edit(next); err != nil {
+		return nil, err
+	}
+	before, err := k.Encode(stored)
+	if err != nil {
+		return nil, err
+	}
+	after, err := k.Encode(next)
+	if err != nil || bytes.Equal(before, after) {
+		return nil, err
+	}
+	return after, nil
 }
 
 // Check returns ErrConflict if the stored object is another one, or in another state, than the

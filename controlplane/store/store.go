@@ -108,7 +108,8 @@ const (
 // Follower receives the objects of one kind. One goroutine calls its methods, one at a time. Objects
 // belong to the follower. Its methods return soon and make no calls to the store.
 type Follower interface {
-	// Begin announces a list: Set follows for each stored object, then Synced.
+	// Begin announces a list: Set follows for each stored object, then Synced. A list that cannot be
+	// ended begins again.
 	Begin()
 	// Set is called for an object that is listed, new or changed.
 	Set(object Object)

@@ -257,11 +257,14 @@ func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre st
 		if err != nil {
 			return err
 		}
-		next := before.DeepCopyObject().(store.Object)
-		if refusal = edit(next); refusal != nil {
-			return nil
+		stored = before
+		value, err := kind.Edit(before, func(o store.Object) error {
+			refusal = edit(o)
+			return refusal
+		})
+		if err == nil && value != nil {
+			stored, err = s.replace(kind, before, value, pre.Term, fault.Conflict)
 		}
-		stored, err = s.replace(kind, before, next, pre.Term, fault.Conflict)
 		return err
 	})
 	if refusal != nil {
@@ -273,20 +276,9 @@ func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre st
 	return stored, nil
 }
 
-// replace stores the next state of an object in the place of the one before.
-func (s *Store) replace(kind store.Kind, before, next store.Object, term store.Term, conflict bool) (store.Object, error) {
+// replace stores the next value of an object in the place of the one before.
+func (s *Store) replace(kind store.Kind, before store.Object, value []byte, term store.Term, conflict bool) (store.Object, error) {
 	name := before.GetName()
-	was, err := kind.Encode(before)
-	if err != nil {
-		return nil, err
-	}
-	value, err := kind.Encode(next)
-	if err != nil {
-		return nil, err
-	}
-	if slices.Equal(was, value) {
-		return before, nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.objects[key{kind.Name, name}]; conflict && e != nil {
@@ -297,7 +289,7 @@ func (s *Store) replace(kind store.Kind, before, next store.Object, term store.T
 	}
 	e := s.objects[key{kind.Name, name}]
 	if e == nil || strconv.FormatInt(e.revision, 10) != before.GetResourceVersion() {
-		return nil, fmt.Errorf("%w: another client has changed it", controlplane.ErrConflict)
+		return nil, fmt.Errorf("%w: another client has changed or deleted it", controlplane.ErrConflict)
 	}
 	s.rewrite(kind, name, value)
 	return s.read(kind, name)

@@ -84,26 +84,35 @@ func (b *bench) follow(kind store.Kind, scope store.Scope) *follows {
 	return f
 }
 
-// until takes calls up to one of that kind about that name, and returns it. skip sees those before it.
-func (f *follows) until(w what, name string, skip ...func(call)) call {
+// first takes the next call.
+func (f *follows) first() call {
 	f.b.Helper()
 	for {
 		c, found, changed := f.next()
-		if found && c.what == w && c.name == name {
-			return c
-		}
 		if found {
-			for _, s := range skip {
-				s(c)
-			}
-			continue
+			return c
 		}
 		select {
 		case <-changed:
 		case err := <-f.ended:
-			f.b.Fatalf("Follow() = %v, want %s(%q)", err, w, name)
+			f.b.Fatalf("Follow() = %v, want another call", err)
 		case <-f.b.ctx.Done():
-			f.b.Fatalf("no %s(%q): %v", w, name, context.Cause(f.b.ctx))
+			f.b.Fatalf("no other call: %v", context.Cause(f.b.ctx))
+		}
+	}
+}
+
+// until takes calls up to one of that kind about that name, and returns it. skip sees those before it.
+func (f *follows) until(w what, name string, skip ...func(call)) call {
+	f.b.Helper()
+	f.b.Logf("waiting for %s(%q)", w, name) // shown if the check fails
+	for {
+		c := f.first()
+		if c.what == w && c.name == name {
+			return c
+		}
+		for _, s := range skip {
+			s(c)
 		}
 	}
 }
@@ -127,7 +136,7 @@ func checkFollow(b *bench) {
 	b.put(store.Nodes, newNode("b"))
 	b.put(store.Leases, newLease("a", time.Hour))
 	f := b.follow(store.Nodes, store.AllChanges)
-	if c, _, _ := f.first(); c.what != began {
+	if c := f.first(); c.what != began {
 		b.Errorf("first call of a follow = %s, want %s", c.what, began)
 	}
 	listed := map[string]bool{}
@@ -161,21 +170,6 @@ func checkFollow(b *bench) {
 		b.Errorf("UID of a node that was created again = %s, want another one", stored.GetUID())
 	}
 	f.end()
-}
-
-// first waits for the first call.
-func (f *follows) first() (call, bool, <-chan struct{}) {
-	for {
-		c, found, changed := f.next()
-		if found {
-			return c, found, changed
-		}
-		select {
-		case <-changed:
-		case <-f.b.ctx.Done():
-			f.b.Fatalf("no call: %v", context.Cause(f.b.ctx))
-		}
-	}
 }
 
 func checkFollowDeletions(b *bench) {
@@ -219,13 +213,30 @@ func checkUnreadable(b *bench) {
 	}
 	f.until(unreadable, "a")
 	b.update(store.Nodes, "c", store.Preconditions{}, "1")
-	for f.until(set, "c").object.GetAnnotations()[mark] != "1" { //nolint:revive // until it is the change
+	for marked := ""; marked != "1"; { // before, it may be listed again
+		marked = f.until(set, "c").object.GetAnnotations()[mark]
 	}
 	if err := b.Store.Delete(b.ctx, store.Nodes, "b", store.Preconditions{}); err != nil {
 		b.Errorf("Delete() of what cannot be read = %v, want no error", err)
 	}
-	f.until(deleted, "b")
+	f.gone("b")
 	f.end()
+}
+
+// gone takes calls until the object is deleted, or a list ends that does not have it.
+func (f *follows) gone(name string) {
+	f.b.Helper()
+	listing, listed := false, false
+	for {
+		switch c := f.first(); {
+		case c.what == deleted && c.name == name, c.what == synced && listing && !listed:
+			return
+		case c.what == began:
+			listing, listed = true, false
+		case c.name == name:
+			listed = true
+		}
+	}
 }
 
 func checkLeaseEnds(b *bench) {

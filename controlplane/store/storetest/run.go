@@ -257,7 +257,7 @@ func checkEditError(b *bench) {
 		_ = marks("refused")(o)
 		return refusal
 	})
-	if err != refusal { //nolint:errorlint // it is returned as it is
+	if err != refusal {
 		b.Errorf("Update() = %v, want the error of edit itself", err)
 	}
 	if after := b.node("a"); after.ResourceVersion != before.ResourceVersion {

@@ -1,0 +1,158 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// Follow reports all objects of a kind as of one revision, and then each change. It begins with a list
+// again after a compaction, on another connection, and where the cluster went back in time.
+func (f *Fleet) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
+	fo := following{f.folder(kind), kind, scope, to}
+	return f.dialer.watch(ctx, f.on("follow", "read", fo.folder), fo.once)
+}
+
+// following is a Follow in progress.
+type following struct {
+	folder string // of the kind
+	kind   store.Kind
+	scope  store.Scope
+	to     store.Follower
+}
+
+// once follows over one connection. It stops late once the server has taken the watch on.
+func (f following) once(ctx context.Context, c *conn, late *time.Timer) error {
+	late.Stop() // each page has a deadline of its own
+	at, err := f.list(ctx, c)
+	if err != nil {
+		return err
+	}
+	late.Reset(callTimeout)
+	request := &etcdserverpb.WatchCreateRequest{Key: []byte(f.folder), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(f.folder)), PrevKv: true}
+	if f.scope == store.Deletions {
+		request.Filters = []etcdserverpb.WatchCreateRequest_FilterType{etcdserverpb.WatchCreateRequest_NOPUT}
+	}
+	w, err := c.watch(ctx, request, at)
+	if err != nil {
+		return err
+	}
+	for {
+		select {
+		case answer := <-w.answers:
+			late.Stop()
+			if err := w.at.pass(answer); err != nil {
+				return err
+			}
+			for _, event := range answer.Events {
+				f.report(at.cluster, event)
+			}
+		case err := <-w.failed:
+			if tooLarge(err) { // an object that a list reports as unreadable
+				return errRestartWatch
+			}
+			return err
+		case <-c.Replaced():
+			return errRestartWatch
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// list reports all objects, page by page, and returns as of when.
+func (f following) list(ctx context.Context, c *conn) (position, error) {
+	at := position{}
+	f.to.Begin()
+	for begin := f.folder; begin != ""; {
+		answer, err := f.page(ctx, c, begin, at.revision)
+		if errors.Is(err, rpctypes.ErrCompacted) {
+			return at, errRestartWatch
+		}
+		if err != nil {
+			return at, err
+		}
+		if at.revision == 0 {
+			at = position{answer.Header.ClusterId, answer.Header.Revision}
+		}
+		begin = ""
+		if answer.More && len(answer.Kvs) > 0 {
+			begin = string(answer.Kvs[len(answer.Kvs)-1].Key) + "\x00"
+		}
+		for _, kv := range answer.Kvs {
+			f.set(at.cluster, kv)
+		}
+	}
+	f.to.Synced()
+	return at, nil
+}
+
+// page reads a page from a key on, at a revision or, if that is 0, as it is: a smaller one if the
+// objects are large, and of one that is too large alone the key.
+func (f following) page(ctx context.Context, c *conn, begin string, revision int64) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrNoAnswer)
+	defer cancel()
+	options := []clientv3.OpOption{clientv3.WithRange(clientv3.GetPrefixRangeEnd(f.folder)), clientv3.WithRev(revision)}
+	for most := int64(pageSize); ; most /= 10 {
+		answer, err := c.kv.Get(ctx, begin, append(options, clientv3.WithLimit(max(most, 1)))...)
+		switch {
+		case !tooLarge(err):
+			return answer, err
+		case most == 0:
+			return c.kv.Get(ctx, begin, append(options, clientv3.WithLimit(1), clientv3.WithKeysOnly())...)
+		}
+	}
+}
+
+// report tells of a change.
+func (f following) report(cluster uint64, event *mvccpb.Event) {
+	if event.Type != mvccpb.DELETE {
+		f.set(cluster, event.Kv)
+		return
+	}
+	name, ok := f.name(event.Kv)
+	if !ok {
+		return
+	}
+	if event.PrevKv != nil { // nil after a compaction
+		if last, err := read(f.kind, name, cluster, event.PrevKv); err == nil {
+			f.to.Delete(name, last)
+			return
+		}
+	}
+	f.to.Delete(name, nil)
+}
+
+// set tells of an object that is stored.
+func (f following) set(cluster uint64, kv *mvccpb.KeyValue) {
+	name, ok := f.name(kv)
+	if !ok {
+		return
+	}
+	if len(kv.Value) == 0 {
+		f.to.Unreadable(name, fmt.Errorf("%w: it is empty, or larger than %d MiB: fix or delete it in the store", store.ErrUnreadable, maxMessageBytes>>20))
+		return
+	}
+	o, err := read(f.kind, name, cluster, kv)
+	if err != nil {
+		f.to.Unreadable(name, err)
+		return
+	}
+	f.to.Set(o)
+}
+
+// name is that of the object which a key is of. Other keys below the folder are no objects.
+func (f following) name(kv *mvccpb.KeyValue) (string, bool) {
+	name := strings.TrimPrefix(string(kv.Key), f.folder)
+	return name, name != "" && !strings.Contains(name, "/")
+}

@@ -1,0 +1,291 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// DefaultNamespace has the Leases by which leaders are elected, hostler-CONTROLLER for each controller.
+const DefaultNamespace = "hostler-system"
+
+// The server compares no term with a write. So a term ends for its own process at a time on its
+// monotonic clock, which is counted from before the request that began or extended it. For others it
+// ends later: they count its duration from when they saw the Lease change last.
+
+// tenure is a term of this process.
+type tenure struct {
+	lease    *coordinationv1.Lease // as it was stored last; not changed any more
+	until    time.Time
+	resigned bool
+}
+
+func (t tenure) ended() bool { return t.resigned || !time.Now().Before(t.until) }
+
+// sighting is when the Lease of a controller was seen to change.
+type sighting struct {
+	version string
+	since   time.Time
+}
+
+// token tells the term that a Lease records from all others of its controller.
+func token(lease *coordinationv1.Lease) string {
+	return fmt.Sprintf("%s/%d", lease.UID, orZero(lease.Spec.LeaseTransitions))
+}
+
+func orZero[T any](value *T) (v T) {
+	if value != nil {
+		v = *value
+	}
+	return v
+}
+
+// leader is who a Lease records; the zero value if nobody.
+func leader(lease *coordinationv1.Lease) store.Leader {
+	candidate := orZero(lease.Spec.HolderIdentity)
+	if candidate == "" {
+		return store.Leader{}
+	}
+	return store.Leader{Candidate: candidate, Since: orZero(lease.Spec.AcquireTime).Time}
+}
+
+// within bounds a write by the end of the term that it is made under; ErrDeposed if that has ended.
+func (f *Fleet) within(ctx context.Context, term store.Term) (context.Context, context.CancelFunc, error) {
+	if term == (store.Term{}) {
+		return ctx, func() {}, nil
+	}
+	held := f.held(term)
+	if held.ended() {
+		return nil, nil, store.ErrDeposed
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, held.until, controlplane.ErrNoAnswer)
+	return ctx, cancel, nil
+}
+
+// held is what is known of a term; one that has ended if nothing is.
+func (f *Fleet) held(term store.Term) tenure {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.terms[term.Token]
+}
+
+// extended notes that a term was extended; false if it was resigned since.
+func (f *Fleet) extended(term string, lease *coordinationv1.Lease, until time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	held, found := f.terms[term]
+	if !found || held.resigned {
+		return false
+	}
+	if until.After(held.until) {
+		f.terms[term] = tenure{lease: lease, until: until}
+	}
+	return true
+}
+
+// resigned has no write follow under a term, and returns what is known of it.
+func (f *Fleet) resigned(term string) (held tenure, found bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if held, found = f.terms[term]; found {
+		held.resigned = true
+		f.terms[term] = held
+	}
+	return held, found
+}
+
+// forget forgets a term.
+func (f *Fleet) forget(term string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.terms, term)
+}
+
+// begin notes a new term, and forgets those that have ended.
+func (f *Fleet) begin(term string, t tenure) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.terms, func(_ string, t tenure) bool { return t.ended() })
+	f.terms[term] = t
+}
+
+// alive reports whether somebody has the controller: the Lease records a leader, and has changed within
+// its duration.
+func (f *Fleet) alive(controller string, lease *coordinationv1.Lease) bool {
+	if leader(lease) == (store.Leader{}) {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.seen[controller]
+	if s.version != lease.ResourceVersion {
+		f.seen[controller] = sighting{lease.ResourceVersion, time.Now()}
+		return true
+	}
+	return time.Since(s.since) < time.Duration(orZero(lease.Spec.LeaseDurationSeconds))*time.Second
+}
+
+// Elect records the candidate in the Lease of the controller if nobody has it.
+func (f *Fleet) Elect(ctx context.Context, controller, candidate string, ttl time.Duration) (store.Term, store.Leader, error) {
+	if err := store.CheckElect(controller, candidate, ttl); err != nil {
+		return store.Term{}, store.Leader{}, err
+	}
+	operation := fmt.Sprintf("elect a leader of %q", controller)
+	ctx, cancel := controlplane.Bound(ctx, leaseTimeout)
+	defer cancel()
+	var err error
+	for range attempts {
+		var record, stored *coordinationv1.Lease
+		if record, err = f.record(ctx, operation, controller); err != nil {
+			return store.Term{}, store.Leader{}, err
+		}
+		if record != nil && f.alive(controller, record) {
+			return store.Term{}, leader(record), nil
+		}
+		sent := time.Now()
+		if stored, err = f.write(ctx, operation, f.claim(record, controller, candidate, ttl)); err == nil {
+			term := store.Term{Controller: controller, Candidate: candidate, TTL: ttl, Token: token(stored)}
+			f.begin(term.Token, tenure{lease: stored, until: sent.Add(ttl)})
+			return term, leader(stored), nil
+		}
+		if !errors.Is(err, controlplane.ErrConflict) {
+			break
+		}
+	}
+	return store.Term{}, store.Leader{}, err
+}
+
+// claim is the Lease that makes a candidate the leader; record is what is stored, nil for nothing.
+func (f *Fleet) claim(record *coordinationv1.Lease, controller, candidate string, ttl time.Duration) *coordinationv1.Lease {
+	transitions := int32(0)
+	if record == nil {
+		record = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: f.client.o.Namespace, Name: leaseName(controller)}}
+	} else {
+		transitions = orZero(record.Spec.LeaseTransitions) + 1
+	}
+	now, seconds := metav1.NowMicro(), int32(ttl/time.Second)
+	record.Spec.HolderIdentity, record.Spec.LeaseDurationSeconds, record.Spec.LeaseTransitions = &candidate, &seconds, &transitions
+	record.Spec.AcquireTime, record.Spec.RenewTime = &now, &now
+	return record
+}
+
+func leaseName(controller string) string { return "hostler-" + controller }
+
+// Extend renews the Lease, if it still records the term.
+func (f *Fleet) Extend(ctx context.Context, term store.Term) error {
+	operation := fmt.Sprintf("extend term of %q", term.Controller)
+	held := f.held(term)
+	if held.ended() {
+		return fmt.Errorf("%s: %w", operation, store.ErrDeposed)
+	}
+	sent := time.Now()
+	stored, err := f.replace(ctx, operation, term, held.lease, func(lease *coordinationv1.Lease) *coordinationv1.Lease {
+		return controlplane.Renew(lease, time.Now())
+	})
+	switch {
+	case errors.Is(err, store.ErrDeposed):
+		f.forget(term.Token)
+	case err == nil && !f.extended(term.Token, stored, sent.Add(term.TTL)):
+		err = fmt.Errorf("%s: %w", operation, store.ErrDeposed)
+	}
+	return err
+}
+
+// Resign clears the leader from the Lease, if that still records the term.
+func (f *Fleet) Resign(ctx context.Context, term store.Term) error {
+	held, found := f.resigned(term.Token)
+	if !found {
+		return nil
+	}
+	_, err := f.replace(ctx, fmt.Sprintf("resign from %q", term.Controller), term, held.lease, func(lease *coordinationv1.Lease) *coordinationv1.Lease {
+		lease = lease.DeepCopy()
+		lease.Spec.HolderIdentity = nil
+		return lease
+	})
+	if errors.Is(err, store.ErrDeposed) {
+		err = nil
+	}
+	if err == nil {
+		f.forget(term.Token)
+	}
+	return err
+}
+
+// replace stores the next state of a term's Lease. If that has changed it is read again: an earlier
+// answer may have been lost. ErrDeposed if it does not record the term any more.
+func (f *Fleet) replace(ctx context.Context, operation string, term store.Term, lease *coordinationv1.Lease, next func(*coordinationv1.Lease) *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %w", operation, context.Cause(ctx))
+	}
+	ctx, cancel := controlplane.Bound(ctx, leaseTimeout)
+	defer cancel()
+	var lost error
+	for range attempts {
+		stored, err := f.write(ctx, operation, next(lease))
+		if !errors.Is(err, controlplane.ErrConflict) {
+			return stored, err
+		}
+		lost = err
+		if lease, err = f.record(ctx, operation, term.Controller); err != nil {
+			return nil, err
+		}
+		if lease == nil || token(lease) != term.Token || leader(lease).Candidate != term.Candidate {
+			return nil, fmt.Errorf("%s: %w", operation, store.ErrDeposed)
+		}
+	}
+	return nil, lost
+}
+
+// Leader reads who leads.
+func (f *Fleet) Leader(ctx context.Context, controller string) (store.Leader, error) {
+	operation := fmt.Sprintf("get leader of %q", controller)
+	if err := controlplane.CheckCall(ctx, "get leader of", controller); err != nil {
+		return store.Leader{}, err
+	}
+	ctx, cancel := controlplane.Bound(ctx, leaseTimeout)
+	defer cancel()
+	record, err := f.record(ctx, operation, controller)
+	if err != nil || record == nil || !f.alive(controller, record) {
+		return store.Leader{}, err
+	}
+	return leader(record), nil
+}
+
+// record reads the Lease of a controller; nil if there is none.
+func (f *Fleet) record(ctx context.Context, operation, controller string) (*coordinationv1.Lease, error) {
+	name := leaseName(controller)
+	record, err := f.client.lease(ctx, operation, name, func(r rest.Interface) *rest.Request {
+		return r.Get().Namespace(f.client.o.Namespace).Resource("leases").Name(name)
+	})
+	if errors.Is(err, controlplane.ErrNotFound) {
+		return nil, nil
+	}
+	return record, err
+}
+
+// write stores a Lease in the place of the one that it was made from; ErrConflict.
+func (f *Fleet) write(ctx context.Context, operation string, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	namespace := f.client.o.Namespace
+	stored, err := f.client.lease(ctx, operation, lease.Name, func(r rest.Interface) *rest.Request {
+		if lease.ResourceVersion == "" {
+			return r.Post().Namespace(namespace).Resource("leases").Body(lease)
+		}
+		return r.Put().Namespace(namespace).Resource("leases").Name(lease.Name).Body(lease)
+	})
+	if !errors.Is(err, controlplane.ErrNotFound) {
+		return stored, err
+	}
+	if lease.ResourceVersion == "" {
+		return nil, fmt.Errorf("%s: %w: there is no namespace %q: run `kubectl create namespace %s`", operation, controlplane.ErrInvalid, namespace, namespace)
+	}
+	return nil, fmt.Errorf("%s: %w: it was deleted", operation, controlplane.ErrConflict)
+}

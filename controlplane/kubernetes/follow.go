@@ -1,0 +1,149 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// undecodable is how client-go names an event of a watch that it cannot decode.
+const undecodable = "ClientWatchDecoding"
+
+// Follow lists all objects of a kind page by page, and then watches from the version of the list. It
+// continues a watch that the server ends for its age from the version that it saw last.
+func (f *Fleet) Follow(ctx context.Context, kind store.Kind, _ store.Scope, to store.Follower) error {
+	operation := "follow " + kind.Name
+	group, err := f.group(kind)
+	if err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	fo := following{f, operation, kind, group, to}
+	for version, short := "", false; ; {
+		began, again := time.Now(), short
+		if version == "" {
+			version, err = fo.list(ctx)
+		}
+		if version != "" && err == nil {
+			version, err = fo.watch(ctx, version)
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", operation, context.Cause(ctx))
+		}
+		if err != nil {
+			return err
+		}
+		if short = time.Since(began) < shortWatch; short && again {
+			return fmt.Errorf("%s: %w: the server ends the watch at once", operation, controlplane.ErrUnavailable)
+		}
+	}
+}
+
+// following is a Follow in progress.
+type following struct {
+	*Fleet
+	operation string
+	kind      store.Kind
+	group     *apiGroup
+	to        store.Follower
+}
+
+// list reports all objects, and returns the version as of which; empty if it has to begin again.
+func (f following) list(ctx context.Context) (version string, err error) {
+	f.to.Begin()
+	for from := ""; ; {
+		o, err := f.scheme.New(f.kind.GVK.GroupVersion().WithKind(f.kind.GVK.Kind + "List"))
+		page, ok := o.(list)
+		if err != nil || !ok {
+			return "", fmt.Errorf("%s: %w: no list of %s", f.operation, controlplane.ErrInvalid, f.kind.GVK)
+		}
+		err = f.client.page(ctx, f.operation, f.group, from, page, func(name, most string) { f.to.Unreadable(name, unreadable(most)) },
+			func(r rest.Interface) *rest.Request { return of(f.kind, r.Get()) })
+		if outdated(err) {
+			return "", nil
+		}
+		if err == nil { // objects of their own: what is kept of a page would keep all of it
+			err = meta.EachListItemWithAlloc(page, func(o runtime.Object) error { return f.set(o) })
+		}
+		if err != nil {
+			return "", err
+		}
+		if from = page.GetContinue(); from == "" {
+			f.to.Synced()
+			return page.GetResourceVersion(), nil
+		}
+	}
+}
+
+// set reports an object that is stored.
+func (f following) set(o runtime.Object) error {
+	stored, err := f.object(o)
+	if err == nil {
+		f.to.Set(stored)
+	}
+	return err
+}
+
+// object is an object of the kind.
+func (f following) object(o runtime.Object) (store.Object, error) {
+	stored, ok := o.(store.Object)
+	if !ok || reflect.TypeOf(stored) != reflect.TypeOf(f.kind.New()) {
+		return nil, fmt.Errorf("%s: %w: the server sent a %T", f.operation, controlplane.ErrUnavailable, o)
+	}
+	return read(f.kind, stored), nil
+}
+
+// watch reports changes since a version, until the server ends the watch for its age. It returns the
+// version that it saw last; empty if a list has to follow.
+func (f following) watch(ctx context.Context, version string) (string, error) {
+	changes, err := f.group.watch(ctx, func(r rest.Interface) *rest.Request {
+		return of(f.kind, r.Get()).Param("watch", "true").Param("allowWatchBookmarks", "true").Param("resourceVersion", version)
+	})
+	if outdated(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", f.client.fault(ctx, f.operation, err)
+	}
+	defer changes.Stop()
+	for change := range changes.ResultChan() {
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("%s: %w", f.operation, context.Cause(ctx))
+		}
+		if change.Type == watch.Error {
+			err := apierrors.FromObject(change.Object)
+			if outdated(err) || apierrors.HasStatusCause(err, undecodable) { // a list names an object that is too large
+				return "", nil
+			}
+			return "", f.client.fault(ctx, f.operation, err)
+		}
+		o, err := f.object(change.Object)
+		if err != nil {
+			return "", err
+		}
+		version = o.GetResourceVersion()
+		switch change.Type {
+		case watch.Bookmark: // no more than a version
+		case watch.Deleted:
+			f.to.Delete(o.GetName(), o)
+		default:
+			f.to.Set(o)
+		}
+	}
+	return version, nil
+}
+
+// outdated reports whether the server no longer has what came after a version.
+func outdated(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, errOutdated)
+}

@@ -1,0 +1,165 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// pageOfNodes is how many Nodes, or Leases, are held at a time.
+const pageOfNodes = 100
+
+// ToCompare are the rights that a node lacks unless somebody gives them: to search for
+// clones of its machine in the fleet.
+func ToCompare() []Right {
+	return []Right{
+		{Verb: "list", Resource: "nodes"},
+		{Verb: "get", Group: coordinationv1.GroupName, Resource: "leases", Namespace: controlplane.LeaseNamespace},
+	}
+}
+
+// ToList are the rights that a node lacks unless somebody gives them: to tell a person
+// of the whole fleet.
+func ToList() []Right {
+	return []Right{
+		{Verb: "list", Resource: "nodes"},
+		{Verb: "list", Group: coordinationv1.GroupName, Resource: "leases", Namespace: controlplane.LeaseNamespace},
+	}
+}
+
+// Fleet goes through all Nodes and Leases, where somebody gave the node the right to. Those that are
+// too large are left out, and named by the ErrIncomplete that comes after the others.
+func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("list nodes: %w", context.Cause(ctx))
+	}
+	defer c.others.Reconnect() // a person looks rarely, and the server keeps a connection for nobody
+	var leftOut controlplane.LeftOut
+	tooLarge := func(name, most string) { leftOut.Add(fmt.Errorf("%q has more than %s", name, most)) }
+	nodes := func(ctx context.Context, page string) ([]corev1.Node, string, error) {
+		list, err := c.nodes(ctx, page, tooLarge)
+		for i := range list.Items { // which a list leaves to its own kind to say
+			list.Items[i].Kind, list.Items[i].APIVersion = "Node", "v1"
+		}
+		return list.Items, list.Continue, err
+	}
+	leases := func(ctx context.Context, page string) ([]coordinationv1.Lease, string, error) {
+		list, err := c.leasesFrom(ctx, page, tooLarge)
+		for i := range list.Items {
+			list.Items[i].Kind, list.Items[i].APIVersion = "Lease", coordinationv1.SchemeGroupVersion.String()
+		}
+		return list.Items, list.Continue, err
+	}
+	if err := controlplane.JoinFleet(ctx, nodes, leases, each); err != nil {
+		return err
+	}
+	return leftOut.Err()
+}
+
+// NodesOf looks through all Nodes, page by page, where somebody gave the node the
+// right to. It checks the right first, because most nodes lack it.
+func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error) {
+	for _, right := range ToCompare() {
+		asking, cancel := context.WithTimeout(ctx, callTimeout)
+		allowed, err := c.may(asking, right)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		if !allowed {
+			return nil, fmt.Errorf("%s: %w", right, controlplane.ErrForbidden)
+		}
+	}
+	var found []corev1.Node
+	for next := ""; ; {
+		page, err := c.nodes(ctx, next, func(string, string) {}) // no agent writes such a Node
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			if info := page.Items[i].Status.NodeInfo; info.MachineID == machineID {
+				found = append(found, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: page.Items[i].Name}, Status: corev1.NodeStatus{NodeInfo: info}})
+			}
+		}
+		if next = page.Continue; next == "" || len(found) >= controlplane.MostNodesOf {
+			return found[:min(len(found), controlplane.MostNodesOf)], nil
+		}
+	}
+}
+
+// nodes reads the page of all Nodes that begins there.
+func (c *Client) nodes(ctx context.Context, from string, tooLarge func(name, most string)) (*corev1.NodeList, error) {
+	page := &corev1.NodeList{}
+	err := c.page(ctx, "list nodes", c.core, from, page, tooLarge, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes") })
+	return page, err
+}
+
+// leasesFrom reads the page of all Nodes' Leases that begins there.
+func (c *Client) leasesFrom(ctx context.Context, from string, tooLarge func(name, most string)) (*coordinationv1.LeaseList, error) {
+	page := &coordinationv1.LeaseList{}
+	err := c.page(ctx, "list leases", c.others, from, page, tooLarge, func(r rest.Interface) *rest.Request {
+		return r.Get().Namespace(controlplane.LeaseNamespace).Resource("leases")
+	})
+	return page, err
+}
+
+// list is a list of an API's, each of which has the version that it is as of.
+type list interface {
+	runtime.Object
+	metav1.ListInterface
+}
+
+// page reads the page of a list that begins there: a smaller one if the objects are too large for
+// pageOfNodes of them. An object that is too large alone makes an empty page, and tooLarge is
+// called with its name and how much it may have.
+func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, into list, tooLarge func(name, most string), read func(rest.Interface) *rest.Request) error {
+	for most := pageOfNodes; ; most /= 10 {
+		err := c.pageOf(ctx, operation, to, from, most, into, read)
+		size, large := errors.AsType[*sizeError](err)
+		if !large {
+			return err
+		}
+		if most > 1 {
+			continue
+		}
+		names := &metav1.PartialObjectMetadataList{}
+		if c.pageOf(ctx, operation, to, from, most, names, func(r rest.Interface) *rest.Request {
+			return read(r).SetHeader("Accept", partialMetadata)
+		}) != nil || len(names.Items) != 1 {
+			return err
+		}
+		into.SetContinue(names.Continue)
+		into.SetResourceVersion(names.ResourceVersion)
+		tooLarge(names.Items[0].Name, size.most)
+		return nil
+	}
+}
+
+// partialMetadata requests the metadata of objects only.
+const partialMetadata = protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+// pageOf reads a page of so many objects.
+func (c *Client) pageOf(ctx context.Context, operation string, to *apiGroup, from string, most int, into list, read func(rest.Interface) *rest.Request) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := c.ask(ctx, operation, to, func(r rest.Interface) *rest.Request {
+		request := read(r).Param("limit", strconv.Itoa(most))
+		if from != "" {
+			request = request.Param("continue", from)
+		}
+		return request
+	}, into)
+	if err == nil && into.GetResourceVersion() == "" { // client-go takes what is no such list for an empty one
+		err = fmt.Errorf("%s: %w: %s returned something else: check for a proxy in between", operation, controlplane.ErrUnavailable, c.Endpoint())
+	}
+	return err
+}
