@@ -138,6 +138,8 @@ Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
 		a.reloadCommand(),
 		a.controlPlaneCommand(),
 		a.configCommand(),
+		a.serverCommand(),
+		a.fleetCommand(),
 		a.completionCommand(),
 		a.versionCommand(),
 	)

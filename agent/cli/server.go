@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hostler.io/hostler/agent/api"
+	agentconfig "hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/controlplane/server"
+	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/controlplane/server/config"
+	"hostler.io/hostler/internal/configfile"
+)
+
+func (a *app) serverCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run the server, which acts on the Nodes of a fleet",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			c, err := a.serverConfig(file)
+			if err != nil {
+				return err
+			}
+			log, level, end := open.Log(a.raw.Stderr, agentconfig.Log{Level: c.Log.Level, Format: c.Log.Format}, a.Getenv("JOURNAL_STREAM"))
+			defer end()
+			store, err := server.OpenStore(c.Store, a.Version, log)
+			if err != nil {
+				return err
+			}
+			s, err := server.New(server.Options{
+				Config: c, Reload: func() (config.Config, error) { return a.readServerConfig(file) }, Store: store,
+				Version: a.Version, Getenv: a.Getenv, Unsetenv: os.Unsetenv, Log: log, Level: level,
+			})
+			if err != nil {
+				return err
+			}
+			return s.Run(a.Signals)
+		},
+	}
+	serverConfigFlag(cmd, &file)
+	return cmd
+}
+
+func serverConfigFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "config", "", "configuration `FILE`; files in server.d next to it are read too (default: "+config.DefaultFile+")")
+}
+
+// readServerConfig reads the configuration that the server would read.
+func (a *app) readServerConfig(file string) (config.Config, error) {
+	file = cmp.Or(file, config.DefaultFile)
+	c, source, err := config.Spec().Load(file, filepath.Join(filepath.Dir(file), filepath.Base(config.DefaultDropIns)))
+	for _, f := range source.Ignored {
+		fmt.Fprintf(a.Stderr, "warning: %s: %s\n", f, configfile.NotRead)
+	}
+	return c, err
+}
+
+// serverConfig reads it and prints its faults, one a line.
+func (a *app) serverConfig(file string) (config.Config, error) {
+	c, err := a.readServerConfig(file)
+	var faults configfile.Faults
+	if errors.As(err, &faults) {
+		fmt.Fprintln(a.Stderr, faults.Error())
+		return c, silentError{}
+	}
+	return c, err
+}
+
+// checkServerConfig validates it, and prints the files that it was read from.
+func (a *app) checkServerConfig(file string) error {
+	if _, err := a.serverConfig(file); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.Stdout, cmp.Or(file, config.DefaultFile)+": ok")
+	return nil
+}
+
+func (a *app) fleetCommand() *cobra.Command {
+	status := a.serverReader("status", "Show the server: leaders, zones, and what is pending", func(ctx context.Context, c *api.ServerClient, out *output) error {
+		s, err := c.FleetStatus(ctx)
+		if err != nil {
+			return err
+		}
+		return out.print(s, func(t *table) { printFleetStatus(t, out, s) })
+	})
+	plan := a.serverReader("plan", "Show what the controllers do now and later, and why", func(ctx context.Context, c *api.ServerClient, out *output) error {
+		p, err := c.FleetPlan(ctx)
+		if err != nil {
+			return err
+		}
+		return out.print(p, func(t *table) { printFleetPlan(t, out, p) })
+	})
+	return group("fleet", "Show what the server does with the fleet", status, plan)
+}
+
+// serverReader makes a command that asks the server and prints the answer.
+func (a *app) serverReader(use, short string, run func(ctx context.Context, c *api.ServerClient, out *output) error) *cobra.Command {
+	var format, socket string
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
+	cmd.Flags().StringVar(&socket, "socket", config.DefaultSocket, "`PATH` of the server's API socket")
+	formatFlag(cmd, &format)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		out, err := a.output(format)
+		if err != nil {
+			return err
+		}
+		return a.interruptible(func(ctx context.Context) error { return run(ctx, api.NewServerClient(socket), out) })
+	}
+	return cmd
+}
+
+// zoneName is a zone as a person reads it.
+func zoneName(name string) string { return cmp.Or(name, "(no zone)") }
+
+func printFleetStatus(t *table, out *output, s answer.Status) {
+	t.row("SERVER", s.Candidate+", version "+s.Version)
+	store := s.Store.Type + " at " + s.Store.Endpoint
+	switch {
+	case s.Store.Since != nil:
+		store += ", answers since " + out.ago(*s.Store.Since)
+	default:
+		store += ", " + out.red("does not answer") + ": " + s.Store.Error
+	}
+	t.row("STORE", store)
+	t.row("NODES", fmt.Sprintf("%d, %d not ready", s.Nodes, s.NotReady))
+	t.line("")
+	t.row("CONTROLLER", "STATE", "LEADER", "DUE", "PENDING", "FAILING", "NOTE")
+	for _, c := range s.Controllers {
+		leader := c.Leader
+		if c.State == answer.Leading {
+			leader = "this server"
+		}
+		if c.Since != nil && out.wide() {
+			leader += " since " + c.Since.Format(time.RFC3339)
+		}
+		t.row(c.Name, c.State, leader, fmt.Sprint(c.Due), fmt.Sprint(c.Pending), fmt.Sprint(c.Failing), strings.Join(present(c.Paused, c.Message), "; "))
+	}
+	if len(s.Zones) > 0 {
+		t.line("")
+		t.row("ZONE", "STATE", "NODES", "NOT READY", "EVICTIONS", "NOTE")
+		for _, z := range s.Zones {
+			rate := fmt.Sprintf("%v/s", z.Rate)
+			if z.Paused != "" {
+				rate = "paused"
+			}
+			t.row(zoneName(z.Name), z.State, fmt.Sprint(z.Nodes), fmt.Sprint(z.NotReady), rate, z.Paused)
+		}
+	}
+	if len(s.Problems) > 0 {
+		t.line("")
+		t.row("OBJECT", "PROBLEM")
+		for _, p := range s.Problems {
+			t.row(p.Object, strings.Join(present(p.Message, p.Hint), ": "))
+		}
+	}
+	printServerLoops(t, out, s)
+}
+
+// printServerLoops names the loops that are not healthy; all of them in wide output.
+func printServerLoops(t *table, out *output, s answer.Status) {
+	head := false
+	for _, l := range s.Loops {
+		if l.Healthy && !out.wide() {
+			continue
+		}
+		if !head {
+			t.line("")
+			t.row("LOOP", "HEALTHY", "LAST ERROR")
+			head = true
+		}
+		t.row(l.Name, fmt.Sprint(l.Healthy), l.LastError)
+	}
+}
+
+// present are the texts that are not empty.
+func present(texts ...string) []string {
+	var list []string
+	for _, text := range texts {
+		if text != "" {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+func printFleetPlan(t *table, out *output, p answer.Plan) {
+	for _, c := range p.Controllers {
+		switch {
+		case c.Paused != "":
+			t.line("%s decides nothing: %s", c.Name, c.Paused)
+			continue
+		case c.State != answer.Leading:
+			t.line("%s is %s on this server: the leader executes this", c.Name, c.State)
+		}
+		if len(c.Actions) == 0 {
+			t.line("%s has nothing to do", c.Name)
+			continue
+		}
+		t.row("DUE", "OBJECT", "ZONE", "ACTION", "REASON")
+		for _, action := range c.Actions {
+			due := "paused"
+			if action.Due != nil {
+				due = "now"
+				if wait := action.Due.Sub(out.now()); wait > 0 {
+					due = "in " + wait.Round(time.Second).String()
+				}
+			}
+			t.row(due, action.Object, zoneName(action.Zone), action.Action, action.Reason)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane/server"
+	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/controlplane/server/config"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+	"hostler.io/hostler/internal/logtest"
+)
+
+// patience bounds every wait: only a fault reaches it.
+const patience = time.Minute
+
+// replica is a server that runs.
+type replica struct {
+	t       *testing.T
+	store   *memory.Store
+	config  config.Config
+	next    func() (config.Config, error) // what a reload finds
+	log     logtest.Book
+	signals chan os.Signal
+	ended   chan error
+	http    http.Client
+}
+
+// start runs a server on a store, changed by edits.
+func start(t *testing.T, s *memory.Store, edits ...func(*config.Config)) *replica {
+	t.Helper()
+	r := &replica{t: t, store: s, config: config.Default(), signals: make(chan os.Signal, 1), ended: make(chan error, 1)}
+	r.config.API.Socket = filepath.Join(t.TempDir(), "s")
+	r.config.Metrics.Listen = ""
+	for _, edit := range edits {
+		edit(&r.config)
+	}
+	r.next = func() (config.Config, error) { return r.config, nil }
+	instance, err := server.New(server.Options{
+		Config: r.config, Reload: func() (config.Config, error) { return r.next() }, Store: s, Version: "1.2.3",
+		Getenv: func(string) string { return "" }, Unsetenv: func(string) error { return nil },
+		Log: r.log.Logger(), Level: new(slog.LevelVar),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", r.config.API.Socket)
+	}}
+	go func() { r.ended <- instance.Run(r.signals) }()
+	t.Cleanup(r.stop)
+	return r
+}
+
+// stop ends it, if it still runs.
+func (r *replica) stop() {
+	if r.ended == nil {
+		return
+	}
+	r.signals <- syscall.SIGTERM
+	if err := <-r.ended; err != nil {
+		r.t.Errorf("Run() = %v", err)
+	}
+	r.ended = nil
+}
+
+// get reads a route.
+func (r *replica) get(path string) string {
+	r.t.Helper()
+	resp, err := r.http.Get("http://server" + path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		r.t.Fatalf("GET %s = %s, %v\n%s", path, resp.Status, err, text)
+	}
+	return string(text)
+}
+
+func decoded[T any](r *replica, path string) T {
+	r.t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(r.get(path)), &v); err != nil {
+		r.t.Fatal(err)
+	}
+	return v
+}
+
+func (r *replica) status() answer.Status { return decoded[answer.Status](r, "/v1/fleet/status") }
+
+// eventually waits until the status is as wanted.
+func (r *replica) eventually(what string, wanted func(answer.Status) bool) answer.Status {
+	r.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		s := r.status()
+		if wanted(s) {
+			return s
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("waited in vain: %s; status is %+v", what, s)
+		}
+	}
+}
+
+func leading(s answer.Status) bool { return s.Controllers[0].State == answer.Leading }
+
+// ready is a Node that is ready, with a Lease that does not end in a test.
+func ready(s *memory.Store, name, zone string, status corev1.ConditionStatus) {
+	seconds, now := int32(3600), metav1.NowMicro()
+	s.Put(store.Leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds, RenewTime: &now}})
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+	s.Put(store.Nodes, node)
+}
+
+func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	for _, name := range []string{"a1", "a2", "a3", "a4"} {
+		ready(s, name, "a", corev1.ConditionTrue)
+	}
+	r := start(t, s)
+	r.eventually("it leads", leading)
+	ready(s, "sick1", "a", corev1.ConditionFalse)
+	ready(s, "sick2", "a", corev1.ConditionFalse)
+	s.PutRaw(store.Nodes, "broken", []byte("{"))
+	status := r.eventually("one Node waits for its taint", func(s answer.Status) bool {
+		c := s.Controllers[0]
+		return c.Pending == 1 && c.Due == 0 && c.Stored >= 2 && len(s.Problems) == 1
+	})
+	if status.Nodes != 6 || status.NotReady != 2 || status.Store.Since == nil || status.Problems[0].Object != "nodes/broken" || status.Version != "1.2.3" {
+		t.Errorf("status = %+v", status)
+	}
+	plan := decoded[answer.Plan](r, "/v1/fleet/plan").Controllers[0]
+	if len(plan.Actions) != 1 || plan.Actions[0].Due == nil || !strings.Contains(plan.Actions[0].Action, "node.kubernetes.io/not-ready:NoExecute") || !strings.Contains(plan.Actions[0].Reason, "one Node every 10s in zone a") {
+		t.Errorf("plan = %+v, want one taint that is due later", plan)
+	}
+	metrics := r.get("/metrics")
+	for _, want := range []string{
+		`hostler_server_leading{controller="node-lifecycle"} 1`, `hostler_server_store_up 1`, `hostler_server_pending_actions{controller="node-lifecycle"} 1`,
+		`hostler_server_nodes{ready="false",state="Normal",zone="a"} 2`, `hostler_server_ignored_objects 1`, `hostler_server_build_info{version="1.2.3"} 1`,
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("metrics lack %s:\n%s", want, metrics)
+		}
+	}
+	if got := r.get("/healthz"); got != "ok\n" {
+		t.Errorf("/healthz = %q, want ok", got)
+	}
+}
+
+func TestASecondServerStandsByAndTakesOverAtOnce(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	first := start(t, s)
+	first.eventually("it leads", leading)
+	second := start(t, s)
+	status := second.eventually("it stands by", func(s answer.Status) bool { return s.Controllers[0].State == answer.Standby })
+	if status.Controllers[0].Leader != first.status().Candidate {
+		t.Errorf("leader = %q, want %q", status.Controllers[0].Leader, first.status().Candidate)
+	}
+	first.stop()
+	second.eventually("it leads", leading)
+}
+
+func TestAControllerThatIsNotConfiguredDoesNotRun(t *testing.T) {
+	r := start(t, memory.New(memory.Options{}), func(c *config.Config) { c.Controllers = []string{"-node-lifecycle", "*"} })
+	status := r.eventually("it is disabled", func(s answer.Status) bool { return s.Controllers[0].State == answer.Disabled })
+	if status.Controllers[0].Message == "" {
+		t.Error("status does not say why")
+	}
+	for _, c := range []memory.Call{memory.Elect, memory.Follow} {
+		if n := r.store.Calls(c); n != 0 {
+			t.Errorf("%d calls of %s, want none", n, c)
+		}
+	}
+}
+
+func TestAReloadTakesOverWhatIsLiveAndRefusesTheRest(t *testing.T) {
+	s := memory.New(memory.Options{})
+	for _, name := range []string{"a1", "a2", "a3", "a4"} {
+		ready(s, name, "a", corev1.ConditionTrue)
+	}
+	r := start(t, s)
+	r.eventually("zone a is known", func(s answer.Status) bool { return len(s.Zones) == 1 && s.Zones[0].Rate == 0.1 })
+	reload := func(logs string, next config.Config, err error) {
+		t.Helper()
+		r.next = func() (config.Config, error) { return next, err }
+		r.signals <- syscall.SIGHUP
+		for deadline := time.Now().Add(patience); r.log.Count(logs) == 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the log has no %q:\n%s", logs, &r.log)
+			}
+		}
+	}
+	changed := r.config
+	changed.NodeLifecycle.EvictionRate = 0.5
+	reload("configuration reloaded", changed, nil)
+	r.eventually("the rate is another", func(s answer.Status) bool { return s.Zones[0].Rate == 0.5 })
+	moved := changed
+	moved.API.Socket, moved.NodeLifecycle.EvictionRate = "/elsewhere", 1
+	reload("api.socket needs a restart", moved, nil)
+	reload("no such file", changed, errors.New("no such file"))
+	if got := r.status().Zones[0].Rate; got != 0.5 {
+		t.Errorf("rate after two refused reloads = %v, want 0.5", got)
+	}
+}
+
+func TestAStoreThatDoesNotAnswerIsShown(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "a1", "a", corev1.ConditionTrue)
+	r := start(t, s)
+	r.eventually("it leads", leading)
+	s.Inject(memory.Any, memory.Fault{Err: errors.New("connection refused")})
+	r.eventually("it says so", func(s answer.Status) bool {
+		return s.Store.Since == nil && strings.Contains(s.Store.Error, "connection refused") && s.Controllers[0].Paused != ""
+	})
+	s.Heal()
+	r.eventually("it is back", func(s answer.Status) bool { return s.Store.Since != nil && leading(s) && s.Controllers[0].Paused == "" })
+}
