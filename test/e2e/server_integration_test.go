@@ -16,7 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/controlplane/server/answer"
+	fleetanswer "hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/test/etcd"
 	"hostler.io/hostler/test/lab"
 )
@@ -104,16 +104,16 @@ func (s *server) prints(args ...string) string {
 	return r.out
 }
 
-func (s *server) status() answer.Status {
+func (s *server) status() fleetanswer.Status {
 	s.t.Helper()
-	var a answer.Status
+	var a fleetanswer.Status
 	check(s.t, json.Unmarshal([]byte(s.prints("status", "-o", "json")), &a))
 	return a
 }
 
 // leads reports whether the server leads all its controllers.
 func (s *server) leads() bool {
-	return !slices.ContainsFunc(s.status().Controllers, func(c answer.Controller) bool { return c.State != answer.Leading })
+	return !slices.ContainsFunc(s.status().Controllers, func(c fleetanswer.Controller) bool { return c.State != fleetanswer.Leading })
 }
 
 // served are the settings of a server of this fleet.
