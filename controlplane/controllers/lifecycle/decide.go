@@ -116,7 +116,7 @@ func Decide(facts Facts, policy Policy, now time.Time) Decision {
 	for i := range hosts {
 		h := &hosts[i]
 		for _, t := range h.foreignTaints() {
-			d.Ignored = append(d.Ignored, Ignored{h.Name, fmt.Sprintf("taint %s: somebody else has set it, since it has a value", t.ToString())})
+			d.Ignored = append(d.Ignored, Ignored{h.Name, fmt.Sprintf("taint %s: another client has set it, since it has a value", t.ToString())})
 		}
 		h.taintByCondition()
 		if h.taintNoExecute(d.AllDown) {

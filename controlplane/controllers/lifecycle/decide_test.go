@@ -378,7 +378,7 @@ func TestATaintOfSomebodyElseIsNamed(t *testing.T) {
 		h.Taints = append(h.Taints, foreign("unreachable:NoExecute"), foreign("example:NoSchedule"))
 	})
 	d := lifecycle.Decide(lifecycle.Facts{Hosts: one(h)}, lifecycle.DefaultPolicy(), noon)
-	want := []lifecycle.Ignored{{"h", "taint node.kubernetes.io/unreachable=maintenance:NoExecute: somebody else has set it, since it has a value"}}
+	want := []lifecycle.Ignored{{"h", "taint node.kubernetes.io/unreachable=maintenance:NoExecute: another client has set it, since it has a value"}}
 	if !slices.Equal(d.Ignored, want) {
 		t.Errorf("Ignored = %q, want %q", d.Ignored, want)
 	}
