@@ -145,7 +145,7 @@ func describePod(p journal.PodRecord) string {
 	case journal.Skipped:
 		return "skipped " + name + ": critical pod"
 	case journal.Killed:
-		return line + ": grace period over"
+		return line + ": " + joined("grace period over", limits(p))
 	}
 	if note := podNote(p); note != "" {
 		line += ": " + note

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -176,9 +177,7 @@ func printRecord(t *table, r journal.Record, restarts []journal.Restart) {
 		if note == "" && status.Reason != journal.ReasonTerminated && status.Phase != corev1.PodSucceeded {
 			note = status.Message
 		}
-		if again := restartNote(p, restarts); again != "" {
-			note = strings.TrimPrefix(note+"; "+again, "; ")
-		}
+		note = joined(note, limits(p), restartNote(p, restarts))
 		phase := string(status.Phase)
 		if status.Reason == journal.ReasonTerminated {
 			phase += " (" + status.Reason + ")"
@@ -197,6 +196,20 @@ func podNote(p journal.PodRecord) string {
 		return p.Error
 	}
 	return strings.TrimSuffix("did not stop: "+strings.Join(p.Stuck, ", ")+"; "+p.Error, "; ")
+}
+
+// limits says what gave containers of a pod less grace than they request.
+func limits(p journal.PodRecord) string {
+	var parts []string
+	for _, l := range p.Limits {
+		parts = append(parts, l.String())
+	}
+	return joined(parts...)
+}
+
+// joined are the texts that are not empty.
+func joined(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), "; ")
 }
 
 // describeRecord is a shutdown in one line.

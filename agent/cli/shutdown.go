@@ -93,21 +93,27 @@ func printPhases(t *table, p plan.Plan) {
 				if i > 0 {
 					containers += ", "
 				}
-				by := ""
+				grace, by := c.Grace.Duration.String(), ""
+				if c.Limit != "" {
+					grace += " of " + c.Wanted.Duration.String()
+				}
 				if c.Unit != "" {
 					by = ", by " + c.Unit
 				}
 				if after := slices.Concat(c.AfterUnits, c.After); len(after) > 0 {
 					by += ", after " + strings.Join(after, " and ")
 				}
-				containers += fmt.Sprintf("%s (%s%s)", c.Name, c.Grace.Duration, by)
+				if c.Limit != "" {
+					by += ", limited by " + c.Limit
+				}
+				containers += fmt.Sprintf("%s (%s%s)", c.Name, grace, by)
 			}
 			t.row("  "+pod.Namespace, pod.Name, pod.Grace.Duration.String(), containers)
 		}
 	}
 }
 
-// printNotes lists labels that nobody could make sense of, or that cannot have their way.
+// printNotes lists labels that nobody could make sense of.
 func printNotes(t *table, p plan.Plan) {
 	if len(p.Notes) > 0 {
 		t.line("")

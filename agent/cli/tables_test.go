@@ -186,6 +186,9 @@ func TestTables(t *testing.T) {
 	short.phases.Granted = delay(5)
 	cut := house()
 	cut.phases.Granted, cut.phases.Needed, cut.phases.Shortage = delay(8), seconds(36), overridden
+	cut.phases.Phases[0].Grace, cut.phases.Phases[1].Grace = seconds(0), seconds(6)
+	cut.phases.Phases[0].Pods[0].Grace = seconds(0)
+	cut.phases.Phases[0].Pods[0].Containers = []plan.PlannedContainer{{Name: "web", Unit: "web.service", Wanted: seconds(60), Limit: "logind's delay"}}
 	unknown := house()
 	unknown.phases.Granted = delay(0)
 	off := house()
@@ -197,6 +200,8 @@ func TestTables(t *testing.T) {
 	incomplete := house()
 	incomplete.drained.Graceful, incomplete.drained.Message = false, "saved on this host, and written to the control plane once it answers: control plane unavailable"
 	incomplete.drained.Pods[1].Outcome, incomplete.drained.Pods[1].Stuck, incomplete.drained.Pods[1].Error = journal.Left, []string{"api"}, "stop container \"api\": runtime unavailable"
+	limited := house()
+	limited.drained.Pods[1].Limits = []journal.Limit{{Container: "api", Grace: seconds(5), Wanted: seconds(60), By: "unit api.service"}}
 	withCritical := house()
 	withCritical.phases.Phases[1].Pods = []plan.PlannedPod{{Runtime: "containerd", Namespace: "kube-system", Name: "dns", Priority: plan.CriticalPriority, Grace: seconds(10), Containers: []plan.PlannedContainer{{Name: "dns", Grace: seconds(10)}}}}
 	byPriority := house()
@@ -216,6 +221,7 @@ func TestTables(t *testing.T) {
 	brief := shortened.status.Shutdown.Last.Clone()
 	brief.Shortened = &journal.Shortened{Granted: seconds(8), Wanted: seconds(30), Had: seconds(6)}
 	brief.Pods[0].Grace.Duration = 999876543 * time.Nanosecond
+	brief.Pods[1].Limits = []journal.Limit{{Container: "postgres", Grace: seconds(10), Wanted: seconds(60), By: "logind's delay"}}
 	shortened.status.Shutdown.Last = brief
 	unseen := house()
 	unseen.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{}}
@@ -321,6 +327,7 @@ func TestTables(t *testing.T) {
 		"shutdown-plan-switched-off":  {off, "shutdown plan", 0},
 		"drain":                       {house(), "drain", 0},
 		"drain-json":                  {house(), "drain -o json", 0},
+		"drain-limited":               {limited, "drain", 0},
 		"drain-incomplete":            {incomplete, "drain", 1},
 		"drain-dry-run":               {withCritical, "drain --dry-run", 0},
 		"drain-dry-run-all":           {withCritical, "drain --dry-run --all", 0},

@@ -218,7 +218,7 @@ func (r *Record) brief() *Record {
 	}
 	r = r.Clone()
 	for i := range r.Pods {
-		r.Pods[i].Error, r.Pods[i].Stuck, r.Pods[i].ExitCodes = "", nil, nil
+		r.Pods[i].Error, r.Pods[i].Stuck, r.Pods[i].ExitCodes, r.Pods[i].Limits = "", nil, nil, nil
 	}
 	return r
 }

@@ -54,6 +54,10 @@ type PlannedContainer struct {
 	ID      string          `json:"id"`
 	Name    string          `json:"name"`
 	Grace   metav1.Duration `json:"grace"`
+	// Wanted is the grace that it requests, and Limit names what gives it less; both are empty
+	// where it has as much as it requests.
+	Wanted metav1.Duration `json:"wanted,omitzero"`
+	Limit  string          `json:"limit,omitempty"`
 	// After names the containers that need this one: it is sent the stop signal once
 	// they have.
 	After []string `json:"after,omitempty"`
@@ -67,6 +71,7 @@ type PlannedContainer struct {
 
 	Container runtime.Container `json:"-"`
 	Own       time.Duration     `json:"-"` // its own grace, regardless of its unit's and the phase's
+	Requested bool              `json:"-"` // Own is no default
 	Waits     []string          `json:"-"` // After, by IDs
 	Rest      time.Duration     `json:"-"` // what of the phase is kept for those that end after it
 }
@@ -102,10 +107,14 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 		plan.Notes = append(plan.Notes, notes...)
 		phase.Pods = append(phase.Pods, planned)
 	}
-	for _, phase := range plan.Phases {
+	for n, phase := range plan.Phases {
 		orderPods(phase.Pods, phase.Grace.Duration)
 		for i := range phase.Pods {
-			phase.Pods[i].Grace.Duration = phase.Pods[i].longest()
+			pod := &phase.Pods[i]
+			pod.Grace.Duration = pod.longest()
+			for j := range pod.Containers {
+				pod.Containers[j].nameLimit(phase, phases[n].Grace)
+			}
 		}
 		slices.SortFunc(phase.Pods, func(a, b PlannedPod) int {
 			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
@@ -127,18 +136,37 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 		if !Alive(c) {
 			continue
 		}
-		own, notes := Grace(pod, c)
+		own, requested, notes := Grace(pod, c)
 		for _, n := range notes {
 			// A fault on the pod is found once for each of its containers.
 			if !slices.Contains(all, n) {
 				all = append(all, n)
 			}
 		}
-		ends := PlannedContainer{Runtime: c.Runtime, ID: c.ID, Name: c.Name, AfterUnits: c.StopsAfter, Unit: c.Unit, Restart: c.Restart, Container: c, Own: own}
+		ends := PlannedContainer{Runtime: c.Runtime, ID: c.ID, Name: c.Name, AfterUnits: c.StopsAfter, Unit: c.Unit, Restart: c.Restart, Container: c, Own: own, Requested: requested}
 		ends.Grace.Duration = min(ends.Given(), atMost)
 		planned.Containers = append(planned.Containers, ends)
 	}
 	return planned, all
+}
+
+// nameLimit says why a container of the phase has less than it requests, if it has. The phase was
+// to have a time, and has less if the init system does not grant it.
+func (c *PlannedContainer) nameLimit(phase PlannedPhase, configured time.Duration) {
+	given := c.Given()
+	switch {
+	case !c.Requested || c.Grace.Duration >= c.Own:
+		return
+	case given <= c.Grace.Duration:
+		c.Limit = "unit " + c.Unit
+	case c.Grace.Duration < min(given, phase.Grace.Duration):
+		c.Limit = "the containers that stop after it"
+	case phase.Grace.Duration < configured:
+		c.Limit = "logind's delay"
+	default:
+		c.Limit = "phase " + phase.Name
+	}
+	c.Wanted.Duration = c.Own
 }
 
 // longest is the longest grace of the pod's containers.

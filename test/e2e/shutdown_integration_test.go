@@ -79,6 +79,9 @@ func wantReport(t testing.TB, r *journal.Record, trigger journal.Trigger) {
 	}
 	got := map[string]string{}
 	for _, p := range r.Pods {
+		if limited := len(p.Limits) == 1 && p.Limits[0].By == "phase regular"; limited != (p.Name == "greedy") {
+			t.Errorf("the limits of pod %s are %v, want its phase for greedy, and none for others", p.Name, p.Limits)
+		}
 		got[p.Name] = p.Phase + " " + p.Grace.Duration.String() + " " + string(p.Outcome)
 		if p.StartedAt.IsZero() || p.FinishedAt.Before(p.StartedAt) {
 			t.Errorf("pod %s was stopped from %v to %v, want both times, in order", p.Name, p.StartedAt, p.FinishedAt)
