@@ -274,7 +274,7 @@ func (g *Guard) Status() Status {
 	status := g.options.Board.Status()
 	// A journal that could not be read at first may tell now.
 	story := g.options.Journal.Story()
-	status.Last, status.CalledOff, status.Restarts = story.Last, story.CalledOff, story.Restarts
+	status.Last, status.CalledOff, status.Drained, status.Restarts = story.Last, story.CalledOff, story.Drained, story.Restarts
 	return status
 }
 

@@ -88,7 +88,7 @@ func podState(p api.Pod) string {
 // journal; fault tells that the journal may be another one.
 func (a *app) story(ctx context.Context, c *api.Client) (story journal.Story, fault, err error) {
 	s, err := c.Status(ctx)
-	story = journal.Story{Last: s.Shutdown.Last, CalledOff: s.Shutdown.CalledOff, Restarts: s.Shutdown.Restarts}
+	story = s.Shutdown.Story()
 	if unreachable := new(api.UnreachableError); errors.As(err, &unreachable) && os.Geteuid() == 0 && a.socket == "" {
 		var cfg config.Config
 		if _, cfg, fault = a.orDefaults(ctx); fault != nil {
@@ -114,9 +114,11 @@ func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) erro
 		Pods     []endedPod      `json:"pods"`
 		// CalledOff is one that was cancelled since.
 		CalledOff *journal.Record `json:"calledOff,omitempty"`
-		// Restarts are the containers of both that can be started again.
+		// Drained is the last drain by a person since the boot before.
+		Drained *journal.Record `json:"drained,omitempty"`
+		// Restarts are the containers of shutdowns that can be started again.
 		Restarts []journal.Restart `json:"restarts,omitempty"`
-	}{story.Last, []endedPod{}, story.CalledOff, story.Restarts}
+	}{story.Last, []endedPod{}, story.CalledOff, story.Drained, story.Restarts}
 	if last := story.Last; last != nil {
 		for _, p := range last.Pods {
 			answer.Pods = append(answer.Pods, endedPod{p, last.PodStatus(p)})
@@ -134,7 +136,7 @@ type endedPod struct {
 	Status journal.PodStatus `json:"status"`
 }
 
-// printStory tells of the last shutdown, and of one that was cancelled since.
+// printStory tells of the last shutdown, of one that was cancelled since, and of a drain by a person.
 func printStory(t *table, story journal.Story) {
 	ofLast, ofCalledOff := story.Restarts, []journal.Restart(nil)
 	if called := story.CalledOff; called != nil { // which was later
@@ -155,6 +157,10 @@ func printStory(t *table, story journal.Story) {
 	if story.CalledOff != nil {
 		t.line("")
 		printRecord(t, *story.CalledOff, ofCalledOff)
+	}
+	if story.Drained != nil {
+		t.line("")
+		printRecord(t, *story.Drained, nil)
 	}
 }
 

@@ -325,6 +325,9 @@ func lastRecord(out *output, s api.Status) string {
 	if s.Shutdown.Last != nil {
 		line = describeRecord(*s.Shutdown.Last)
 	}
+	if story := s.Shutdown.Story(); story.DrainedBefore() {
+		line += "; a drain before it stopped " + count(stopped(*story.Drained), "pod") + ", see `hostler ps --last-shutdown`"
+	}
 	if r := s.Shutdown.CalledOff; r != nil {
 		line += fmt.Sprintf("; one was cancelled %s, see `hostler ps --last-shutdown`", out.ago(r.CancelledAt))
 	}

@@ -225,6 +225,9 @@ func TestTables(t *testing.T) {
 	shortened.status.Shutdown.Last = brief
 	unseen := house()
 	unseen.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{}}
+	emptied := house()
+	emptied.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(30 * time.Second), FinishedAt: ago(30*time.Second - 15*time.Millisecond), Graceful: true, Pods: []journal.PodRecord{}}
+	emptied.status.Shutdown.Drained = &emptied.drained.Record
 	cancelled := house()
 	began := cancelled.status.Shutdown.Last.StartedAt.Add(48 * time.Hour)
 	cancelled.status.Shutdown.CalledOff = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, CancelledAt: began.Add(3 * time.Second), Pods: []journal.PodRecord{
@@ -281,6 +284,9 @@ func TestTables(t *testing.T) {
 		"shutdown-plan-stop-first":    {orchestrated, "shutdown plan", 0},
 		"ps-last-shutdown-shortened":  {shortened, "ps --last-shutdown", 0},
 		"ps-last-shutdown-cancelled":  {cancelled, "ps --last-shutdown", 0},
+		"ps-last-shutdown-drained":    {emptied, "ps --last-shutdown", 0},
+		"shutdown-report-drained":     {emptied, "shutdown report", 0},
+		"status-drained":              {emptied, "status", 0},
 		"status-cancelled":            {cancelled, "status", 0},
 		"ps-last-shutdown-restarts":   {again, "ps --last-shutdown", 0},
 		"shutdown-plan-after-boot":    {afterBoot, "shutdown plan", 0},

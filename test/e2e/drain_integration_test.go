@@ -94,6 +94,8 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	if s := a.awaitNode(); !cordoned(t, s) || s.Cordon == nil {
 		t.Error("the cordon is gone with the boot")
 	}
+	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "NOT graceful, 1 pod cut off", "manual drain ", "1 killed")
+	mentions(t, "hostler status", a.screen(), "a drain before it stopped 2 pods")
 
 	mentions(t, "hostler cordon", a.prints("cordon"), "is already cordoned")
 	mentions(t, "hostler uncordon", a.prints("uncordon"), "is uncordoned")
