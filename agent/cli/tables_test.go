@@ -241,7 +241,11 @@ func TestTables(t *testing.T) {
 		{Runtime: "containerd", Pod: "b", ID: "0123456789abcdef", Reason: "waits for network-online.target"},
 		{Runtime: "containerd", Pod: "b", ID: "3", Name: "job", Outcome: journal.LeftStopped, Reason: "it was removed"},
 		{Runtime: "containerd", Pod: "b", ID: "4", Name: "quadlet", ByUnit: true},
+		{Runtime: "containerd", Pod: "b", ID: "5", Name: "batch", Outcome: journal.LeftStopped, Reason: `its restart policy is "no"`},
 	}
+	once := again.status.Shutdown.Last.Clone()
+	once.Pods = append(once.Pods, journal.PodRecord{Runtime: "runc", ID: "hand", Name: "hand", Phase: "regular", Grace: seconds(20), StartedAt: once.StartedAt, FinishedAt: once.StartedAt.Add(time.Second), Outcome: journal.Stopped, Once: true, ExitCodes: map[string]int32{"hand": 0}})
+	again.status.Shutdown.Last = once
 	afterBoot := house()
 	afterBoot.phases.Phases = slices.Clone(afterBoot.phases.Phases)
 	afterBoot.phases.Phases[0].Pods = []plan.PlannedPod{{Runtime: "docker", Name: "shop", Grace: seconds(20), Containers: []plan.PlannedContainer{

@@ -256,6 +256,9 @@ func (d *Drain) noteStarted(p *pod, t target, sandbox bool) {
 	p.record.Once = p.record.Once || t.Container.Restart == runtime.RestartElsewhere
 	c.Restarting = c.Restarting || t.Container.Restarting
 	c.ByUnit = c.ByUnit || t.Container.Restart == runtime.RestartByUnit
+	if restart := t.Container.Restart.String(); journal.StaysStopped(restart, false) != "" {
+		c.NotRestarted = restart
+	}
 	c.Name, p.written = t.Name, nil
 	if t.gone != nil || t.spent {
 		d.become(c, Stopping)
