@@ -234,15 +234,17 @@ func describeRecord(r journal.Record) string {
 	if !r.StartedAt.IsZero() {
 		s += " " + r.StartedAt.UTC().Format(time.RFC3339)
 	}
+	killed := r.Killed()
 	switch {
+	case r.Graceful && killed > 0:
+		s += fmt.Sprintf(", %d of %s KILLED", killed, count(len(r.Pods), "pod"))
 	case r.Graceful:
-		s += ", graceful"
+		s += ", graceful, " + count(len(r.Pods), "pod")
 	case !r.CancelledAt.IsZero():
-		s += ", cancelled"
+		s += ", cancelled, " + count(len(r.Pods), "pod") + fates(r)
 	default:
-		s += ", NOT graceful"
+		s += ", NOT graceful, " + count(len(r.Pods), "pod") + fates(r)
 	}
-	s += ", " + count(len(r.Pods), "pod") + fates(r)
 	if !r.StartedAt.IsZero() && !r.FinishedAt.IsZero() {
 		s += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
 	}

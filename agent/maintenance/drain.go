@@ -113,7 +113,7 @@ func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(Dra
 		}
 		return report, err
 	}
-	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", Unspared(record))
+	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", Unspared(record), "killed", record.Killed())
 	kind, reason := corev1.EventTypeNormal, "DrainFinished"
 	if !record.Graceful {
 		kind, reason = corev1.EventTypeWarning, "DrainIncomplete"

@@ -159,8 +159,8 @@ func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 	a.start()
 	s = a.await("the last shutdown is known", func(s api.Status) bool { return s.Shutdown.Last != nil })
 	wantReport(t, s.Shutdown.Last, journal.TriggerShutdown)
-	mentions(t, "hostler status", a.screen(), "graceful, 4 pods")
-	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "graceful, 4 pods", "polite", "stopped", "stubborn", "killed")
+	mentions(t, "hostler status", a.screen(), "2 of 4 pods KILLED")
+	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "2 of 4 pods KILLED", "polite", "stopped", "stubborn", "killed")
 	a.awaitGuard(shutdown.Armed)
 	a.stop()
 }
