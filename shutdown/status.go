@@ -78,6 +78,9 @@ type Status struct {
 	GracePeriod             metav1.Duration `json:"gracePeriod"`             // of all phases
 	GracePeriodCriticalPods metav1.Duration `json:"gracePeriodCriticalPods"` // of those from plan.CriticalPriority on
 
+	// Untimed are the phases that are configured to have no time.
+	Untimed []string `json:"untimed,omitempty"`
+
 	// InhibitDelayMax is what the init system grants, zero if that is nothing or not known:
 	// InhibitDelayShortage reports which. Where it is nothing the pods are stopped while services
 	// are, in phases of full length.

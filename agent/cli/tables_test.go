@@ -187,6 +187,7 @@ func TestTables(t *testing.T) {
 	cut := house()
 	cut.phases.Granted, cut.phases.Needed, cut.phases.Shortage = delay(8), seconds(36), overridden
 	cut.phases.Phases[0].Grace, cut.phases.Phases[1].Grace = seconds(0), seconds(6)
+	cut.phases.Phases[0].Wanted, cut.phases.Phases[1].Wanted = seconds(20), seconds(10)
 	cut.phases.Phases[0].Pods[0].Grace = seconds(0)
 	cut.phases.Phases[0].Pods[0].Containers = []plan.PlannedContainer{{Name: "web", Unit: "web.service", Wanted: seconds(60), Limit: "logind's delay"}}
 	unknown := house()
@@ -207,6 +208,10 @@ func TestTables(t *testing.T) {
 	byPriority := house()
 	byPriority.phases.Phases = slices.Clone(byPriority.phases.Phases)
 	byPriority.phases.Phases[0].Name, byPriority.phases.Phases[0].Priority = "priority-50", 50
+	untimed := house()
+	untimed.phases.Phases[0].Grace = seconds(0)
+	untimed.phases.Phases[0].Pods[0].Grace, untimed.phases.Phases[0].Pods[0].Containers = seconds(0), []plan.PlannedContainer{{Name: "web"}}
+	untimed.status.Shutdown.Untimed = []string{"regular"}
 	cutOff := house()
 	cutOff.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{
 		{Runtime: "containerd", ID: "a", UID: "u", Namespace: "shop", Name: "web-6f7d", Outcome: journal.Left},
@@ -327,6 +332,8 @@ func TestTables(t *testing.T) {
 		"doctor-many-faults":          {&backend{doctor: manyFaults()}, "doctor", 0},
 		"doctor-many-faults-wide":     {&backend{doctor: manyFaults()}, "doctor -o wide", 0},
 		"doctor-all-well":             {&backend{doctor: allWell()}, "doctor", 0},
+		"shutdown-plan-untimed":       {untimed, "shutdown plan", 0},
+		"status-untimed":              {untimed, "status", 0},
 		"shutdown-plan-overridden":    {cut, "shutdown plan", 0},
 		"shutdown-plan":               {house(), "shutdown plan", 0},
 		"shutdown-plan-json":          {house(), "shutdown plan -o json", 0},

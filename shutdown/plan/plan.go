@@ -30,6 +30,7 @@ type PlannedPhase struct {
 	Name     string          `json:"name"`
 	Priority int32           `json:"priority"`
 	Grace    metav1.Duration `json:"grace"`
+	Wanted   metav1.Duration `json:"wanted,omitzero"` // as configured, if logind grants less
 	Pods     []PlannedPod    `json:"pods"`
 }
 
@@ -86,10 +87,12 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 		Total:   metav1.Duration{Duration: Total(phases)},
 		Granted: Delay{granted},
 	}
-	for _, p := range Fit(phases, granted) {
-		plan.Phases = append(plan.Phases, PlannedPhase{
-			Name: p.Name, Priority: p.Priority, Grace: metav1.Duration{Duration: p.Grace}, Pods: []PlannedPod{},
-		})
+	for i, p := range Fit(phases, granted) {
+		phase := PlannedPhase{Name: p.Name, Priority: p.Priority, Grace: metav1.Duration{Duration: p.Grace}, Pods: []PlannedPod{}}
+		if wanted := phases[i].Grace; wanted > p.Grace {
+			phase.Wanted.Duration = wanted
+		}
+		plan.Phases = append(plan.Phases, phase)
 	}
 	if len(phases) == 0 {
 		return plan
@@ -107,13 +110,13 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 		plan.Notes = append(plan.Notes, notes...)
 		phase.Pods = append(phase.Pods, planned)
 	}
-	for n, phase := range plan.Phases {
+	for _, phase := range plan.Phases {
 		orderPods(phase.Pods, phase.Grace.Duration)
 		for i := range phase.Pods {
 			pod := &phase.Pods[i]
 			pod.Grace.Duration = pod.longest()
 			for j := range pod.Containers {
-				pod.Containers[j].nameLimit(phase, phases[n].Grace)
+				pod.Containers[j].nameLimit(phase)
 			}
 		}
 		slices.SortFunc(phase.Pods, func(a, b PlannedPod) int {
@@ -150,9 +153,8 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 	return planned, all
 }
 
-// nameLimit says why a container of the phase has less than it requests, if it has. The phase was
-// to have a time, and has less if the init system does not grant it.
-func (c *PlannedContainer) nameLimit(phase PlannedPhase, configured time.Duration) {
+// nameLimit says why a container of the phase has less than it requests, if it has.
+func (c *PlannedContainer) nameLimit(phase PlannedPhase) {
 	given := c.Given()
 	switch {
 	case !c.Requested || c.Grace.Duration >= c.Own:
@@ -161,7 +163,7 @@ func (c *PlannedContainer) nameLimit(phase PlannedPhase, configured time.Duratio
 		c.Limit = "unit " + c.Unit
 	case c.Grace.Duration < min(given, phase.Grace.Duration):
 		c.Limit = "the containers that stop after it"
-	case phase.Grace.Duration < configured:
+	case phase.Wanted.Duration > 0:
 		c.Limit = "logind's delay"
 	default:
 		c.Limit = "phase " + phase.Name

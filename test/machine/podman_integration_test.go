@@ -134,6 +134,13 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 		if last == nil || len(last.Pods) != 7 {
 			t.Fatalf("LastShutdown() = %+v, want one of seven pods", last)
 		}
+		drained := m.Status().Shutdown.Drained
+		if drained == nil || drained.Trigger != journal.TriggerPersonAll || len(drained.Pods) != 7 || drained.Killed() != 2 {
+			t.Errorf("Status().Shutdown.Drained = %+v, want the drain before, of seven pods", drained)
+		}
+		if told := m.Hostler("ps", "--last-shutdown"); !strings.Contains(told, "manual drain ") {
+			t.Errorf("hostler ps --last-shutdown does not show the drain:\n%s", told)
+		}
 		for _, p := range last.Pods {
 			want := journal.Stopped
 			if p.Name == "stubborn" || p.Name == "hasty" { // the unit of the one would wait for it for ten minutes
