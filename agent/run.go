@@ -101,7 +101,7 @@ func (a *Agent) logLastShutdown() {
 	if !last.Graceful {
 		level = slog.LevelWarn
 	}
-	a.log.Log(context.Background(), level, "last shutdown", "graceful", last.Graceful, "kind", last.Kind, "trigger", last.Trigger, "pods", len(last.Pods), "error", last.Error)
+	a.log.Log(context.Background(), level, "last shutdown", "graceful", last.Graceful, "kind", last.Kind, "trigger", last.Trigger, "pods", len(last.Pods), "killed", last.Killed(), "error", last.Error)
 }
 
 // await handles signals until one of them, or a failure, ends the agent, and tells

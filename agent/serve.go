@@ -68,8 +68,8 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 	a.serving.backend = &backend.Backend{
 		Drainer: maintenance.New(maintenance.Options{
 			Node: a.node(), ControlPlane: a.plane.Type(), Owners: owners, Reporter: a.reports.reporter, Recorder: a.plane.recorder,
-			Guard: guard, Member: a.plane.member, Drained: a.kept.drained, OutOfReach: a.host.runtimes.OutOfReach,
-			Flush: a.kept.flush, Log: a.log,
+			Guard: guard, Member: a.plane.member, Drained: a.kept.drained, Journal: a.kept.journal,
+			OutOfReach: a.host.runtimes.OutOfReach, Flush: a.kept.flush, Log: a.log,
 		}),
 		Reader:        fleet.New(a.plane.Client, a.node()),
 		Reloader:      a.serving.reloader,

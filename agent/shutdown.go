@@ -126,7 +126,7 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Si
 		case err != nil:
 			a.log.Error("drain", "error", err)
 		default:
-			a.log.Info("drained", "graceful", record.Graceful, "pods", len(record.Pods))
+			a.log.Info("drained", "graceful", record.Graceful, "pods", len(record.Pods), "killed", record.Killed())
 		}
 	}()
 	a.notify(a.host.notifier.ExtendTimeout(extension))

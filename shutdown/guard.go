@@ -148,7 +148,7 @@ func New(options Options) (*Guard, error) {
 	}
 	g.reviver = &reviver{starter: options.Starter, journal: options.Journal, log: g.log, change: g.change, send: g.send}
 	status := Status{State: Disarmed, Reason: "not started", GracePeriod: metav1.Duration{Duration: plan.Total(options.Phases)}, Last: options.Journal.Last()}
-	status.InhibitDelayNeeded.Duration = options.needed()
+	status.InhibitDelayNeeded.Duration, status.Untimed = options.needed(), plan.Untimed(options.Phases)
 	if r := options.Journal.Current(); r != nil && r.FinishedAt.IsZero() && len(options.Phases) > 0 && options.Inhibitor != nil {
 		status.Current = r
 	}
@@ -274,7 +274,7 @@ func (g *Guard) Status() Status {
 	status := g.options.Board.Status()
 	// A journal that could not be read at first may tell now.
 	story := g.options.Journal.Story()
-	status.Last, status.CalledOff, status.Restarts = story.Last, story.CalledOff, story.Restarts
+	status.Last, status.CalledOff, status.Drained, status.Restarts = story.Last, story.CalledOff, story.Drained, story.Restarts
 	return status
 }
 

@@ -78,6 +78,9 @@ type Status struct {
 	GracePeriod             metav1.Duration `json:"gracePeriod"`             // of all phases
 	GracePeriodCriticalPods metav1.Duration `json:"gracePeriodCriticalPods"` // of those from plan.CriticalPriority on
 
+	// Untimed are the phases that are configured to have no time.
+	Untimed []string `json:"untimed,omitempty"`
+
 	// InhibitDelayMax is what the init system grants, zero if that is nothing or not known:
 	// InhibitDelayShortage reports which. Where it is nothing the pods are stopped while services
 	// are, in phases of full length.
@@ -106,12 +109,20 @@ type Status struct {
 	// CalledOff is the last shutdown that was cancelled, if that was after Last, and it had
 	// asked a container to end by then.
 	CalledOff *journal.Record `json:"calledOff,omitempty"`
-	// Restarts are the containers that it stopped, or one before that was cancelled, and
+	// Drained is the last drain by a person that stopped a pod, in this boot or in the one that
+	// Last ended.
+	Drained *journal.Record `json:"drained,omitempty"`
+	// Restarts are the containers that Last stopped, or one before that was cancelled, and
 	// that their runtime can start again, with what became of that.
 	Restarts []journal.Restart `json:"restarts,omitempty"`
 	// NotStarted are units that a shutdown stopped which was cancelled, and that systemd did
 	// not start again when it was last asked to, or that have failed since.
 	NotStarted []NotStarted `json:"notStarted,omitempty"`
+}
+
+// Story is how the last shutdowns went.
+func (s Status) Story() journal.Story {
+	return journal.Story{Last: s.Last, CalledOff: s.CalledOff, Drained: s.Drained, Restarts: s.Restarts}
 }
 
 // NotStarted is a unit that is not up again.

@@ -74,4 +74,6 @@ type Shutdown struct {
 	// less is granted; empty where enough is.
 	Granted, Needed time.Duration
 	Shortage        string
+	// Untimed are the phases that are configured to have no time.
+	Untimed []string
 }

@@ -77,6 +77,9 @@ func armed(facts Facts) finding {
 		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "the pods of " + named(away)}
 	}
 	message := "a shutdown waits for the pods to stop"
+	if len(s.Untimed) > 0 {
+		message += ", except those of phase " + strings.Join(s.Untimed, ", ") + ", which has 0s: they may be killed at once"
+	}
 	if s.Reason != "" {
 		message += ": " + s.Reason
 	}

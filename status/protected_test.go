@@ -15,6 +15,8 @@ func TestProtectedTellsTheTruth(t *testing.T) {
 	short.Granted, short.Shortage = 8*time.Second, "granted 8s, because /etc/systemd/logind.conf.d/zzz.conf sets it"
 	unknown := short
 	unknown.Granted = 0
+	untimed := armed
+	untimed.Untimed = []string{"priority-0"}
 	silent := armed
 	silent.Granted = 35 * time.Second
 	disarmed := func(fault string) status.Shutdown {
@@ -29,6 +31,7 @@ func TestProtectedTellsTheTruth(t *testing.T) {
 		message  string // a part of it
 	}{
 		{"armed, and granted what the phases take", armed, nil, true, "Armed", "a shutdown waits for the pods to stop: shutdown lock held"},
+		{"a phase without time", untimed, nil, true, "Armed", "a shutdown waits for the pods to stop, except those of phase priority-0, which has 0s: they may be killed at once: shutdown lock held"},
 		{"granted too little", short, nil, false, "DelayTooShort", "waits for 8s, but the pods' phases take 36s with their margin: they are shortened to fit: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf"},
 		{"granted too little, and nobody says why", silent, nil, false, "DelayTooShort", "waits for 35s, but the pods' phases take 36s with their margin: they are shortened to fit"},
 		{"granted nobody knows what", unknown, nil, false, "DelayTooShort", "may stop services before the pods' phases end, which take 36s with their margin: granted"},

@@ -33,12 +33,12 @@ func (b *Workloads) Pods(ctx context.Context) (api.PodList, error) {
 	if len(pods) == 0 && err != nil {
 		return list, err
 	}
-	policies := b.Settings.Policies()
-	guard := b.Guard.Status()
+	policies, guard := b.Settings.Policies(), b.Guard.Status()
+	left := shutdown.First{Names: b.Settings.Config().Shutdown.StopFirst}.Left(guard.InhibitDelayMax.Duration)
 	type key struct{ runtime, id string }
 	planned := map[key]plan.PlannedPod{}
 	phase := map[key]string{}
-	for _, ph := range plan.New(policies.Phases, pods, policies.Rules, guard.InhibitDelayMax.Duration).Phases {
+	for _, ph := range plan.New(policies.Phases, pods, policies.Rules, left).Phases {
 		for _, p := range ph.Pods {
 			planned[key{p.Runtime, p.ID}], phase[key{p.Runtime, p.ID}] = p, ph.Name
 		}

@@ -145,7 +145,7 @@ func describePod(p journal.PodRecord) string {
 	case journal.Skipped:
 		return "skipped " + name + ": critical pod"
 	case journal.Killed:
-		return line + ": grace period over"
+		return line + ": " + joined("grace period over", limits(p))
 	}
 	if note := podNote(p); note != "" {
 		line += ": " + note
@@ -209,7 +209,7 @@ func printDrainPlan(t *table, out *output, p maintenance.DrainPlan) {
 	} else {
 		t.line("a drain would cordon node %s and stop %s in at most %s", p.Node, count(pods, "pod"), p.Bound.Duration)
 	}
-	printPhases(t, p.Plan)
+	printPhases(t, out, p.Plan)
 	if len(p.Spared) > 0 {
 		t.line("")
 		t.line("critical, skipped without --all: %s", count(len(p.Spared), "pod"))

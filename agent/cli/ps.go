@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,7 +88,7 @@ func podState(p api.Pod) string {
 // journal; fault tells that the journal may be another one.
 func (a *app) story(ctx context.Context, c *api.Client) (story journal.Story, fault, err error) {
 	s, err := c.Status(ctx)
-	story = journal.Story{Last: s.Shutdown.Last, CalledOff: s.Shutdown.CalledOff, Restarts: s.Shutdown.Restarts}
+	story = s.Shutdown.Story()
 	if unreachable := new(api.UnreachableError); errors.As(err, &unreachable) && os.Geteuid() == 0 && a.socket == "" {
 		var cfg config.Config
 		if _, cfg, fault = a.orDefaults(ctx); fault != nil {
@@ -113,9 +114,11 @@ func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) erro
 		Pods     []endedPod      `json:"pods"`
 		// CalledOff is one that was cancelled since.
 		CalledOff *journal.Record `json:"calledOff,omitempty"`
-		// Restarts are the containers of both that can be started again.
+		// Drained is the last drain by a person since the boot before.
+		Drained *journal.Record `json:"drained,omitempty"`
+		// Restarts are the containers of shutdowns that can be started again.
 		Restarts []journal.Restart `json:"restarts,omitempty"`
-	}{story.Last, []endedPod{}, story.CalledOff, story.Restarts}
+	}{story.Last, []endedPod{}, story.CalledOff, story.Drained, story.Restarts}
 	if last := story.Last; last != nil {
 		for _, p := range last.Pods {
 			answer.Pods = append(answer.Pods, endedPod{p, last.PodStatus(p)})
@@ -133,7 +136,7 @@ type endedPod struct {
 	Status journal.PodStatus `json:"status"`
 }
 
-// printStory tells of the last shutdown, and of one that was cancelled since.
+// printStory tells of the last shutdown, of one that was cancelled since, and of a drain by a person.
 func printStory(t *table, story journal.Story) {
 	ofLast, ofCalledOff := story.Restarts, []journal.Restart(nil)
 	if called := story.CalledOff; called != nil { // which was later
@@ -154,6 +157,10 @@ func printStory(t *table, story journal.Story) {
 	if story.CalledOff != nil {
 		t.line("")
 		printRecord(t, *story.CalledOff, ofCalledOff)
+	}
+	if story.Drained != nil {
+		t.line("")
+		printRecord(t, *story.Drained, nil)
 	}
 }
 
@@ -176,9 +183,7 @@ func printRecord(t *table, r journal.Record, restarts []journal.Restart) {
 		if note == "" && status.Reason != journal.ReasonTerminated && status.Phase != corev1.PodSucceeded {
 			note = status.Message
 		}
-		if again := restartNote(p, restarts); again != "" {
-			note = strings.TrimPrefix(note+"; "+again, "; ")
-		}
+		note = joined(note, limits(p), restartNote(p, restarts))
 		phase := string(status.Phase)
 		if status.Reason == journal.ReasonTerminated {
 			phase += " (" + status.Reason + ")"
@@ -199,6 +204,20 @@ func podNote(p journal.PodRecord) string {
 	return strings.TrimSuffix("did not stop: "+strings.Join(p.Stuck, ", ")+"; "+p.Error, "; ")
 }
 
+// limits says what gave containers of a pod less grace than they request.
+func limits(p journal.PodRecord) string {
+	var parts []string
+	for _, l := range p.Limits {
+		parts = append(parts, l.String())
+	}
+	return joined(parts...)
+}
+
+// joined are the texts that are not empty.
+func joined(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), "; ")
+}
+
 // describeRecord is a shutdown in one line.
 func describeRecord(r journal.Record) string {
 	if r.Trigger == journal.TriggerUnknown && !r.Graceful {
@@ -215,15 +234,17 @@ func describeRecord(r journal.Record) string {
 	if !r.StartedAt.IsZero() {
 		s += " " + r.StartedAt.UTC().Format(time.RFC3339)
 	}
+	killed := r.Killed()
 	switch {
+	case r.Graceful && killed > 0:
+		s += fmt.Sprintf(", %d of %s KILLED", killed, count(len(r.Pods), "pod"))
 	case r.Graceful:
-		s += ", graceful"
+		s += ", graceful, " + count(len(r.Pods), "pod")
 	case !r.CancelledAt.IsZero():
-		s += ", cancelled"
+		s += ", cancelled, " + count(len(r.Pods), "pod") + fates(r)
 	default:
-		s += ", NOT graceful"
+		s += ", NOT graceful, " + count(len(r.Pods), "pod") + fates(r)
 	}
-	s += ", " + count(len(r.Pods), "pod") + fates(r)
 	if !r.StartedAt.IsZero() && !r.FinishedAt.IsZero() {
 		s += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
 	}

@@ -72,10 +72,13 @@ func nameOf(r journal.Restart) string {
 // ofSystemd reports whether systemd, and not hostler, is about to start a container again.
 func ofSystemd(r journal.Restart) bool { return r.ByUnit && r.Outcome == "" }
 
-// restartNote says what became of the containers of a pod that a shutdown has stopped and
-// that can be started again.
+// restartNote says what became of the containers of a pod that a shutdown has stopped, and why
+// hostler does not start them.
 func restartNote(p journal.PodRecord, all []journal.Restart) string {
 	var parts []string
+	if p.Once && !p.StartedAt.IsZero() {
+		parts = append(parts, "not started by hostler: its runtime cannot start it again")
+	}
 	for _, o := range []struct {
 		outcome journal.RestartOutcome
 		what    string
@@ -83,6 +86,7 @@ func restartNote(p journal.PodRecord, all []journal.Restart) string {
 		{journal.Restarted, "restarted"},
 		{journal.RestartFailed, "cannot restart"},
 		{"", "restart pending"},
+		{journal.LeftStopped, "not started by hostler"},
 	} {
 		var names []string
 		for _, r := range all {

@@ -219,7 +219,7 @@ func onRequest() api.Status {
 		{Runtime: "docker", Pod: "compose:shop", ID: "b", Name: "shop-web-1", Reason: "waits for mnt-nas.mount (/mnt/nas)"},
 		{Runtime: "podman", Pod: "e", ID: "e", Name: "quadlet", ByUnit: true},
 		{Runtime: "docker", Pod: "c", ID: "c", Name: "gpu", Outcome: journal.RestartFailed, Reason: `start container "gpu": no such device`},
-		{Runtime: "docker", Pod: "d", ID: "d", Name: "job", Outcome: journal.LeftStopped, Reason: "its restart policy does not require it"},
+		{Runtime: "docker", Pod: "d", ID: "d", Name: "job", Outcome: journal.LeftStopped, Reason: `its restart policy is "no"`},
 	}
 	s.ImageGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker", "podman"}, Unused: 61, Bytes: 19 << 30, Setting: "imageGC: {enabled: true}"}
 	s.ContainerGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker", "podman", "runc"}, Unused: 1, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}

@@ -67,7 +67,7 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 	if len(p.StopFirst) > 0 {
 		t.line("stopped before the phases, in at most %s: %s", shutdown.FirstBound, strings.Join(p.StopFirst, ", "))
 	}
-	printPhases(t, p.Plan)
+	printPhases(t, out, p.Plan)
 	if p.State != shutdown.Delegated { // else hostler stops nothing
 		printAfterBoot(t, p)
 	}
@@ -75,14 +75,14 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 }
 
 // printPhases lists who stops when.
-func printPhases(t *table, p plan.Plan) {
+func printPhases(t *table, out *output, p plan.Plan) {
 	for i, phase := range p.Phases {
 		who := fmt.Sprintf("priority %d and above", phase.Priority)
 		if i == 0 && phase.Priority > 0 {
 			who += ", and all below" // pods that nobody gave a priority are among them
 		}
 		t.line("")
-		t.line("%s: %s, %s, %s", phase.Name, who, phase.Grace.Duration, count(len(phase.Pods), "pod"))
+		t.line("%s: %s, %s, %s", phase.Name, who, phaseTime(out, phase), count(len(phase.Pods), "pod"))
 		if len(phase.Pods) == 0 {
 			continue
 		}
@@ -93,21 +93,42 @@ func printPhases(t *table, p plan.Plan) {
 				if i > 0 {
 					containers += ", "
 				}
-				by := ""
+				grace, by := c.Grace.Duration.String(), ""
+				if c.Limit != "" {
+					grace += " of " + c.Wanted.Duration.String()
+				}
 				if c.Unit != "" {
 					by = ", by " + c.Unit
 				}
 				if after := slices.Concat(c.AfterUnits, c.After); len(after) > 0 {
 					by += ", after " + strings.Join(after, " and ")
 				}
-				containers += fmt.Sprintf("%s (%s%s)", c.Name, c.Grace.Duration, by)
+				if c.Limit != "" {
+					by += ", limited by " + c.Limit
+				}
+				containers += fmt.Sprintf("%s (%s%s)", c.Name, grace, by)
 			}
 			t.row("  "+pod.Namespace, pod.Name, pod.Grace.Duration.String(), containers)
 		}
 	}
 }
 
-// printNotes lists labels that nobody could make sense of, or that cannot have their way.
+// phaseTime is the time that a phase has, and what it means for its pods if that is none.
+func phaseTime(out *output, phase plan.PlannedPhase) string {
+	text := phase.Grace.Duration.String()
+	if wanted := phase.Wanted.Duration; wanted > 0 {
+		text += " of " + wanted.String()
+	}
+	switch {
+	case phase.Grace.Duration > 0:
+		return text
+	case phase.Wanted.Duration > 0:
+		return text + " (" + out.red("NO TIME: stopped with the next phase") + ")"
+	}
+	return text + " (" + out.red("NO TIME: may be killed at once") + ")"
+}
+
+// printNotes lists labels that nobody could make sense of.
 func printNotes(t *table, p plan.Plan) {
 	if len(p.Notes) > 0 {
 		t.line("")

@@ -18,9 +18,9 @@ func (a *app) shutdownReport() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		show := func() error { return out.print(story.Last, func(t *table) { printTimeline(t, story.Last) }) }
+		show := func() error { return out.print(story.Last, func(t *table) { printTimelines(t, story) }) }
 		if svg {
-			show = func() error { return drawShutdown(out, story.Last) }
+			show = func() error { return drawShutdown(out, story) }
 		}
 		if err := show(); err != nil {
 			return err
@@ -40,26 +40,39 @@ record.`
 // errNothingToDraw is for a boot that ended without a drain, too: nobody was asked then.
 var errNothingToDraw = errors.New("no shutdown recorded in which pods were sent the stop signal\nhint: run `hostler ps --last-shutdown` to see what is known of the last one")
 
-func drawShutdown(out *output, r *journal.Record) error {
+// drawShutdown draws the last shutdown, or the drain before it if that left no pod to it.
+func drawShutdown(out *output, story journal.Story) error {
+	r := story.Last
+	if story.Drained != nil && (r == nil || story.DrainedBefore() && len(r.Pods) == 0) {
+		r = story.Drained
+	}
 	if r == nil || r.StartedAt.IsZero() {
 		return errNothingToDraw
 	}
 	return timeline.New(*r).SVG(out.w, describeRecord(*r))
 }
 
-func printTimeline(t *table, r *journal.Record) {
-	if r == nil {
+func printTimelines(t *table, story journal.Story) {
+	if story.Last == nil {
 		t.line("no shutdown recorded")
-		return
+	} else {
+		printTimeline(t, *story.Last)
 	}
-	for _, line := range wrap(describeRecord(*r), screenWidth) {
+	if story.Drained != nil {
+		t.line("")
+		printTimeline(t, *story.Drained)
+	}
+}
+
+func printTimeline(t *table, r journal.Record) {
+	for _, line := range wrap(describeRecord(r), screenWidth) {
 		t.line("%s", line)
 	}
-	if r.StartedAt.IsZero() {
-		return // nobody was asked
+	if r.StartedAt.IsZero() || len(r.Pods)+len(r.StoppedFirst) == 0 {
+		return // no stop was requested
 	}
 	t.line("")
-	for _, line := range timeline.New(*r).Text(screenWidth) {
+	for _, line := range timeline.New(r).Text(screenWidth) {
 		t.line("%s", line)
 	}
 }

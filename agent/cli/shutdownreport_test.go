@@ -6,12 +6,24 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestThereIsNoPictureOfNothing(t *testing.T) {
 	got := hostler(serve(t, &backend{}), "shutdown", "report", "--svg")
 	if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "hint: run `hostler ps --last-shutdown`") {
 		t.Errorf("shutdown report --svg without a shutdown = %+v, want 1, a hint and no picture", got)
+	}
+}
+
+// A shutdown after a drain has nothing to draw: the picture is of the drain.
+func TestThePictureOfAnEmptiedHostIsOfItsDrain(t *testing.T) {
+	b := house()
+	b.status.Shutdown.Last.Pods, b.status.Shutdown.Drained = nil, &b.drained.Record
+	b.status.Shutdown.Drained.StartedAt = b.status.Shutdown.Last.StartedAt.Add(-time.Minute)
+	got := hostler(serve(t, b), "shutdown", "report", "--svg")
+	if got.code != 0 || !strings.Contains(got.stdout, "<title>manual drain ") || !strings.Contains(got.stdout, "shop/api-0") {
+		t.Errorf("shutdown report --svg = %+v, want the drain", got)
 	}
 }
 

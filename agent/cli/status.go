@@ -215,16 +215,25 @@ func guard(out *output, s api.Status, wrong []worry) string {
 	g := s.Shutdown
 	switch g.State {
 	case shutdown.Armed:
-		line := fmt.Sprintf("%s, %s for pods", g.State, g.GracePeriod.Duration)
+		granted := g.InhibitDelayMax.Duration
+		switch short := g.InhibitDelayShortage != "" || granted > 0 && granted < g.InhibitDelayNeeded.Duration; {
+		case short && granted > 0:
+			return fmt.Sprintf("%s, but NOT protected: logind grants only %s of the %s needed, see above", g.State, granted, g.InhibitDelayNeeded.Duration)
+		case short:
+			return fmt.Sprintf("%s, but NOT protected: logind does not grant the %s needed, see above", g.State, g.InhibitDelayNeeded.Duration)
+		}
+		line := g.State.String() + ", "
+		if said(wrong, api.CauseShutdown) {
+			line += "but NOT all pods are protected, see above; "
+		}
+		line += g.GracePeriod.Duration.String() + " for pods"
 		if g.GracePeriodCriticalPods.Duration > 0 {
 			line += fmt.Sprintf(", the last %s for critical pods", g.GracePeriodCriticalPods.Duration)
 		}
-		switch granted := g.InhibitDelayMax.Duration; {
-		case g.InhibitDelayShortage != "" && granted > 0:
-			line += fmt.Sprintf("; logind grants only %s of the %s needed, see above", granted, g.InhibitDelayNeeded.Duration)
-		case g.InhibitDelayShortage != "":
-			line += fmt.Sprintf("; logind does not grant the %s needed, see above", g.InhibitDelayNeeded.Duration)
-		case granted > 0:
+		if len(g.Untimed) > 0 {
+			line += ", NONE for phase " + strings.Join(g.Untimed, ", ") + ": its pods may be killed at once"
+		}
+		if granted > 0 {
 			line += "; logind grants " + doctor.Span(granted)
 		}
 		return line
@@ -324,6 +333,9 @@ func lastRecord(out *output, s api.Status) string {
 	line := "none recorded"
 	if s.Shutdown.Last != nil {
 		line = describeRecord(*s.Shutdown.Last)
+	}
+	if story := s.Shutdown.Story(); story.DrainedBefore() {
+		line += "; a drain before it stopped " + count(stopped(*story.Drained), "pod") + ", see `hostler ps --last-shutdown`"
 	}
 	if r := s.Shutdown.CalledOff; r != nil {
 		line += fmt.Sprintf("; one was cancelled %s, see `hostler ps --last-shutdown`", out.ago(r.CancelledAt))

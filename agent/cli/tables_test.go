@@ -186,6 +186,10 @@ func TestTables(t *testing.T) {
 	short.phases.Granted = delay(5)
 	cut := house()
 	cut.phases.Granted, cut.phases.Needed, cut.phases.Shortage = delay(8), seconds(36), overridden
+	cut.phases.Phases[0].Grace, cut.phases.Phases[1].Grace = seconds(0), seconds(6)
+	cut.phases.Phases[0].Wanted, cut.phases.Phases[1].Wanted = seconds(20), seconds(10)
+	cut.phases.Phases[0].Pods[0].Grace = seconds(0)
+	cut.phases.Phases[0].Pods[0].Containers = []plan.PlannedContainer{{Name: "web", Unit: "web.service", Wanted: seconds(60), Limit: "logind's delay"}}
 	unknown := house()
 	unknown.phases.Granted = delay(0)
 	off := house()
@@ -197,11 +201,17 @@ func TestTables(t *testing.T) {
 	incomplete := house()
 	incomplete.drained.Graceful, incomplete.drained.Message = false, "saved on this host, and written to the control plane once it answers: control plane unavailable"
 	incomplete.drained.Pods[1].Outcome, incomplete.drained.Pods[1].Stuck, incomplete.drained.Pods[1].Error = journal.Left, []string{"api"}, "stop container \"api\": runtime unavailable"
+	limited := house()
+	limited.drained.Pods[1].Limits = []journal.Limit{{Container: "api", Grace: seconds(5), Wanted: seconds(60), By: "unit api.service"}}
 	withCritical := house()
 	withCritical.phases.Phases[1].Pods = []plan.PlannedPod{{Runtime: "containerd", Namespace: "kube-system", Name: "dns", Priority: plan.CriticalPriority, Grace: seconds(10), Containers: []plan.PlannedContainer{{Name: "dns", Grace: seconds(10)}}}}
 	byPriority := house()
 	byPriority.phases.Phases = slices.Clone(byPriority.phases.Phases)
 	byPriority.phases.Phases[0].Name, byPriority.phases.Phases[0].Priority = "priority-50", 50
+	untimed := house()
+	untimed.phases.Phases[0].Grace = seconds(0)
+	untimed.phases.Phases[0].Pods[0].Grace, untimed.phases.Phases[0].Pods[0].Containers = seconds(0), []plan.PlannedContainer{{Name: "web"}}
+	untimed.status.Shutdown.Untimed = []string{"regular"}
 	cutOff := house()
 	cutOff.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{
 		{Runtime: "containerd", ID: "a", UID: "u", Namespace: "shop", Name: "web-6f7d", Outcome: journal.Left},
@@ -216,9 +226,13 @@ func TestTables(t *testing.T) {
 	brief := shortened.status.Shutdown.Last.Clone()
 	brief.Shortened = &journal.Shortened{Granted: seconds(8), Wanted: seconds(30), Had: seconds(6)}
 	brief.Pods[0].Grace.Duration = 999876543 * time.Nanosecond
+	brief.Pods[1].Limits = []journal.Limit{{Container: "postgres", Grace: seconds(10), Wanted: seconds(60), By: "logind's delay"}}
 	shortened.status.Shutdown.Last = brief
 	unseen := house()
 	unseen.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{}}
+	emptied := house()
+	emptied.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(30 * time.Second), FinishedAt: ago(30*time.Second - 15*time.Millisecond), Graceful: true, Pods: []journal.PodRecord{}}
+	emptied.status.Shutdown.Drained = &emptied.drained.Record
 	cancelled := house()
 	began := cancelled.status.Shutdown.Last.StartedAt.Add(48 * time.Hour)
 	cancelled.status.Shutdown.CalledOff = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, CancelledAt: began.Add(3 * time.Second), Pods: []journal.PodRecord{
@@ -232,7 +246,11 @@ func TestTables(t *testing.T) {
 		{Runtime: "containerd", Pod: "b", ID: "0123456789abcdef", Reason: "waits for network-online.target"},
 		{Runtime: "containerd", Pod: "b", ID: "3", Name: "job", Outcome: journal.LeftStopped, Reason: "it was removed"},
 		{Runtime: "containerd", Pod: "b", ID: "4", Name: "quadlet", ByUnit: true},
+		{Runtime: "containerd", Pod: "b", ID: "5", Name: "batch", Outcome: journal.LeftStopped, Reason: `its restart policy is "no"`},
 	}
+	once := again.status.Shutdown.Last.Clone()
+	once.Pods = append(once.Pods, journal.PodRecord{Runtime: "runc", ID: "hand", Name: "hand", Phase: "regular", Grace: seconds(20), StartedAt: once.StartedAt, FinishedAt: once.StartedAt.Add(time.Second), Outcome: journal.Stopped, Once: true, ExitCodes: map[string]int32{"hand": 0}})
+	again.status.Shutdown.Last = once
 	afterBoot := house()
 	afterBoot.phases.Phases = slices.Clone(afterBoot.phases.Phases)
 	afterBoot.phases.Phases[0].Pods = []plan.PlannedPod{{Runtime: "docker", Name: "shop", Grace: seconds(20), Containers: []plan.PlannedContainer{
@@ -275,6 +293,9 @@ func TestTables(t *testing.T) {
 		"shutdown-plan-stop-first":    {orchestrated, "shutdown plan", 0},
 		"ps-last-shutdown-shortened":  {shortened, "ps --last-shutdown", 0},
 		"ps-last-shutdown-cancelled":  {cancelled, "ps --last-shutdown", 0},
+		"ps-last-shutdown-drained":    {emptied, "ps --last-shutdown", 0},
+		"shutdown-report-drained":     {emptied, "shutdown report", 0},
+		"status-drained":              {emptied, "status", 0},
 		"status-cancelled":            {cancelled, "status", 0},
 		"ps-last-shutdown-restarts":   {again, "ps --last-shutdown", 0},
 		"shutdown-plan-after-boot":    {afterBoot, "shutdown plan", 0},
@@ -311,6 +332,8 @@ func TestTables(t *testing.T) {
 		"doctor-many-faults":          {&backend{doctor: manyFaults()}, "doctor", 0},
 		"doctor-many-faults-wide":     {&backend{doctor: manyFaults()}, "doctor -o wide", 0},
 		"doctor-all-well":             {&backend{doctor: allWell()}, "doctor", 0},
+		"shutdown-plan-untimed":       {untimed, "shutdown plan", 0},
+		"status-untimed":              {untimed, "status", 0},
 		"shutdown-plan-overridden":    {cut, "shutdown plan", 0},
 		"shutdown-plan":               {house(), "shutdown plan", 0},
 		"shutdown-plan-json":          {house(), "shutdown plan -o json", 0},
@@ -321,6 +344,7 @@ func TestTables(t *testing.T) {
 		"shutdown-plan-switched-off":  {off, "shutdown plan", 0},
 		"drain":                       {house(), "drain", 0},
 		"drain-json":                  {house(), "drain -o json", 0},
+		"drain-limited":               {limited, "drain", 0},
 		"drain-incomplete":            {incomplete, "drain", 1},
 		"drain-dry-run":               {withCritical, "drain --dry-run", 0},
 		"drain-dry-run-all":           {withCritical, "drain --dry-run --all", 0},

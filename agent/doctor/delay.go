@@ -25,6 +25,8 @@ func protection(f Facts) Check {
 	switch p := f.Protection; {
 	case p.Protected && f.unfounded():
 		return fail(mendBelow, "a shutdown would not wait for the pods, and hostler has not detected it yet")
+	case p.Reason == status.ReasonArmed && len(plan.Untimed(f.Phases)) > 0:
+		return warn("see check phases", "%s", p.Message)
 	case p.Protected:
 		return ok("%s", p.Message)
 	case len(f.Phases) == 0:
@@ -57,6 +59,10 @@ func phases(f Facts) Check {
 	first := ""
 	if lead := f.lead(); lead > 0 {
 		first = fmt.Sprintf(" and %v for services before", lead)
+	}
+	if untimed := plan.Untimed(f.Phases); len(untimed) > 0 && !f.delegated() {
+		return warn("in shutdown.byPriority, set a gracePeriod above 0s, or remove the entry, so that its pods stop in another phase; then "+f.mends().restart,
+			"pods of phase %s may be killed at once: its gracePeriod is 0s", strings.Join(untimed, ", "))
 	}
 	return ok("pods have %v to stop: %s; with %v for the end%s, logind must grant %v",
 		plan.Total(f.Phases), describe(f.Phases), plan.Margin, first, f.needed())

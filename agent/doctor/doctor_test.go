@@ -457,6 +457,17 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"Podman's containers, and nobody at its socket", func(f *doctor.Facts) { f.Runtimes.PodmanUnheard = "/run/podman/podman.sock" }, []string{"warn podman|nothing listens at /run/podman/podman.sock|systemctl enable --now podman.socket"}},
 		{"users with containers of their own", func(f *doctor.Facts) { f.Runtimes.PodmanUsers = []string{"1000", "1001"} }, nil},
 		{"runtimes not asked yet", func(f *doctor.Facts) { f.Runtimes = doctor.Runtimes{} }, []string{"warn runtimes|again in some seconds"}},
+		{"a phase without time", func(f *doctor.Facts) {
+			f.Phases = []plan.PhaseSpec{{Name: "priority-0"}, {Name: "priority-5", Priority: 5, Grace: 30 * time.Second}}
+		}, []string{
+			"warn protection|a shutdown waits for the pods|see check phases",
+			"warn phases|pods of phase priority-0 may be killed at once|shutdown.byPriority",
+		}},
+		{"a shutdown in which pods were killed", func(f *doctor.Facts) {
+			f.Last = &journal.Record{Graceful: true, Pods: []journal.PodRecord{{Outcome: journal.Killed}, {Outcome: journal.Stopped}}}
+		}, []string{
+			"warn last-shutdown|pods killed at the end of their grace period: 1 of 2|hostler ps --last-shutdown",
+		}},
 		{"a shutdown that was not graceful", func(f *doctor.Facts) { f.Last = &journal.Record{Error: "the power was cut"} }, []string{
 			"warn last-shutdown|the power was cut|hostler ps --last-shutdown",
 		}},

@@ -305,6 +305,12 @@ func lastShutdown(f Facts) Check {
 	switch r := f.Last; {
 	case r == nil:
 		return ok("none recorded")
+	case r.Graceful && r.Killed() > 0:
+		message := fmt.Sprintf("pods killed at the end of their grace period: %d of %d", r.Killed(), len(r.Pods))
+		if r.Shortened != nil {
+			message += "; " + r.Shortened.String()
+		}
+		return warn("run `hostler ps --last-shutdown`, which names what limited the grace period; raise that limit, or have the containers end on the stop signal", "%s", message)
 	case r.Graceful && r.Shortened != nil:
 		return ok("it was graceful, with %d pods; %s", len(r.Pods), r.Shortened)
 	case r.Graceful:

@@ -119,10 +119,8 @@ func (d *desk) guarded(t *testing.T, pods ...runtimetest.ContainerSpec) (*mainte
 		fake.RunPod(runtimetest.PodSpec{ID: c.Name, Name: c.Name, Namespace: "ns", Labels: c.Labels, Containers: []runtimetest.ContainerSpec{c}})
 	}
 	var err error
-	d.Guard, err = shutdown.New(shutdown.Options{
-		Phases: plan.Defaults(), Runtime: fake, Log: d.Log,
-		Journal: journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", d.Log),
-	})
+	d.Journal = journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", d.Log)
+	d.Guard, err = shutdown.New(shutdown.Options{Phases: plan.Defaults(), Runtime: fake, Log: d.Log, Journal: d.Journal})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,6 +92,7 @@ func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(Dra
 	record, err := d.o.Guard.DrainByHand(ctx, req.All, func(r *journal.Record) {
 		begin()
 		d.o.Drained.Take(r, time.Now())
+		d.o.Journal.PutDrained(r)
 		teller.take(r)
 	})
 	d.o.Drained.Take(&record, time.Now())
@@ -100,6 +101,7 @@ func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(Dra
 		record.Graceful, record.Error = false, strings.TrimPrefix(record.Error+"; "+away, "; ")
 	}
 	report.Record = record
+	d.o.Journal.PutDrained(&record)
 	switch {
 	case err != nil && record.StartedAt.IsZero():
 		return report, refused(err)
@@ -111,7 +113,7 @@ func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(Dra
 		}
 		return report, err
 	}
-	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", Unspared(record))
+	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", Unspared(record), "killed", record.Killed())
 	kind, reason := corev1.EventTypeNormal, "DrainFinished"
 	if !record.Graceful {
 		kind, reason = corev1.EventTypeWarning, "DrainIncomplete"

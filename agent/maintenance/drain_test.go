@@ -239,6 +239,16 @@ func TestADrainTellsOfRuntimesThatAreOutOfReach(t *testing.T) {
 		if err != nil || report.Graceful || report.Error != "podman: nothing answers" || len(report.Pods) != 1 {
 			t.Errorf("Drain() = %+v, %v, want one pod stopped, and podman named", report, err)
 		}
+		kept := d.Guard.Status().Drained
+		if kept == nil || kept.Trigger != journal.TriggerPersonAll || kept.Graceful || kept.Error != report.Error || len(kept.Pods) != 1 || kept.Pods[0].Outcome != journal.Stopped {
+			t.Errorf("Status().Drained = %+v, want the record that Drain() returned", kept)
+		}
+		if again, err := drainer.Drain(t.Context(), maintenance.DrainRequest{All: true}, func(maintenance.DrainStep) {}); err != nil || len(again.Pods) != 0 {
+			t.Errorf("Drain() once more = %+v, %v, want nothing to stop", again, err)
+		}
+		if now := d.Guard.Status().Drained; now == nil || len(now.Pods) != 1 {
+			t.Errorf("Status().Drained = %+v after a drain with nothing to stop, want the one before", now)
+		}
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status/report"
 )
 
@@ -23,8 +24,9 @@ type Options struct {
 	Guard        *shutdown.Guard
 	Member       *loop.Gate // shut while the Node is off the control plane
 	Drained      *Drained
-	OutOfReach   func() string // names the runtimes whose pods are not known, and says why; empty if there are none
-	Flush        func() error  // writes to the disk what was learned
+	Journal      *journal.Journal // has the record of the last drain
+	OutOfReach   func() string    // names the runtimes whose pods are not known, and says why; empty if there are none
+	Flush        func() error     // writes to the disk what was learned
 	Log          *slog.Logger
 }
 

@@ -178,7 +178,7 @@ var (
 	descGranted       = prometheus.NewDesc("hostler_shutdown_delay_granted_seconds", "The longest shutdown delay that logind grants; absent if unknown.", nil, nil)
 	descNeeded        = prometheus.NewDesc("hostler_shutdown_delay_needed_seconds", "The full length of the shutdown phases; 0 if switched off.", nil, nil)
 	descShutdownTime  = prometheus.NewDesc("hostler_shutdown_last_duration_seconds", "Duration of the drain in the last shutdown.", nil, nil)
-	descShutdownGood  = prometheus.NewDesc("hostler_shutdown_last_graceful", "Whether the last shutdown was graceful.", nil, nil)
+	descShutdownGood  = prometheus.NewDesc("hostler_shutdown_last_graceful", "Whether the last shutdown left no pod running. A pod that was killed at the end of its grace period does not count.", nil, nil)
 	descRuntimeReady  = prometheus.NewDesc("hostler_runtime_ready", "Whether a container runtime is ready.", []string{"runtime"}, nil)
 	descCandidates    = prometheus.NewDesc("hostler_gc_candidates", "Unprotected images at the start of the last image collection.", nil, nil)
 	descOldest        = prometheus.NewDesc("hostler_gc_oldest_candidate_age_seconds", "How long the next image to be removed has been unused; absent if there is none.", nil, nil)

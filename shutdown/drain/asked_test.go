@@ -59,12 +59,17 @@ func TestItIsWrittenDownWhoWasAsked(t *testing.T) {
 	})
 }
 
-// What its unit starts again hostler does not wait to start.
-func TestItIsWrittenDownWhomAUnitStarts(t *testing.T) {
+// What its unit, or nobody, starts again hostler does not wait to start.
+func TestItIsWrittenDownWhomAUnitOrNobodyStarts(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.pod("web", 0, runtimetest.ContainerSpec{Restart: runtime.RestartByUnit}, runtimetest.ContainerSpec{Restart: runtime.RestartNever})
-		if r, _ := w.run(t.Context()); !slices.Equal(r.Pods[0].ByUnit, []string{"web0"}) {
+		w.pod("web", 0, runtimetest.ContainerSpec{Restart: runtime.RestartByUnit}, runtimetest.ContainerSpec{Restart: runtime.RestartNever},
+			runtimetest.ContainerSpec{Restart: runtime.RestartNotAtBoot}, runtimetest.ContainerSpec{Restart: runtime.RestartUnlessStopped})
+		r, _ := w.run(t.Context())
+		if !slices.Equal(r.Pods[0].ByUnit, []string{"web0"}) {
 			t.Errorf("record says %v of units, want web0", r.Pods[0].ByUnit)
+		}
+		if want := map[string]string{"web1": "never", "web2": "not-at-boot"}; !maps.Equal(r.Pods[0].NotRestarted, want) {
+			t.Errorf("record says that nobody starts %v, want %v", r.Pods[0].NotRestarted, want)
 		}
 	})
 }

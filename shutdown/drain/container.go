@@ -72,12 +72,13 @@ type container struct {
 	journal.ContainerRecord // as it is put on record
 
 	state     State
-	err       error     // why its stop has failed
-	code      *int32    // with which it ended when it was stopped; nil if its runtime has not reported that
-	kill      time.Time // when its grace period ends
-	owed      time.Time // when the drain learned of a run whose stop is still to be requested; zero if there is none
-	dead      bool      // a list has shown that it has ended since its stop
-	restarted bool      // it was started again after it had ended: what was requested before does not count
+	err       error          // why its stop has failed
+	code      *int32         // with which it ended when it was stopped; nil if its runtime has not reported that
+	kill      time.Time      // when its grace period ends
+	grace     *journal.Limit // what it was given, and if that is less than it requests, why; nil before its stop was requested
+	owed      time.Time      // when the drain learned of a run whose stop is still to be requested; zero if there is none
+	dead      bool           // a list has shown that it has ended since its stop
+	restarted bool           // it was started again after it had ended: what was requested before does not count
 
 	over chan struct{} // closed when its stop is over, however; nil before there was one
 	gone chan struct{} // closed when a list shows that it has ended; only while a stop by an earlier process is awaited

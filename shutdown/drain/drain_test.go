@@ -60,6 +60,40 @@ func TestWhoIgnoresTERMIsKilledAtTheEndOfTheSmallerGrace(t *testing.T) {
 	})
 }
 
+// The time that a phase does not need is the next one's, and what stops after others has less.
+func TestTheRecordHasTheGraceThatWasGiven(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		given := 3 * time.Second
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Labels: grace("60s")})
+		w.pod("plain", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.pod("unit", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Unit: "db.service", UnitGrace: &given, Labels: grace("60s")})
+		w.pod("chain", 0,
+			runtimetest.ContainerSpec{EndsAfter: 2 * time.Second, StopsBefore: []string{"chain1"}, Labels: grace("60s")},
+			runtimetest.ContainerSpec{EndsAfter: time.Second, Labels: grace("60s")})
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("60s")})
+		w.pod("proxy", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second, Labels: grace("25s")})
+		r, _ := w.run(t.Context())
+		w.expectSignals("dns0", "TERM@3s KILL@30s")
+		for _, p := range r.Pods {
+			var limits []string
+			for _, l := range p.Limits {
+				limits = append(limits, l.String())
+			}
+			got := strings.TrimSuffix(fmt.Sprintf("%v: %s", p.Grace.Duration, strings.Join(limits, "; ")), ": ")
+			if want := map[string]string{
+				"web":   "20s: c0 had 20s of 1m0s, limited by phase regular",
+				"plain": "20s",
+				"unit":  "3s: c0 had 3s of 1m0s, limited by unit db.service",
+				"chain": "18s: c0 had 10s of 1m0s, limited by the containers that stop after it; c1 had 18s of 1m0s, limited by phase regular",
+				"dns":   "27s: c0 had 27s of 1m0s, limited by phase critical",
+				"proxy": "25s",
+			}[p.Name]; got != want {
+				t.Errorf("the record of %s has a grace of %s, want %s", p.Name, got, want)
+			}
+		}
+	})
+}
+
 // A unit removes its container once that has ended, so that no list reports how. Its turn may
 // come late, and the time that it gives counts from then.
 func TestWhoIsKilledByHisUnitIsKilledOnRecord(t *testing.T) {

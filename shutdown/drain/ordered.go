@@ -63,7 +63,7 @@ func (d *Drain) noteOrder(order plan.Order) {
 
 // plan is who is to stop when, as far as the current list shows.
 func (d *Drain) plan() plan.Plan {
-	return plan.New(d.schedule.phases, d.ordering.order.Apply(d.lists.current), d.options.Rules, 0)
+	return plan.New(d.schedule.wanted, d.ordering.order.Apply(d.lists.current), d.options.Rules, d.schedule.granted)
 }
 
 // containersOf are the containers of a unit that run, by the current list.

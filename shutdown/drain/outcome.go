@@ -23,11 +23,12 @@ func (d *Drain) note(r result) {
 		return
 	case r.torn != nil:
 		d.noteTorn(r)
-	case r.requested != "":
+	case r.requested != nil:
 		p := d.pod(r.pod)
-		c := p.container(r.requested)
+		c := p.container(r.requested.ID)
 		d.become(c, Stopping)
-		c.RequestedAt, p.written = r.at, nil
+		c.RequestedAt, p.written = r.requested.at, nil
+		d.noteGrace(p, r.requested.target, r.requested.end)
 	default:
 		d.noteEnds(r)
 	}

@@ -1,7 +1,10 @@
 package drain
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -109,9 +112,6 @@ func (d *Drain) launch(i int, end time.Time) int {
 				record.StartedAt = time.Now()
 			}
 			record.Outcome, record.FinishedAt = "", time.Time{}
-			if p.spent.IsZero() {
-				record.Grace = metav1.Duration{Duration: within(pod.Grace.Duration, end, d.schedule.slack)}
-			}
 			launched, changed = launched+1, true
 			starts = append(starts, start{p, pod.Pod, containers})
 		}
@@ -155,6 +155,9 @@ func (d *Drain) inTurn(s start, end time.Time) {
 			}
 		}
 		d.noteStarted(s.pod, *t, s.listed.Sandbox)
+		if len(t.after) == 0 || t.gone != nil {
+			d.noteGrace(s.pod, *t, end.Add(-t.Rest))
+		}
 	}
 }
 
@@ -253,6 +256,9 @@ func (d *Drain) noteStarted(p *pod, t target, sandbox bool) {
 	p.record.Once = p.record.Once || t.Container.Restart == runtime.RestartElsewhere
 	c.Restarting = c.Restarting || t.Container.Restarting
 	c.ByUnit = c.ByUnit || t.Container.Restart == runtime.RestartByUnit
+	if restart := t.Container.Restart.String(); journal.StaysStopped(restart, false) != "" {
+		c.NotRestarted = restart
+	}
 	c.Name, p.written = t.Name, nil
 	if t.gone != nil || t.spent {
 		d.become(c, Stopping)
@@ -272,6 +278,30 @@ func (d *Drain) noteStarted(p *pod, t target, sandbox bool) {
 	c.Requested = true
 	if c.Restartable {
 		c.StartedAt = runOf(t.Container)
+	}
+}
+
+// noteGrace puts on record how long a container has from the request of its stop to its kill, at
+// until at the latest, and what limits that.
+func (d *Drain) noteGrace(p *pod, t target, until time.Time) {
+	if t.spent {
+		return // it has no second one
+	}
+	c := p.container(t.ID)
+	given := min(t.Given(), max(0, time.Since(c.RequestedAt))+within(math.MaxInt64, until, d.schedule.slack))
+	c.grace = &journal.Limit{Container: t.Name, Grace: metav1.Duration{Duration: given}}
+	if t.Requested && given < t.Own {
+		c.grace.Wanted.Duration = t.Own
+		c.grace.By = cmp.Or(t.Limit, "what was left of phase "+d.schedule.phases[d.progress.phase].Name)
+	}
+	p.record.Grace.Duration, p.record.Limits = 0, nil
+	for _, id := range slices.Sorted(maps.Keys(p.containers)) {
+		if g := p.containers[id].grace; g != nil {
+			p.record.Grace.Duration = max(p.record.Grace.Duration, g.Grace.Duration)
+			if g.By != "" {
+				p.record.Limits = append(p.record.Limits, *g)
+			}
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 type schedule struct {
 	phases   []plan.PhaseSpec   // fitted into what is granted
 	wanted   []plan.PhaseSpec   // as they are configured
+	granted  time.Duration      // into which they are fitted; zero if that is not known
 	short    *journal.Shortened // by how much they are fitted; nil if not at all
 	lead     time.Duration      // what services that are stopped first may take before the phases count
 	slack    time.Duration      // by how much a call may overrun its phase
@@ -25,7 +26,7 @@ func newSchedule(o Options) schedule {
 	if o.Granted > 0 {
 		reserve = plan.Reserve(left)
 	}
-	s := schedule{phases: plan.Fit(o.Phases, left), wanted: o.Phases, lead: o.First.Lead(o.Granted), slack: reserve / 6, start: o.Start}
+	s := schedule{phases: plan.Fit(o.Phases, left), wanted: o.Phases, granted: left, lead: o.First.Lead(o.Granted), slack: reserve / 6, start: o.Start}
 	if wanted, had := plan.Total(s.wanted), plan.Total(s.phases); had < wanted {
 		s.short = &journal.Shortened{
 			Granted: metav1.Duration{Duration: o.Granted},

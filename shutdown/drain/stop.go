@@ -21,8 +21,7 @@ type result struct {
 	pod       key
 	ends      []containerEnd // of the containers that were to be stopped
 	torn      *teardown      // only this: what became of the sandbox
-	requested string         // only this: the stop of a container that has waited for others is requested
-	at        time.Time      // when
+	requested *turn          // only this: the stop of a container that has waited for others is requested
 
 	service *serviceEnd // of no pod, but of a service that is stopped first
 	order   plan.Order  // of no pod: which services stop before units
@@ -34,6 +33,12 @@ type containerEnd struct {
 	killed bool   // its grace period ran out
 	code   *int32 // its exit code; nil if its runtime has not reported that
 	err    error  // it may still run
+}
+
+// turn is when the stop of a container is requested that has waited for others.
+type turn struct {
+	target
+	at, end time.Time // end is that of its grace period, at the latest
 }
 
 // teardown is what became of a sandbox.
@@ -128,7 +133,7 @@ func (c *calls) stopInTurn(ctx context.Context, pod key, t target, end time.Time
 		if least := min(t.Own, c.slack); time.Until(end) < least { // it is not to be killed without a stop signal because others took long
 			end = time.Now().Add(least)
 		}
-		c.report(result{pod: pod, requested: t.ID, at: time.Now()})
+		c.report(result{pod: pod, requested: &turn{t, time.Now(), end}})
 	}
 	return c.stopContainer(ctx, t, end)
 }

@@ -28,6 +28,8 @@ type ContainerRecord struct {
 	Restarting bool
 	// ByUnit reports that its systemd unit starts it again.
 	ByUnit bool
+	// NotRestarted is the name of its runtime.Restart if nobody starts it again: see StaysStopped.
+	NotRestarted string
 	// StopSignal is the signal to stop it by without its runtime; empty if it is not known.
 	StopSignal string
 }
@@ -46,6 +48,8 @@ type ContainerMaps struct {
 	// Restarting and ByUnit are IDs.
 	Restarting []string `json:"restarting,omitempty"`
 	ByUnit     []string `json:"byUnit,omitempty"`
+	// NotRestarted are the names of their runtime.Restart, by ID.
+	NotRestarted map[string]string `json:"notRestarted,omitempty"`
 	// Signals are the stop signals, by ID.
 	Signals map[string]string `json:"signals,omitempty"`
 }
@@ -80,6 +84,9 @@ func (m ContainerMaps) Containers() []ContainerRecord {
 	for _, id := range m.ByUnit {
 		of(id).ByUnit = true
 	}
+	for id, restart := range m.NotRestarted {
+		of(id).NotRestarted = restart
+	}
 	for id, signal := range m.Signals {
 		of(id).StopSignal = signal
 	}
@@ -110,6 +117,9 @@ func (m *ContainerMaps) Add(c ContainerRecord) {
 	}
 	if c.ByUnit {
 		m.ByUnit = append(m.ByUnit, c.ID)
+	}
+	if c.NotRestarted != "" {
+		put(&m.NotRestarted, c.ID, c.NotRestarted)
 	}
 	if c.StopSignal != "" {
 		put(&m.Signals, c.ID, c.StopSignal)

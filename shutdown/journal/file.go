@@ -34,6 +34,8 @@ type content struct {
 	Last *Record `json:"last,omitempty"`
 	// CalledOff is the last drain that was, if it had asked anybody to end.
 	CalledOff *Record `json:"calledOff,omitempty"`
+	// Drained is the last drain by a person that has stopped anything, in this boot or the one before.
+	Drained *Record `json:"drained,omitempty"`
 	// Restarts are containers that shutdowns have stopped and that can be started again.
 	Restarts *[]Restart `json:"restarts,omitempty"`
 	// Services are those that drains of this boot have stopped first, whose story has ended,
@@ -60,9 +62,12 @@ type Ref struct {
 func (f content) takenUp(bootID string) content {
 	switch {
 	case !SameBoot(f.BootID, bootID):
-		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict(), CalledOff: f.calledOff(), Restarts: f.owed(false)}
+		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict(), CalledOff: f.calledOff(), Drained: f.drained(), Restarts: f.owed(false)}
 	case len(bootID) > len(f.BootID):
 		f.BootID = bootID
+	}
+	if r := f.Drained; r != nil && r.FinishedAt.IsZero() && r.CancelledAt.IsZero() && r.Error == "" {
+		f.Drained = r.cutOff("the agent ended during the drain")
 	}
 	f.Version = version
 	return f
@@ -76,6 +81,14 @@ func (f content) calledOff() *Record {
 		return r
 	}
 	return f.CalledOff
+}
+
+// drained is the last drain by a person in the boot that wrote the file.
+func (f content) drained() *Record {
+	if r := f.Drained; r != nil && SameBoot(r.BootID, f.BootID) {
+		return r
+	}
+	return nil
 }
 
 // settle ends the story of the drain, for the host lives on.
@@ -155,15 +168,7 @@ func (f content) verdict() *Record {
 		if !r.FinishedAt.IsZero() {
 			return r
 		}
-		r = r.Clone()
-		r.Graceful = false
-		r.Error = "the host went down during the drain"
-		for i := range r.Pods {
-			if r.Pods[i].Outcome == "" {
-				r.Pods[i].Outcome = Left
-			}
-		}
-		return r
+		return r.cutOff("the host went down during the drain")
 	}
 	if f.Watch == nil {
 		return nil
@@ -172,6 +177,18 @@ func (f content) verdict() *Record {
 	r := &Record{BootID: f.BootID, Trigger: TriggerUnknown, AsOf: f.Watch.At, Error: "the host went down without a drain", Pods: []PodRecord{}}
 	for _, p := range f.Watch.Pods {
 		r.Pods = append(r.Pods, PodRecord{Runtime: p.Runtime, ID: p.ID, UID: p.UID, Namespace: p.Namespace, Name: p.Name, Outcome: Left})
+	}
+	return r
+}
+
+// cutOff is the record of a drain that did not come to its end, for the reason given.
+func (r *Record) cutOff(why string) *Record {
+	r = r.Clone()
+	r.Graceful, r.Error = false, why
+	for i := range r.Pods {
+		if r.Pods[i].Outcome == "" {
+			r.Pods[i].Outcome = Left
+		}
 	}
 	return r
 }
@@ -189,13 +206,13 @@ func write(path string, file content) error {
 }
 
 // encode is the file as text. What others have written in it is bounded, so that decode accepts it:
-// if it has too many bytes, it is without the drain that was cancelled, then without the shutdown
+// if it has too many bytes, it is without drains that were cancelled or a person's, then without the shutdown
 // before the last, then without the errors of pods.
 func encode(file content) ([]byte, error) {
 	file = sanitize.Clean(file)
 	for _, lessen := range []func(){
 		func() {},
-		func() { file.CalledOff = nil },
+		func() { file.CalledOff, file.Drained = nil, nil },
 		func() { file.Last = nil },
 		func() { file.Record = file.Record.brief() },
 	} {
@@ -218,7 +235,7 @@ func (r *Record) brief() *Record {
 	}
 	r = r.Clone()
 	for i := range r.Pods {
-		r.Pods[i].Error, r.Pods[i].Stuck, r.Pods[i].ExitCodes = "", nil, nil
+		r.Pods[i].Error, r.Pods[i].Stuck, r.Pods[i].ExitCodes, r.Pods[i].Limits = "", nil, nil, nil
 	}
 	return r
 }

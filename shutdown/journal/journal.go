@@ -137,6 +137,9 @@ func (j *Journal) reread() error {
 	if j.file.CalledOff == nil {
 		j.file.CalledOff = file.CalledOff
 	}
+	if j.file.Drained == nil {
+		j.file.Drained = file.Drained
+	}
 	if j.file.Services == nil {
 		j.file.Services = file.Services
 	}
@@ -226,6 +229,19 @@ func (j *Journal) Current() *Record {
 // Put records how the drain stands. The record must not be changed afterwards.
 func (j *Journal) Put(r *Record) {
 	j.change(true, func(f *content) bool { f.Record = r; return true })
+}
+
+// PutDrained records how a drain by a person stands, once it has requested a stop: one that finds
+// nothing to stop does not replace the record of one that did. The record must not be changed
+// afterwards.
+func (j *Journal) PutDrained(r *Record) {
+	j.change(true, func(f *content) bool {
+		if !slices.ContainsFunc(r.Pods, func(p PodRecord) bool { return !p.StartedAt.IsZero() }) {
+			return false
+		}
+		f.Drained = r
+		return true
+	})
 }
 
 // Settle ends the story of this boot's drain, for the host lives on: what was

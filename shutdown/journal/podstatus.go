@@ -13,6 +13,7 @@ import (
 const (
 	ReasonTerminated  = "Terminated"
 	messageTerminated = "Pod was terminated in response to imminent node shutdown."
+	messageDrained    = "Pod was terminated by a drain of the node."
 )
 
 // PodStatus is what became of a pod in a shutdown, in the words of a v1.Pod's
@@ -29,10 +30,13 @@ type PodStatus struct {
 // runtime told them. A pod that a drain spared, or gave up on when it was called
 // off, runs on.
 func (r Record) PodStatus(p PodRecord) PodStatus {
-	lives := !r.CancelledAt.IsZero() || r.Trigger == TriggerPerson || r.Trigger == TriggerPersonAll
+	byPerson := r.Trigger == TriggerPerson || r.Trigger == TriggerPersonAll
+	lives := byPerson || !r.CancelledAt.IsZero()
 	switch {
 	case p.Outcome == Stopped:
 		return p.ended()
+	case p.Outcome == Killed && byPerson:
+		return PodStatus{corev1.PodFailed, ReasonTerminated, messageDrained}
 	case p.Outcome == Killed:
 		return PodStatus{corev1.PodFailed, ReasonTerminated, messageTerminated}
 	case lives, p.Outcome == "":

@@ -47,7 +47,8 @@ type PodRecord struct {
 	Name       string          `json:"name"`
 	Phase      string          `json:"phase"` // of the shutdown
 	Priority   int32           `json:"priority,omitempty"`
-	Grace      metav1.Duration `json:"grace"` // what it was given, at the most
+	Grace      metav1.Duration `json:"grace"`            // what it was given: the longest of its containers
+	Limits     []Limit         `json:"limits,omitempty"` // of containers that were given less than they request
 	StartedAt  time.Time       `json:"startedAt,omitzero"`
 	FinishedAt time.Time       `json:"finishedAt,omitzero"`
 	Outcome    Outcome         `json:"outcome,omitempty"`
@@ -60,6 +61,19 @@ type PodRecord struct {
 	// ExitCodes reports how containers ended, by name, as far as a runtime told.
 	ExitCodes map[string]int32 `json:"exitCodes,omitempty"`
 	ContainerMaps
+}
+
+// Limit is why a container was given less grace than it requests.
+type Limit struct {
+	Container string          `json:"container"` // its name
+	Grace     metav1.Duration `json:"grace"`     // what it was given
+	Wanted    metav1.Duration `json:"wanted"`
+	By        string          `json:"by"` // such as "phase regular"
+}
+
+// String says it to a person.
+func (l Limit) String() string {
+	return fmt.Sprintf("%s had %v of %v, limited by %s", l.Container, l.Grace.Duration.Round(100*time.Millisecond), l.Wanted.Duration, l.By)
 }
 
 // Record is how one shutdown went.

@@ -48,6 +48,18 @@ const (
 	RestartFailed RestartOutcome = "failed"  // its runtime refused, time and again, or never told what decides
 )
 
+// StaysStopped says why nobody starts a container again, by the name of its runtime.Restart; empty if
+// somebody may.
+func StaysStopped(restart string, hostLived bool) string {
+	switch {
+	case restart == "never":
+		return `its restart policy is "no"`
+	case restart == "not-at-boot" && !hostLived:
+		return "its restart policy does not start it after a boot"
+	}
+	return ""
+}
+
 // same reports whether two are of one container.
 func (r Restart) same(o Restart) bool { return r.Runtime == o.Runtime && r.ID == o.ID }
 
@@ -89,6 +101,9 @@ func owe(list []Restart, p PodRecord, hostLived bool) []Restart {
 		r := Restart{
 			Runtime: p.Runtime, Pod: p.ID, ID: c.ID, Name: c.Name, Priority: p.Priority, Grace: p.Grace,
 			AskedAt: c.RequestedAt, StartedAt: c.StartedAt, Restarting: c.Restarting, ByUnit: c.ByUnit, HostLived: hostLived,
+		}
+		if reason := StaysStopped(c.NotRestarted, hostLived); reason != "" {
+			r.Outcome, r.At, r.Reason = LeftStopped, time.Now(), reason
 		}
 		list = append(slices.DeleteFunc(list, r.same), r)
 	}

@@ -79,6 +79,28 @@ func TestWhatIsToBeStartedAgain(t *testing.T) {
 			j.Put(cancelled(r))
 			j.Settle()
 		}, "web@0slu", "web@0su"},
+		"a drain of what nobody starts": {func(j *journal.Journal) {
+			r := shopDrain()
+			r.Pods[0].NotRestarted = map[string]string{"web": "never"}
+			j.Put(cancelled(r))
+			j.Settle()
+		}, "web@0slleft", ""},
+		"a drain of what nobody starts, and a boot": {func(j *journal.Journal) {
+			r := shopDrain()
+			r.Pods[0].NotRestarted = map[string]string{"web": "never"}
+			j.Put(finished(r))
+		}, "", "web@0sleft"},
+		"a drain of what nobody starts after a boot": {func(j *journal.Journal) {
+			r := shopDrain()
+			r.Pods[0].NotRestarted = map[string]string{"web": "not-at-boot"}
+			j.Put(cancelled(r))
+		}, "", "web@0sleft"},
+		"a cancelled drain of what nobody starts after a boot": {func(j *journal.Journal) {
+			r := shopDrain()
+			r.Pods[0].NotRestarted = map[string]string{"web": "not-at-boot"}
+			j.Put(cancelled(r))
+			j.Settle()
+		}, "web@0sl", "web@0s"},
 		"a drain of what runs once": {func(j *journal.Journal) {
 			r := shopDrain()
 			r.Pods[0].Once = true

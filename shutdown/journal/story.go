@@ -2,8 +2,8 @@ package journal
 
 // Story is how the last shutdowns went, as the methods of these names tell it.
 type Story struct {
-	Last, CalledOff *Record
-	Restarts        []Restart
+	Last, CalledOff, Drained *Record
+	Restarts                 []Restart
 }
 
 // Peek reads the story, and changes nothing: for a person on a host whose agent does not
@@ -17,7 +17,7 @@ func Peek(path, bootID string) (Story, error) {
 }
 
 // Story is all that is told of the last shutdowns. It must not be changed.
-func (j *Journal) Story() Story { return Story{j.Last(), j.CalledOff(), j.Restarts()} }
+func (j *Journal) Story() Story { return Story{j.Last(), j.CalledOff(), j.Drained(), j.Restarts()} }
 
 // CalledOff is this boot's last drain that was cancelled after it had asked somebody to end;
 // nil if there was none, or a shutdown since.
@@ -30,4 +30,24 @@ func (j *Journal) CalledOff() *Record {
 		return nil
 	}
 	return r
+}
+
+// Drained is the last drain by a person that has stopped anything, in this boot or in the one that
+// Last has ended; nil if there was none.
+func (j *Journal) Drained() *Record {
+	last := j.Last()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r := j.file.Drained
+	if r == nil || SameBoot(r.BootID, j.file.BootID) || last == nil || SameBoot(r.BootID, last.BootID) {
+		return r
+	}
+	return nil
+}
+
+// DrainedBefore reports whether the drain by a person was before the last shutdown, which found
+// those pods stopped.
+func (s Story) DrainedBefore() bool {
+	return s.Last != nil && s.Drained != nil && SameBoot(s.Last.BootID, s.Drained.BootID) &&
+		(s.Last.StartedAt.IsZero() || s.Drained.StartedAt.Before(s.Last.StartedAt)) // a boot that ended without a drain has no start of one
 }

@@ -5,12 +5,21 @@ import (
 	"strings"
 )
 
+// Killed counts the pods of which a container was killed. Graceful does not tell: they had their
+// grace period.
+func (r Record) Killed() int { return r.count(Killed) }
+
+func (r Record) count(outcome Outcome) (n int) {
+	for _, p := range r.Pods {
+		if p.Outcome == outcome {
+			n++
+		}
+	}
+	return n
+}
+
 // Tally counts for a person what became of the record's pods.
 func (r Record) Tally() string {
-	counts := map[Outcome]int{}
-	for _, p := range r.Pods {
-		counts[p.Outcome]++
-	}
 	var parts []string
 	for _, c := range []struct {
 		outcome Outcome
@@ -22,7 +31,7 @@ func (r Record) Tally() string {
 		{Skipped, "not touched"},
 		{"", "not yet stopped"},
 	} {
-		if n := counts[c.outcome]; n > 0 {
+		if n := r.count(c.outcome); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, c.text))
 		}
 	}

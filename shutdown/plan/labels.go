@@ -108,7 +108,7 @@ func allMatch(wanted map[string]*regexp.Regexp, have map[string]string) bool {
 }
 
 // Note is a label or annotation that hostler could not make sense of, and
-// therefore passed over, or that cannot have its way.
+// therefore passed over.
 type Note struct {
 	Runtime   string `json:"runtime"`
 	Namespace string `json:"namespace"`
@@ -193,31 +193,25 @@ func said(p runtime.Pod, sources []source) (int32, bool, []Note) {
 // Grace is how long the container may take to end: hostler.io/grace-period on
 // the container or else its pod, labels before annotations; else what a kubelet
 // recorded; else what it was created with, as by `docker run --stop-timeout`, and as long
-// as that is not known more than any phase has; else DefaultContainerGrace.
-func Grace(p runtime.Pod, c runtime.Container) (time.Duration, []Note) {
+// as that is not known more than any phase has; else DefaultContainerGrace. It reports
+// whether that is requested, and not a default.
+func Grace(p runtime.Pod, c runtime.Container) (grace time.Duration, requested bool, notes []Note) {
 	sources := append(containerSources(c), podSources(p)...)
-	grace, ok, notes := lookup(p, sources, runtime.LabelGracePeriod, parseGrace)
-	if ok {
-		if c.UnitGrace != nil && grace > *c.UnitGrace {
-			notes = append(notes, Note{
-				Runtime: p.Runtime, Namespace: p.Namespace, Pod: p.Name, Container: c.Name, Key: runtime.LabelGracePeriod, Value: grace.String(),
-				Problem: fmt.Sprintf("is more than %s allows: %v", c.Unit, *c.UnitGrace),
-			})
-		}
-		return grace, notes
+	grace, requested, notes = lookup(p, sources, runtime.LabelGracePeriod, parseGrace)
+	if requested {
+		return grace, true, notes
 	}
-	grace, ok, more := lookup(p, sources, runtime.LabelTerminationGracePeriod, parseSeconds)
+	grace, requested, more := lookup(p, sources, runtime.LabelTerminationGracePeriod, parseSeconds)
 	notes = append(notes, more...)
-	if ok {
-		return grace, notes
-	}
 	switch {
+	case requested:
+		return grace, true, notes
 	case c.StopTimeout != nil:
-		return *c.StopTimeout, notes
+		return *c.StopTimeout, true, notes
 	case c.Untold:
-		return untoldGrace, notes
+		return untoldGrace, false, notes
 	}
-	return DefaultContainerGrace, notes
+	return DefaultContainerGrace, false, notes
 }
 
 func parsePriority(text string) (int32, error) {

@@ -81,7 +81,7 @@ func TestGrace(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := runtime.Pod{Name: "web", Labels: tt.onPod, Annotations: tt.annotatedOnPod}
-			got, notes := plan.Grace(pod, runtime.Container{Name: "nginx", Labels: tt.onContainer, Annotations: tt.annotated})
+			got, _, notes := plan.Grace(pod, runtime.Container{Name: "nginx", Labels: tt.onContainer, Annotations: tt.annotated})
 			if got != tt.want || len(notes) != tt.notes {
 				t.Errorf("Grace() = %v, %v, want %v and %d notes", got, notes, tt.want, tt.notes)
 			}
@@ -143,7 +143,7 @@ func FuzzLabels(f *testing.F) {
 			t.Errorf("Priority(%q) = %d although both labels are faulty, want 0", text, priority)
 		}
 		for _, key := range []string{runtime.LabelGracePeriod, runtime.LabelTerminationGracePeriod} {
-			grace, notes := plan.Grace(pod, runtime.Container{Labels: values{key: text}})
+			grace, _, notes := plan.Grace(pod, runtime.Container{Labels: values{key: text}})
 			if grace < 0 || len(notes) == 1 && grace != plan.DefaultContainerGrace {
 				t.Errorf("Grace(%s=%q) = %v, %v, want the default with a note, or what was said", key, text, grace, notes)
 			}

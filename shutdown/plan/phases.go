@@ -177,6 +177,17 @@ func Total(phases []PhaseSpec) time.Duration {
 	return total
 }
 
+// Untimed names the phases that are configured to have no time: their pods are killed at once,
+// unless earlier phases leave some.
+func Untimed(phases []PhaseSpec) (names []string) {
+	for _, p := range phases {
+		if p.Grace == 0 {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
 // Reserve is how much of granted is kept back from the phases: Margin, or a
 // quarter where little is granted.
 func Reserve(granted time.Duration) time.Duration { return min(Margin, granted/4) }

@@ -30,6 +30,7 @@ type PlannedPhase struct {
 	Name     string          `json:"name"`
 	Priority int32           `json:"priority"`
 	Grace    metav1.Duration `json:"grace"`
+	Wanted   metav1.Duration `json:"wanted,omitzero"` // as configured, if logind grants less
 	Pods     []PlannedPod    `json:"pods"`
 }
 
@@ -54,6 +55,10 @@ type PlannedContainer struct {
 	ID      string          `json:"id"`
 	Name    string          `json:"name"`
 	Grace   metav1.Duration `json:"grace"`
+	// Wanted is the grace that it requests, and Limit names what gives it less; both are empty
+	// where it has as much as it requests.
+	Wanted metav1.Duration `json:"wanted,omitzero"`
+	Limit  string          `json:"limit,omitempty"`
 	// After names the containers that need this one: it is sent the stop signal once
 	// they have.
 	After []string `json:"after,omitempty"`
@@ -67,6 +72,7 @@ type PlannedContainer struct {
 
 	Container runtime.Container `json:"-"`
 	Own       time.Duration     `json:"-"` // its own grace, regardless of its unit's and the phase's
+	Requested bool              `json:"-"` // Own is no default
 	Waits     []string          `json:"-"` // After, by IDs
 	Rest      time.Duration     `json:"-"` // what of the phase is kept for those that end after it
 }
@@ -81,10 +87,12 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 		Total:   metav1.Duration{Duration: Total(phases)},
 		Granted: Delay{granted},
 	}
-	for _, p := range Fit(phases, granted) {
-		plan.Phases = append(plan.Phases, PlannedPhase{
-			Name: p.Name, Priority: p.Priority, Grace: metav1.Duration{Duration: p.Grace}, Pods: []PlannedPod{},
-		})
+	for i, p := range Fit(phases, granted) {
+		phase := PlannedPhase{Name: p.Name, Priority: p.Priority, Grace: metav1.Duration{Duration: p.Grace}, Pods: []PlannedPod{}}
+		if wanted := phases[i].Grace; wanted > p.Grace {
+			phase.Wanted.Duration = wanted
+		}
+		plan.Phases = append(plan.Phases, phase)
 	}
 	if len(phases) == 0 {
 		return plan
@@ -105,7 +113,11 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 	for _, phase := range plan.Phases {
 		orderPods(phase.Pods, phase.Grace.Duration)
 		for i := range phase.Pods {
-			phase.Pods[i].Grace.Duration = phase.Pods[i].longest()
+			pod := &phase.Pods[i]
+			pod.Grace.Duration = pod.longest()
+			for j := range pod.Containers {
+				pod.Containers[j].nameLimit(phase)
+			}
 		}
 		slices.SortFunc(phase.Pods, func(a, b PlannedPod) int {
 			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
@@ -127,18 +139,36 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 		if !Alive(c) {
 			continue
 		}
-		own, notes := Grace(pod, c)
+		own, requested, notes := Grace(pod, c)
 		for _, n := range notes {
 			// A fault on the pod is found once for each of its containers.
 			if !slices.Contains(all, n) {
 				all = append(all, n)
 			}
 		}
-		ends := PlannedContainer{Runtime: c.Runtime, ID: c.ID, Name: c.Name, AfterUnits: c.StopsAfter, Unit: c.Unit, Restart: c.Restart, Container: c, Own: own}
+		ends := PlannedContainer{Runtime: c.Runtime, ID: c.ID, Name: c.Name, AfterUnits: c.StopsAfter, Unit: c.Unit, Restart: c.Restart, Container: c, Own: own, Requested: requested}
 		ends.Grace.Duration = min(ends.Given(), atMost)
 		planned.Containers = append(planned.Containers, ends)
 	}
 	return planned, all
+}
+
+// nameLimit says why a container of the phase has less than it requests, if it has.
+func (c *PlannedContainer) nameLimit(phase PlannedPhase) {
+	given := c.Given()
+	switch {
+	case !c.Requested || c.Grace.Duration >= c.Own:
+		return
+	case given <= c.Grace.Duration:
+		c.Limit = "unit " + c.Unit
+	case c.Grace.Duration < min(given, phase.Grace.Duration):
+		c.Limit = "the containers that stop after it"
+	case phase.Wanted.Duration > 0:
+		c.Limit = "logind's delay"
+	default:
+		c.Limit = "phase " + phase.Name
+	}
+	c.Wanted.Duration = c.Own
 }
 
 // longest is the longest grace of the pod's containers.

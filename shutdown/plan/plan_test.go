@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,13 +98,13 @@ func TestAContainerHasNoMoreThanItsUnitGivesIt(t *testing.T) {
 	for _, c := range []struct {
 		unit, label string
 		want        time.Duration
-		notes       int
+		limit       string
 	}{
-		{"10s", "", 10 * time.Second, 0},
-		{"40s", "", 30 * time.Second, 0},
-		{"10s", "5s", 5 * time.Second, 0},
-		{"10s", "45s", 10 * time.Second, 1},
-		{"0s", "45s", 0, 1},
+		{"10s", "", 10 * time.Second, ""},
+		{"40s", "", 30 * time.Second, ""},
+		{"10s", "5s", 5 * time.Second, ""},
+		{"10s", "45s", 10 * time.Second, "unit web.service"},
+		{"0s", "45s", 0, "unit web.service"},
 	} {
 		given, err := time.ParseDuration(c.unit)
 		if err != nil {
@@ -120,8 +121,34 @@ func TestAContainerHasNoMoreThanItsUnitGivesIt(t *testing.T) {
 				t.Errorf("%s = %v by %q for what its unit gives %s and its label says %q, want %v", what, planned.Grace.Duration, planned.Unit, c.unit, c.label, c.want)
 			}
 		}
-		if len(p.Notes) != c.notes {
-			t.Errorf("New() notes %+v for what its unit gives %s and its label says %q, want %d", p.Notes, c.unit, c.label, c.notes)
+		if got := pod.Containers[0].Limit; got != c.limit {
+			t.Errorf("New() names the limit %q for what its unit gives %s and its label says %q, want %q", got, c.unit, c.label, c.limit)
+		}
+	}
+}
+
+func TestThePlanSaysWhatCutsAGraceShort(t *testing.T) {
+	needed, needs := running("needed", "60s"), running("needs", "60s")
+	needs.StopsBefore = []string{needed.ID}
+	for name, c := range map[string]struct {
+		containers []runtime.Container
+		granted    time.Duration
+		want       string
+	}{
+		"its phase":                {[]runtime.Container{running("c", "60s")}, 0, "c 20s of 1m0s: phase regular"},
+		"logind":                   {[]runtime.Container{running("c", "60s")}, 24 * time.Second, "c 8s of 1m0s: logind's delay"},
+		"those that stop after it": {[]runtime.Container{needs, needed}, 0, "needed 20s of 1m0s: phase regular, needs 10s of 1m0s: the containers that stop after it"},
+		"nothing":                  {[]runtime.Container{running("c", "20s")}, 0, "c 20s of 0s: "},
+		"no wish":                  {[]runtime.Container{running("c", "")}, 0, "c 20s of 0s: "},
+	} {
+		p := plan.New(plan.Defaults(), []runtime.Pod{pod("web", "", c.containers...)}, plan.Rules{}, c.granted)
+		var got []string
+		for _, c := range p.Phases[0].Pods[0].Containers {
+			got = append(got, fmt.Sprintf("%s %v of %v: %s", c.Name, c.Grace.Duration, c.Wanted.Duration, c.Limit))
+		}
+		slices.Sort(got)
+		if got := strings.Join(got, ", "); got != c.want {
+			t.Errorf("%s: New() = %s, want %s", name, got, c.want)
 		}
 	}
 }

@@ -226,8 +226,8 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		return leave(journal.LeftStopped, "it had exited before the shutdown")
 	case c.Restart == runtime.RestartByUnit, r.ByUnit:
 		return leave(journal.LeftStopped, byUnit)
-	case c.Restart == runtime.RestartNever, c.Restart == runtime.RestartNotAtBoot && !r.HostLived:
-		return leave(journal.LeftStopped, "its restart policy does not require it")
+	case journal.StaysStopped(c.Restart.String(), r.HostLived) != "":
+		return leave(journal.LeftStopped, journal.StaysStopped(c.Restart.String(), r.HostLived))
 	case c.Restart == runtime.RestartByRuntime && !r.HostLived && r.Tries == 0 && heard < settleAfter:
 		d := wait("waits in case its runtime starts it")
 		d.holds = true

@@ -24,7 +24,7 @@ func (f *Facts) protection(g shutdown.Status) status.Facts {
 func (f *Facts) guarded(g shutdown.Status) status.Shutdown {
 	s := status.Shutdown{
 		State: g.State.String(), Reason: g.Reason,
-		Granted: g.InhibitDelayMax.Duration, Needed: g.InhibitDelayNeeded.Duration, Shortage: g.InhibitDelayShortage,
+		Granted: g.InhibitDelayMax.Duration, Needed: g.InhibitDelayNeeded.Duration, Shortage: g.InhibitDelayShortage, Untimed: g.Untimed,
 	}
 	if g.State != shutdown.Disarmed {
 		return s

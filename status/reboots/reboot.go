@@ -1,6 +1,7 @@
 package reboots
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -33,7 +34,8 @@ type Reboot struct {
 	// Graceful is whether all pods had stopped, or had their grace; null where
 	// hostler had no part in that.
 	Graceful *bool            `json:"graceful"`
-	Drain    *metav1.Duration `json:"drain,omitempty"` // how long stopping them took; absent if it came to no end
+	Killed   int              `json:"killed,omitempty"` // pods that were killed at the end of their grace period
+	Drain    *metav1.Duration `json:"drain,omitempty"`  // how long stopping them took; absent if it came to no end
 	// Gap is from the end of the drain to the start of this boot by the wall clock,
 	// boots without an agent included; absent where that clock cannot be believed.
 	Gap   *metav1.Duration `json:"gap,omitempty"`
@@ -55,6 +57,7 @@ func judge(before string, ended ending, o Options) Reboot {
 		r.Verdict, r.Graceful, r.Error = Unexpected, new(false), last.Error
 	case last != nil:
 		r.Verdict, r.Trigger, r.Kind, r.Graceful, r.Error = Expected, last.Trigger, last.Kind, new(last.Graceful), last.Error
+		r.Killed = last.Killed()
 	case ended == goingDown:
 		r.Verdict, r.Trigger = Expected, journal.TriggerServiceStop
 	case before != "" && ended == runs:
@@ -108,6 +111,8 @@ func (r Reboot) String() string {
 	case r.Graceful == nil && r.Verdict == Expected:
 		parts = append(parts, "hostler did not stop the pods")
 	case r.Graceful == nil:
+	case *r.Graceful && r.Killed > 0:
+		parts = append(parts, fmt.Sprintf("pods killed: %d", r.Killed))
 	case *r.Graceful:
 		parts = append(parts, "graceful")
 	default:

@@ -168,7 +168,10 @@ func verdict(r journal.Record) (kind, reason, message string) {
 	if r.Shortened != nil {
 		tally += "; " + r.Shortened.String()
 	}
-	if r.Graceful {
+	switch {
+	case r.Graceful && r.Killed() > 0:
+		return corev1.EventTypeNormal, "LastShutdownGraceful", what + " left no pod running: " + tally
+	case r.Graceful:
 		return corev1.EventTypeNormal, "LastShutdownGraceful", what + " was graceful: " + tally
 	}
 	message = what + " was not graceful: "

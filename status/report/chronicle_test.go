@@ -91,15 +91,15 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 	}{
 		"a reboot that went well": {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Stopped, journal.Killed, journal.Stopped)}},
-			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 3 pods: 2 stopped, 1 killed after their grace period",
-			"Normal Rebooted: Node node-a has been rebooted, boot id: two: expected (reboot announced by logind), graceful, pods were stopped in 1s",
+			"Normal LastShutdownGraceful: the last shutdown (reboot) left no pod running: 3 pods: 2 stopped, 1 killed after their grace period",
+			"Normal Rebooted: Node node-a has been rebooted, boot id: two: expected (reboot announced by logind), pods killed: 1, pods were stopped in 1s",
 		},
 		"a reboot in less time than it was to have": {
 			map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, FinishedAt: began.Add(time.Second), Graceful: true, Pods: pods(journal.Killed), Shortened: &journal.Shortened{
 				Granted: metav1.Duration{Duration: 8 * time.Second}, Wanted: metav1.Duration{Duration: 30 * time.Second}, Had: metav1.Duration{Duration: 6 * time.Second},
 			}}},
-			"Normal LastShutdownGraceful: the last shutdown (reboot) was graceful: 1 pod killed after their grace period; phases were shortened to 6s of 30s because logind granted 8s",
-			"Normal Rebooted: Node node-a has been rebooted, boot id: two: expected (reboot announced by logind), graceful, pods were stopped in 1s",
+			"Normal LastShutdownGraceful: the last shutdown (reboot) left no pod running: 1 pod killed after their grace period; phases were shortened to 6s of 30s because logind granted 8s",
+			"Normal Rebooted: Node node-a has been rebooted, boot id: two: expected (reboot announced by logind), pods killed: 1, pods were stopped in 1s",
 		},
 		"a forced reboot": {
 			map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a", Name: "a"}}}},

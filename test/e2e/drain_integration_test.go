@@ -94,6 +94,8 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	if s := a.awaitNode(); !cordoned(t, s) || s.Cordon == nil {
 		t.Error("the cordon is gone with the boot")
 	}
+	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "NOT graceful, 1 pod cut off", "manual drain ", "1 of 3 pods KILLED")
+	mentions(t, "hostler status", a.screen(), "a drain before it stopped 2 pods")
 
 	mentions(t, "hostler cordon", a.prints("cordon"), "is already cordoned")
 	mentions(t, "hostler uncordon", a.prints("uncordon"), "is uncordoned")
@@ -300,7 +302,7 @@ func TestWhatTheLastShutdownEndedIsToldAndKeptForADay(t *testing.T) {
 		t.Errorf("hostler ps --last-shutdown without an agent = %d, %s", r.code, r.err)
 	}
 	mentions(t, "stderr", r.err, "no agent answers; reading its records in "+a.state)
-	mentions(t, "stdout", r.out, "graceful, 2 pods", "Succeeded", "Failed (Terminated)")
+	mentions(t, "stdout", r.out, "1 of 2 pods KILLED", "Succeeded", "Failed (Terminated)")
 	a.start()
 	a.awaitReady(corev1.ConditionTrue)
 	status := map[string]journal.PodStatus{}
@@ -332,8 +334,8 @@ func TestWhatTheLastShutdownEndedIsToldAndKeptForADay(t *testing.T) {
 		t.Errorf("sandboxes = %v, %v, want all three", sandboxes, err)
 	}
 	a.stop()
-	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 2 pods: 1 stopped, 1 killed after their grace period", "ShutdownReleased",
-		"Rebooted", "has been rebooted, boot id: ", "announced by logind), graceful, pods were stopped in ")
+	wantEvents(t, a, "LastShutdownGraceful", "left no pod running: 2 pods: 1 stopped, 1 killed after their grace period", "ShutdownReleased",
+		"Rebooted", "has been rebooted, boot id: ", "announced by logind), pods killed: 1, pods were stopped in ")
 }
 
 // wantEvents looks for texts of Events in the state file of an agent that has

@@ -57,9 +57,9 @@ func TestTheStateOfAnOlderProgramIsTakenUp(t *testing.T) {
 		t.Errorf("cordon = %+v, want that of the older program, %+v", s.Cordon, then.Cordon)
 	}
 	wantReport(t, s.Shutdown.Last, journal.TriggerShutdown)
-	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "graceful, 4 pods", "polite", "stubborn", "greedy", "critical")
+	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "2 of 4 pods KILLED", "polite", "stubborn", "greedy", "critical")
 	a.stop()
-	wantEvents(t, a, "LastShutdownGraceful", "was graceful: 4 pods: 2 stopped, 2 killed after their grace period")
+	wantEvents(t, a, "LastShutdownGraceful", "left no pod running: 4 pods: 2 stopped, 2 killed after their grace period")
 
 	// What a person says from now on holds against it.
 	a.start()

@@ -96,6 +96,16 @@ func wantReport(t testing.TB, r *journal.Record, trigger journal.Trigger) {
 	}
 }
 
+// wantLimits checks that only the pod that wants more than its phase has is on record as limited.
+func wantLimits(t testing.TB, r *journal.Record) {
+	t.Helper()
+	for _, p := range r.Pods {
+		if limited := len(p.Limits) == 1 && p.Limits[0].By == "phase regular"; limited != (p.Name == "greedy") {
+			t.Errorf("the limits of pod %s are %v, want its phase for greedy, and none for others", p.Name, p.Limits)
+		}
+	}
+}
+
 func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 	login, manager := logind(t), serviceManager(t)
 	h := fullHouse(t)
@@ -144,6 +154,7 @@ func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 		t.Errorf("the service manager keeps %d descriptors, want the lock gone from there too", n)
 	}
 	wantReport(t, s.Shutdown.Current, journal.TriggerShutdown)
+	wantLimits(t, s.Shutdown.Current)
 
 	// systemd stops the service, and the next boot asks how it was.
 	a.signal(syscall.SIGTERM)
@@ -156,8 +167,8 @@ func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 	a.start()
 	s = a.await("the last shutdown is known", func(s api.Status) bool { return s.Shutdown.Last != nil })
 	wantReport(t, s.Shutdown.Last, journal.TriggerShutdown)
-	mentions(t, "hostler status", a.screen(), "graceful, 4 pods")
-	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "graceful, 4 pods", "polite", "stopped", "stubborn", "killed")
+	mentions(t, "hostler status", a.screen(), "2 of 4 pods KILLED")
+	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "2 of 4 pods KILLED", "polite", "stopped", "stubborn", "killed")
 	a.awaitGuard(shutdown.Armed)
 	a.stop()
 }

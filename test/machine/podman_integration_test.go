@@ -134,6 +134,13 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 		if last == nil || len(last.Pods) != 7 {
 			t.Fatalf("LastShutdown() = %+v, want one of seven pods", last)
 		}
+		drained := m.Status().Shutdown.Drained
+		if drained == nil || drained.Trigger != journal.TriggerPersonAll || len(drained.Pods) != 7 || drained.Killed() != 2 {
+			t.Errorf("Status().Shutdown.Drained = %+v, want the drain before, of seven pods", drained)
+		}
+		if told := m.Hostler("ps", "--last-shutdown"); !strings.Contains(told, "manual drain ") {
+			t.Errorf("hostler ps --last-shutdown does not show the drain:\n%s", told)
+		}
 		for _, p := range last.Pods {
 			want := journal.Stopped
 			if p.Name == "stubborn" || p.Name == "hasty" { // the unit of the one would wait for it for ten minutes
@@ -186,10 +193,8 @@ func unitsArePlanned(t *testing.T, m *machine.Machine) {
 		"alone": " 30s", "kept": " 30s", "composed": " 30s",
 	})
 	text := m.Hostler("shutdown", "plan")
-	for _, line := range []string{"hasty (1m3s, by hasty.service)", `hostler.io/grace-period="20m0s": is more than hasty.service allows: 1m3s`} {
-		if !strings.Contains(text, line) {
-			t.Errorf("hostler shutdown plan lacks %q:\n%s", line, text)
-		}
+	if want := "hasty (1m3s of 20m0s, by hasty.service, limited by unit hasty.service)"; !strings.Contains(text, want) {
+		t.Errorf("hostler shutdown plan lacks %q:\n%s", want, text)
 	}
 }
 
