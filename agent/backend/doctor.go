@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/inspect"
 	"hostler.io/hostler/agent/owner"
@@ -119,8 +118,7 @@ func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 	for _, fs := range now.Filesystems {
 		f.Machine.ImageFilesystems = append(f.Machine.ImageFilesystems, fs.FilesystemStatus)
 	}
-	cfg := d.Host.Settings.Config().ImageGC
-	if c.Owners.Has(owner.ImageGC) && len(c.Runtimes.LeftAlone(cfg.Enabled == config.On)) == 0 {
+	if cfg := d.Host.Settings.Config().ImageGC; c.Owners.Has(owner.ImageGC) {
 		f.Machine.HighPercent, f.Machine.LowPercent = cfg.HighThresholdPercent, cfg.LowThresholdPercent
 	}
 }

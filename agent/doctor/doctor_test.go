@@ -489,6 +489,11 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"images above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent = 85 }, []string{"warn image-filesystem|it is 85% full, collected from 85% down to 80%|hostler gc plan"}},
 		{"images whose inodes are above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].InodesUsedPercent = 90 }, []string{"warn image-filesystem|is 90% full"}},
 		{"images above the high threshold that somebody else collects", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent, f.Machine.HighPercent = 85, 0 }, nil},
+		{"images above the high threshold, collected on request only, beside another runtime's", func(f *doctor.Facts) {
+			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}}
+			f.Machine.ImageFilesystems = append(f.Machine.ImageFilesystems, gc.FilesystemStatus{Filesystem: "/var/lib/docker", Runtimes: []string{"docker"}, UsedPercent: 97})
+			f.Machine.ImageFilesystems[0].UsedPercent = 85
+		}, []string{"warn image-filesystem|/var/lib/containerd|it is 85% full, collected from 85% down to 80%"}},
 		{"a service without a watchdog", func(f *doctor.Facts) { f.Systemd.Run.Watchdog = 0 }, []string{"warn watchdog|hostler.service has no watchdog|systemctl edit hostler, to set WatchdogSec=60 under [Service]"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

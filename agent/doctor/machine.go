@@ -39,8 +39,10 @@ func imageFilesystem(f Facts) Check {
 			continue
 		}
 		text := fmt.Sprintf("%s (%s) holds the images of %s and has %s of %s free", fs.Filesystem, fs.Device, strings.Join(fs.Runtimes, " and "), gc.Size(fs.AvailableBytes), gc.Size(fs.CapacityBytes))
-		if m.HighPercent > 0 && m.HighPercent < 100 {
-			used := max(fs.UsedPercent, fs.InodesUsedPercent)
+		switch used := max(fs.UsedPercent, fs.InodesUsedPercent); {
+		case f.Collection.Images.Only(fs.Runtimes): // check collection says so, and if it is full
+			text += fmt.Sprintf(": it is %d%% full, collected on request only", used)
+		case m.HighPercent > 0 && m.HighPercent < gc.ThresholdOff:
 			text += fmt.Sprintf(": it is %d%% full, collected from %d%% down to %d%%", used, m.HighPercent, m.LowPercent)
 			if used >= m.HighPercent {
 				found.add(warn("run `hostler gc plan` to see what would be removed; enlarge the filesystem, or raise imageGC.highThresholdPercent", "%s", text))
