@@ -53,9 +53,12 @@ func nextSteps() map[string]string {
 	}
 }
 
+// StepOfProblem is what to do about a problem that a check of the administrator's own found.
+const StepOfProblem = "fix what it reports; `hostler doctor` prints the command to run the check again"
+
 // NextSteps are the one thing for a person to do next about each of the conditions, as far as
 // these facts, which they were found from, report where. There is none where a condition is as it
-// should be, or its reason is none of hostler's. That of a problem which a check of the
+// should be, or its reason is none of hostler's. The reason of a problem which a check of the
 // administrator's own found is theirs, also where hostler has one of that name.
 func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeConditionType]string {
 	known, steps := nextSteps(), map[corev1.NodeConditionType]string{}
@@ -72,8 +75,11 @@ func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeCo
 				return fs.InodesFree
 			})
 		}
-		own := IsCustom(c.Type) && c.Status == corev1.ConditionTrue
-		if step, found := known[c.Reason]; found && !own && !(Transition{New: c}).Good() {
+		step, found := known[c.Reason]
+		if IsCustom(c.Type) && c.Status == corev1.ConditionTrue {
+			step, found = StepOfProblem, true
+		}
+		if found && !(Transition{New: c}).Good() {
 			steps[c.Type] = strings.NewReplacer("UNIT", unitAway(facts), "MOUNTPOINT", place(fs)).Replace(step)
 		}
 	}

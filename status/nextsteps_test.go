@@ -102,7 +102,7 @@ func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
 		"Podman":                       {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("podman", false)), "run `systemctl status podman.socket`"},
 		"a runtime by its socket":      {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("/run/x.sock", false), called("docker", false)), "run `systemctl status docker`"},
 		"no runtime":                   {corev1.NodeReady, "False", "NoRuntime", status.Facts{}, "run `systemctl start containerd`, or add its socket to `runtimes` in the configuration"},
-		"a problem of somebody's own":  {"example.com/Full", "True", "NodeFilesystemSpace", onNode("/"), ""},
+		"a problem of somebody's own":  {"example.com/Full", "True", "NodeFilesystemSpace", onNode("/"), status.StepOfProblem},
 		"a check of theirs that hangs": {"example.com/Full", "Unknown", "CheckNotRun", status.Facts{}, "run `hostler doctor`"},
 		"nothing is wrong":             {corev1.NodeReady, "True", "HostReady", status.Facts{}, ""},
 		"a reason of somebody else's":  {corev1.NodeReady, "Unknown", "NodeStatusUnknown", status.Facts{}, ""},
