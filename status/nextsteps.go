@@ -36,7 +36,7 @@ func nextSteps() map[string]string {
 		ReasonPSIUnavailable:       "add `psi=1` to the kernel command line and reboot, or remove the section",
 
 		ReasonNoAddress:      "configure the network; run `ip address` to list the addresses",
-		ReasonAddressMissing: "compare `node.address.internal` with `ip address`",
+		ReasonAddressMissing: StepAddressMissing,
 		ReasonNoCarrier:      "run `ip link`; set the interface up, or check the cable, the switch port or the bond",
 
 		ReasonCheckUnknown:  "run the check manually; `hostler doctor` prints the command",
@@ -52,6 +52,9 @@ func nextSteps() map[string]string {
 		ReasonDisarmed:       "wait a few seconds",
 	}
 }
+
+// StepAddressMissing is what to do about an address of CheckAddresses.
+const StepAddressMissing = "compare it with `ip address`; if it is a virtual address of another host now, do nothing"
 
 // StepOfProblem is what to do about a problem that a check of the administrator's own found.
 const StepOfProblem = "fix what it reports; `hostler doctor` prints the command to run the check again"

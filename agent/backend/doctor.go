@@ -83,7 +83,7 @@ func (d *Checkup) controlPlane(ctx context.Context, f *doctor.Facts) {
 // conditions adds what those of the Node report, as last found.
 func (d *Checkup) conditions(m *doctor.Machine) {
 	if node, facts, _, _ := d.Host.Registers.Reporter.Current(); node != nil {
-		m.Pressures, m.Network = inspect.NodeConditions(node.Status.Conditions, facts)
+		m.Pressures, m.Network = inspect.NodeConditions(node.Status.Conditions, facts, d.Host.Settings.Node().Addresses)
 	}
 }
 

@@ -212,6 +212,9 @@ func oddities(out *output, s api.Status) []worry {
 	if s.Shortage != "" {
 		list = append(list, worry{what: "reserved", text: s.Shortage, harm: failing})
 	}
+	if s.AddressMissing != "" {
+		list = append(list, worry{what: "addresses", text: s.AddressMissing, next: status.StepAddressMissing, harm: odd})
+	}
 	if c := s.NodeName; c != nil {
 		harm := odd
 		if c.Status == doctor.Fail {

@@ -474,8 +474,8 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a lock of an earlier process", func(f *doctor.Facts) { f.Logind.Own[0].PID = 700 }, nil},
 		{"a drain", func(f *doctor.Facts) { f.Guard.State, f.Logind.Own = shutdown.Released, nil }, nil},
 		{"a Node whose address no interface has", func(f *doctor.Facts) {
-			f.Machine.Network = []doctor.Mend{{Message: "NetworkUnavailable is True: no interface has an address for node.address.internal: 192.0.2.71", Command: "compare"}}
-		}, []string{"warn node-network|NetworkUnavailable is True: no interface has|compare"}},
+			f.Machine.Network = []doctor.Mend{{Message: "NetworkUnavailable is True: node.address.internal: no interface has an address for 192.0.2.71", Command: "compare"}}
+		}, []string{"warn node-network|NetworkUnavailable is True: node.address.internal: no interface has|compare"}},
 		{"a check of one's own that found a problem", func(f *doctor.Facts) {
 			f.Conditions = doctor.Conditions{Number: 1, Problems: []doctor.Mend{{Message: "example.com/Bad is True: it smokes", Command: "fix what it reports"}}}
 		}, []string{"warn conditions|example.com/Bad is True: it smokes|fix what it reports"}},

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -34,7 +35,7 @@ func Conditions(directory string, checks []conditions.Check, faults []conditions
 // NodeConditions says what conditions of the Node report that is not as it should be: that the
 // host lacks something, and that pods on it cannot be reached. Ready, the protection at shutdowns
 // and the administrator's own have checks that say more.
-func NodeConditions(list []corev1.NodeCondition, facts status.Facts) (pressures, network []doctor.Mend) {
+func NodeConditions(list []corev1.NodeCondition, facts status.Facts, o status.AddressOptions) (pressures, network []doctor.Mend) {
 	steps := status.NextSteps(list, facts)
 	for _, c := range list {
 		mend := doctor.Mend{Message: fmt.Sprintf("%s is %s: %s", c.Type, c.Status, c.Message), Command: steps[c.Type]}
@@ -46,7 +47,22 @@ func NodeConditions(list []corev1.NodeCondition, facts status.Facts) (pressures,
 			pressures = append(pressures, mend)
 		}
 	}
+	if text := AddressMissing(list, facts, o); text != "" {
+		network = append(network, doctor.Mend{Message: text, Command: status.StepAddressMissing})
+	}
 	return pressures, network
+}
+
+// AddressMissing says which configured addresses the host does not have, unless the condition
+// NetworkUnavailable does.
+func AddressMissing(list []corev1.NodeCondition, facts status.Facts, o status.AddressOptions) string {
+	err := status.CheckAddresses(facts.Network, o)
+	if err == nil || slices.ContainsFunc(list, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeNetworkUnavailable && c.Status != corev1.ConditionFalse
+	}) {
+		return ""
+	}
+	return err.Error()
 }
 
 // runByHand is what a person types to see what a check says.

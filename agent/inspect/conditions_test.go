@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/conditions"
+	"hostler.io/hostler/status/probe"
 )
 
 func TestWhatTheDoctorHearsOfChecks(t *testing.T) {
@@ -65,7 +67,7 @@ func TestTheDoctorHearsWhatTheNodeLacks(t *testing.T) {
 		condition(status.ShutdownProtected, corev1.ConditionFalse, status.ReasonNoLock),
 		condition(corev1.NodeReady, corev1.ConditionFalse, status.ReasonNoRuntime),
 		condition("example.com/Bad", corev1.ConditionTrue, "Bad"),
-	}, status.Facts{})
+	}, status.Facts{}, status.AddressOptions{Internal: []string{"192.0.2.71"}})
 	messages := func(mends []doctor.Mend) (list []string) {
 		for _, m := range mends {
 			if m.Command == "" {
@@ -80,5 +82,23 @@ func TestTheDoctorHearsWhatTheNodeLacks(t *testing.T) {
 	}
 	if got, want := messages(network), []string{"NetworkUnavailable is True: m"}; !slices.Equal(got, want) {
 		t.Errorf("NodeConditions() = network %q, want %q", got, want)
+	}
+}
+
+// A host that has one of two addresses is reachable, and the other one may be mistyped.
+func TestTheDoctorHearsOfAnAddressThatIsMissingBesideAnother(t *testing.T) {
+	facts := status.Facts{Network: probe.Network{Addresses: []probe.Address{{IP: netip.MustParseAddr("10.0.0.5"), Bits: 24, Interface: "eth0", Up: true, Carrier: true}}}}
+	o := status.AddressOptions{Internal: []string{"10.0.0.5", "2001:db8::5"}}
+	available := []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse}}
+	want := []doctor.Mend{{Message: "node.address.internal: no interface has an address for 2001:db8::5", Command: status.StepAddressMissing}}
+	if _, network := NodeConditions(available, facts, o); !slices.Equal(network, want) {
+		t.Errorf("NodeConditions() = network %+v, want %+v", network, want)
+	}
+	if err := status.MissingAddresses(facts.Network, o); err == nil || err.Error() != want[0].Message+"\nhint: "+want[0].Command {
+		t.Errorf("MissingAddresses() = %v, want %+v", err, want)
+	}
+	o.Internal, o.External = o.Internal[:1], []string{"203.0.113.7"}
+	if _, network := NodeConditions(available, facts, o); len(network) > 0 {
+		t.Errorf("NodeConditions() = network %+v, want none: the external address is behind NAT", network)
 	}
 }
