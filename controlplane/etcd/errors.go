@@ -96,15 +96,14 @@ func (s *Store) fault(ctx context.Context, c call, endpoint string, err error) e
 func (s *Store) refusal(c call, endpoint string, answer rpctypes.EtcdError) error {
 	switch {
 	case errors.Is(answer, rpctypes.ErrPermissionDenied):
-		all, prefix, right := "", "", c.right
+		all, needed := "", []right{{c.right, c.path}}
 		if strings.HasSuffix(c.path, "/") {
-			all, prefix = "*", " --prefix"
+			all = "*"
 		}
-		if right == "write" { // what a host writes it has read
-			right = "readwrite"
+		if key, of := s.keyAt(c.path); of { // who lacks one right to a host's keys may lack the others
+			needed = s.rights(key.Node)
 		}
-		return fmt.Errorf("%w: %v to %s %s%s: grant it to a role of %s: `etcdctl role grant-permission ROLE%s %s %s`",
-			controlplane.ErrForbidden, answer, c.right, c.path, all, s.o.who(), prefix, right, c.path)
+		return fmt.Errorf("%w: %v to %s %s%s: as etcd root, with a ROLE of %s: %s", controlplane.ErrForbidden, answer, c.right, c.path, all, s.o.who(), grants(needed))
 	case tokenRefused(answer):
 		hint := "check that all members of the cluster have the same --auth-token"
 		if s.o.Username == "" {
