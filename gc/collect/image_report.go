@@ -35,6 +35,9 @@ func (r *imageRun) finish(ctx context.Context) {
 				"image filesystem %s (%s): %s: no images are removed to free space on it until it reports valid usage",
 				fs.Filesystem, fs.Device, fs.Message))
 		} else if fs.Short() {
+			if r.report.Ended == runs.Cancelled { // who cancelled it knows why space is short
+				continue
+			}
 			r.report.Warn("free space on "+fs.Filesystem, r.shortage(ctx, fs))
 			continue
 		}

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -247,8 +248,12 @@ func (r *Report) Queue(d gc.Decisions) {
 }
 
 // Fail notes an error. Errors of one kind count as one and the same trouble,
-// whatever their wording, so that the log does not repeat it with every run.
+// whatever their wording, so that the log does not repeat it with every run. A call that was
+// cancelled, as when the agent stops, is none.
 func (r *Report) Fail(kind string, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
 	r.Errors = append(r.Errors, err.Error())
 	r.err = cmp.Or(r.err, err)
 	r.trouble[kind] = err.Error()
