@@ -24,9 +24,9 @@ func nextSteps() map[string]string {
 		ReasonImageFilesystemUnknown: "check that the folder in the message exists and that its disk or network mount answers",
 
 		ReasonInsufficientMemory:    "run `systemd-cgtop -m` to see what uses the memory",
-		ReasonNodeFilesystemSpace:   "run `du -xh --max-depth=2 MOUNTPOINT` to see what fills it",
+		ReasonNodeFilesystemSpace:   "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it",
 		ReasonNodeFilesystemInodes:  "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files",
-		ReasonStartFilesystemSpace:  "run `du -xh --max-depth=2 MOUNTPOINT` to see what fills it",
+		ReasonStartFilesystemSpace:  "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it",
 		ReasonStartFilesystemInodes: "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files",
 		ReasonImageFilesystemSpace:  "run `hostler gc plan` to see what would be removed and why the rest is kept",
 		ReasonImageFilesystemInodes: "run `hostler gc plan` to see what would be removed and why the rest is kept",

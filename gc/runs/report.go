@@ -49,6 +49,9 @@ type Report struct {
 	// filesystem, whatever they hold.
 	Holders []Holder    `json:"holders,omitempty"`
 	Folders []gc.Folder `json:"folders,omitempty"`
+	// Short names filesystems whose usage the run was to lower to a threshold or target, and could
+	// not: `hostler gc run` exits with 1.
+	Short []string `json:"short,omitempty"`
 	// Warnings say what kept the run from its goal, for a person.
 	Warnings []string `json:"warnings,omitempty"`
 	// Ended says why the run ended.
@@ -185,6 +188,7 @@ func (r Report) Then(next Report) Report {
 	}
 	joined.Removed = append(append([]Removal{}, r.Removed...), next.Removed...)
 	joined.Errors = append(append([]string{}, r.Errors...), next.Errors...)
+	joined.Short = union(r.Short, next.Short...)
 	joined.Warnings = append(append([]string(nil), r.Warnings...), next.Warnings...)
 	joined.Holders = append(append([]Holder(nil), r.Holders...), next.Holders...)
 	joined.Folders = append(append([]gc.Folder(nil), r.Folders...), next.Folders...)
