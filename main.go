@@ -1,5 +1,5 @@
-// Hostler looks after a container host: it stops pods in order before the host
-// goes down, removes unused images and dead containers, and reports how the host is.
+// Hostler is a node agent for container hosts: it stops pods in order before the host shuts
+// down, removes unused images and dead containers, and reports the status of the host.
 package main
 
 import (

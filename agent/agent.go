@@ -150,9 +150,19 @@ func (a *Agent) assemble(cfg config.Config, level *slog.LevelVar) error {
 
 // checkReserved refuses to keep more for the system than there is.
 func (a *Agent) checkReserved(o status.Options) error {
+	return status.CheckReserved(a.measure(), o.Reserved, o.Pressure)
+}
+
+// missingAddresses says which configured addresses the host does not have.
+func (a *Agent) missingAddresses(o status.Options) error {
+	return status.MissingAddresses(a.measure().Network, o.Addresses)
+}
+
+// measure measures the host, within the time for that.
+func (a *Agent) measure() status.Facts {
 	ctx, cancel := context.WithTimeout(context.Background(), gather.ProbeTimeout)
 	defer cancel()
-	return status.CheckReserved(a.host.facts.Measure(ctx, nil), o.Reserved, o.Pressure)
+	return a.host.facts.Measure(ctx, nil)
 }
 
 // listenOn opens the API's socket.

@@ -19,7 +19,7 @@ func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
 	for _, name := range []string{"image-gc", "container-gc"} {
 		named(t, a, name).Heartbeat(nil)
 	}
-	if _, changed, err := a.serving.reloader.takeUp(); err != nil || len(changed) != 2 {
+	if _, changed, _, err := a.serving.reloader.takeUp(); err != nil || len(changed) != 2 {
 		t.Fatalf("takeUp() = %v, %v, want both intervals", changed, err)
 	}
 	for _, name := range []string{"image-gc", "container-gc"} {

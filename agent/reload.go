@@ -35,6 +35,9 @@ type effect struct {
 	// fits returns why the host cannot have the new values; nil if it can have all. It is asked
 	// before anything takes effect, if one of the keys has changed.
 	fits func(status.Options) error
+	// lacks returns what the host does not have (yet) of the new values, which are effective all the
+	// same.
+	lacks func(status.Options) error
 	// apply has valid values take effect. It is called with each reload.
 	apply func(config.Config, open.Policies)
 }
@@ -49,26 +52,26 @@ func (a *Agent) effects(level *slog.LevelVar) []effect {
 		a.changed.Send()
 	}
 	return []effect{
-		{"node.address", nil, look},
-		{"node.maxPods", nil, look},
-		{"node.reserved", a.checkReserved, look},
-		{"status.maxImages", nil, look},
-		{"pressure", a.checkReserved, look},
-		{"conditions", nil, func(cfg config.Config, _ open.Policies) { a.host.checks.SetPolicy(cfg.ConditionsPolicy()) }},
-		{"imageGC", nil, func(cfg config.Config, p open.Policies) {
+		{keys: "node.address", lacks: a.missingAddresses, apply: look},
+		{keys: "node.maxPods", apply: look},
+		{keys: "node.reserved", fits: a.checkReserved, apply: look},
+		{keys: "status.maxImages", apply: look},
+		{keys: "pressure", fits: a.checkReserved, apply: look},
+		{keys: "conditions", apply: func(cfg config.Config, _ open.Policies) { a.host.checks.SetPolicy(cfg.ConditionsPolicy()) }},
+		{keys: "imageGC", apply: func(cfg config.Config, p open.Policies) {
 			a.gc.imageLoop.Allow(collectorPatience(cfg.ImageGC.Interval))
 			a.gc.images.SetPolicy(p.GC.Images)
 			a.gc.images.SetInterval(time.Duration(cfg.ImageGC.Interval))
 		}},
-		{"containerGC", nil, func(cfg config.Config, p open.Policies) {
+		{keys: "containerGC", apply: func(cfg config.Config, p open.Policies) {
 			a.gc.deadLoop.Allow(collectorPatience(cfg.ContainerGC.Interval))
 			a.gc.dead.SetPolicy(p.GC.Containers)
 			a.gc.dead.SetInterval(time.Duration(cfg.ContainerGC.Interval))
 		}},
-		{"log.level", nil, func(cfg config.Config, _ open.Policies) { open.SetLevel(level, cfg.Log.Level) }},
-		{"api.tls.allowedNames", nil, whenRead},
+		{keys: "log.level", apply: func(cfg config.Config, _ open.Policies) { open.SetLevel(level, cfg.Log.Level) }},
+		{keys: "api.tls.allowedNames", apply: whenRead},
 		// Of no key: a kubeconfig may name another server.
-		{"", nil, func(config.Config, open.Policies) { a.host.network.Again() }},
+		{apply: func(config.Config, open.Policies) { a.host.network.Again() }},
 	}
 }
 
@@ -82,7 +85,7 @@ func (r *reloader) Reload(context.Context) (api.ReloadReport, error) {
 	}
 	r.notify(false)
 	defer r.notify(true)
-	next, changed, err := r.takeUp()
+	next, changed, warnings, err := r.takeUp()
 	r.settings.Reloaded(next, err)
 	switch {
 	case err != nil:
@@ -96,16 +99,19 @@ func (r *reloader) Reload(context.Context) (api.ReloadReport, error) {
 	default:
 		r.log.Info("reloaded", "changed", strings.Join(changed, ", "))
 	}
-	return api.ReloadReport{Changed: changed}, nil
+	for _, warning := range warnings {
+		r.log.Warn("reloaded, but the host lacks what is configured", "error", warning)
+	}
+	return api.ReloadReport{Changed: changed, Warnings: warnings}, nil
 }
 
-// takeUp returns the keys that have changed, and what the files say.
-func (r *reloader) takeUp() (next config.Config, changed []string, err error) {
+// takeUp returns the keys that have changed, what the files say, and what of that the host lacks.
+func (r *reloader) takeUp() (next config.Config, changed, warnings []string, err error) {
 	loaded, err := r.settings.Read()
 	warnIgnored(r.log, loaded.Ignored)
 	next = loaded.Config
 	if err != nil {
-		return next, nil, err
+		return next, nil, nil, err
 	}
 	changed = config.Changed(r.settings.Config(), next)
 	var refused []string
@@ -115,26 +121,33 @@ func (r *reloader) takeUp() (next config.Config, changed []string, err error) {
 		}
 	}
 	if len(refused) > 0 {
-		return next, nil, fmt.Errorf("%s cannot change while the agent runs; restart it with `systemctl restart hostler`, which stops no container", strings.Join(refused, ", "))
+		return next, nil, nil, fmt.Errorf("%s cannot change while the agent runs; restart it with `systemctl restart hostler`, which stops no container", strings.Join(refused, ", "))
 	}
 	p, err := open.NewPolicies(next, r.settings.Node().Name, r.version)
 	if err != nil {
-		return next, nil, err
+		return next, nil, nil, err
 	}
 	for _, e := range r.effects {
 		// A host that does not fit the values of other keys any more is what status shows.
-		if e.fits == nil || !slices.ContainsFunc(changed, func(key string) bool { return below(key, e.keys) }) {
+		if !slices.ContainsFunc(changed, func(key string) bool { return below(key, e.keys) }) {
 			continue
 		}
-		if err := e.fits(p.Node); err != nil {
-			return next, nil, err
+		if e.fits != nil {
+			if err := e.fits(p.Node); err != nil {
+				return next, nil, nil, err
+			}
+		}
+		if e.lacks != nil {
+			if err := e.lacks(p.Node); err != nil {
+				warnings = append(warnings, err.Error())
+			}
 		}
 	}
 	r.settings.Set(next, p)
 	for _, e := range r.effects { // those of keys that have not changed, too: files that they name may have
 		e.apply(next, p)
 	}
-	return next, changed, nil
+	return next, changed, warnings, nil
 }
 
 // below reports whether a key is that one or below it.

@@ -108,7 +108,7 @@ func TestReloadRefusesTheRestByNameAndKeepsTheOld(t *testing.T) {
 			a := r.build(t)
 			r.next.ImageGC.HighThresholdPercent = 99 // which alone could change
 			change(&r.next)
-			_, changed, err := a.serving.reloader.takeUp()
+			_, changed, _, err := a.serving.reloader.takeUp()
 			if err == nil || !strings.HasPrefix(err.Error(), key+" cannot change while the agent runs; restart it with `systemctl restart hostler`") {
 				t.Errorf("takeUp() = %v, %v, want %s refused with a hint", changed, err, key)
 			}
@@ -148,13 +148,28 @@ func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
 	}
 }
 
+// An address that no interface has may be mistyped, or virtual and on another host now.
+func TestReloadWarnsOfAnAddressThatTheHostDoesNotHave(t *testing.T) {
+	r := newRig(t)
+	a := r.build(t)
+	r.next.Node.Address = config.Address{Internal: []string{"192.0.2.71"}, External: []string{"203.0.113.7"}}
+	report, err := a.serving.reloader.Reload(t.Context())
+	const want = "node.address.internal: no interface has an address for 192.0.2.71\nhint: compare it with `ip address`"
+	if err != nil || len(report.Warnings) != 1 || !strings.HasPrefix(report.Warnings[0], want) {
+		t.Errorf("Reload() = %+v, %v, want the warning %q", report, err, want)
+	}
+	if got := a.settings.Node().Addresses.Internal; !slices.Equal(got, []string{"192.0.2.71"}) {
+		t.Errorf("Reload() put addresses %v into effect, want the new one", got)
+	}
+}
+
 // Values that only this host can judge are refused as a whole, too.
 func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	r.next.Node.Reserved.CPU = "1000000"
 	r.next.Node.MaxPods = 11
-	if _, changed, err := a.serving.reloader.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
+	if _, changed, _, err := a.serving.reloader.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
 		t.Errorf("takeUp() = %v, %v, want node.reserved.cpu refused", changed, err)
 	}
 	if a.config().Node.MaxPods != 110 || a.settings.Node().MaxPods != 110 {
@@ -169,14 +184,14 @@ func TestWhatIsRefusedTakesNoEffect(t *testing.T) {
 	asked, applied := 0, 0
 	apply := func(config.Config, open.Policies) { applied++ }
 	fits := func(status.Options) error { asked++; return errors.New("too much") }
-	reloader.effects = []effect{{"", nil, apply}, {"node.maxPods", nil, apply}, {"pressure", fits, apply}}
+	reloader.effects = []effect{{apply: apply}, {keys: "node.maxPods", apply: apply}, {keys: "pressure", fits: fits, apply: apply}}
 	r.next.Node.MaxPods = 11
-	if _, _, err := reloader.takeUp(); err != nil || asked != 0 || applied != 3 {
+	if _, _, _, err := reloader.takeUp(); err != nil || asked != 0 || applied != 3 {
 		t.Errorf("takeUp() = %v, asked %d times and applied %d effects, want all of them, and nobody asked", err, asked, applied)
 	}
 	before := reloader.settings.Config()
 	r.next.Node.MaxPods, r.next.Pressure.MemoryAvailable = 12, "200Mi"
-	if _, _, err := reloader.takeUp(); err == nil || asked != 1 || applied != 3 || !reflect.DeepEqual(reloader.settings.Config(), before) {
+	if _, _, _, err := reloader.takeUp(); err == nil || asked != 1 || applied != 3 || !reflect.DeepEqual(reloader.settings.Config(), before) {
 		t.Errorf("takeUp() = %v, asked %d times and applied %d effects, want it refused and none", err, asked, applied-3)
 	}
 }
@@ -203,11 +218,11 @@ func TestAHostThatHasShrunkIsToldAndGoesOn(t *testing.T) {
 	cfg.Node.Reserved.CPU, r.next.Node.Reserved.CPU = "1M", "1M"
 	a.settings.Set(cfg, policies)
 	r.next.Log.Level = "debug"
-	if _, changed, err := a.serving.reloader.takeUp(); err != nil || !slices.Equal(changed, []string{"log.level"}) {
+	if _, changed, _, err := a.serving.reloader.takeUp(); err != nil || !slices.Equal(changed, []string{"log.level"}) {
 		t.Errorf("takeUp() = %v, %v, want log.level taken up", changed, err)
 	}
 	r.next.Pressure.MemoryAvailable = "200Mi"
-	if _, changed, err := a.serving.reloader.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
+	if _, changed, _, err := a.serving.reloader.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
 		t.Errorf("takeUp() = %v, %v, want what is reserved judged again with its thresholds", changed, err)
 	}
 }

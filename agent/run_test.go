@@ -232,7 +232,7 @@ func TestASecondAgentIsRefused(t *testing.T) {
 	}
 	other := newRig(t)
 	other.cfg.API.Socket = r.cfg.API.Socket
-	if _, err := New(other.options()); err == nil || !strings.Contains(err.Error(), "another agent serves") {
+	if _, err := New(other.options()); err == nil || !strings.Contains(err.Error(), "another process serves") {
 		t.Errorf("New() with the socket of another agent = %v, want it refused", err)
 	}
 }

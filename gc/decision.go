@@ -44,6 +44,9 @@ const (
 	NotManaged     Reason = "not-managed" // not hostler's to remove
 )
 
+// onRequest explains what automatic runs leave alone.
+const onRequest = "removed on request only"
+
 // Decisions is a plan: what `hostler gc plan` prints and the collectors carry
 // out, in this order.
 type Decisions struct {

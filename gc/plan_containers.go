@@ -26,6 +26,7 @@ type unit struct{ runtime, podUID, name string }
 func planContainers(f *Facts, p ContainerPolicy, now time.Time, o Options) ([]ContainerDecision, map[*runtime.Container]bool) {
 	deads, others := sortOut(f, p, now, o)
 	removeByLimits(deads, f, p, now, o)
+	explainRequests(deads, p, o)
 
 	decisions := make([]ContainerDecision, 0, len(deads)+len(others))
 	leaving := make(map[*runtime.Container]bool)
@@ -103,7 +104,7 @@ func protectedPod(f *Facts, pod *runtime.Pod, o Options) (Reason, string) {
 	case kept.Reason != "":
 		return kept.Reason, kept.Detail
 	case slices.Contains(o.LeaveAlone, pod.Runtime):
-		return NotManaged, "removed on request only"
+		return NotManaged, onRequest
 	}
 	return "", ""
 }
@@ -190,18 +191,42 @@ func removeByLimits(deads []*dead, f *Facts, p ContainerPolicy, now time.Time, o
 	}
 }
 
-// removeUnused keeps only the newest of each unit in pods that live: their
-// orchestrator reads the last exit and its log from it.
+// removeUnused keeps only the newest of each unit in pods that live.
 func removeUnused(deads []*dead, p ContainerPolicy) {
 	for _, u := range unitsOf(deads) {
-		keep := 0
-		if u[0].pod.Ready && p.MaxPerPodContainer != 0 {
-			keep = 1
-		}
-		for _, d := range u[min(keep, len(u)):] {
+		for _, d := range u[min(p.keptOfAllUnused(u), len(u)):] {
 			d.remove(AllUnused)
 		}
 	}
+}
+
+// explainRequests says of what automatic runs leave alone that it is removed on request only.
+// What a request for all that is unused keeps as well stays the newest.
+func explainRequests(deads []*dead, p ContainerPolicy, o Options) {
+	if o.AllUnused || len(o.RequestContainers) == 0 {
+		return
+	}
+	for _, u := range unitsOf(deads) {
+		for _, d := range u[min(p.keptOfAllUnused(u), len(u)):] {
+			if d.decision.Reason == Newest && slices.Contains(o.RequestContainers, d.decision.Runtime) {
+				d.decision.Reason, d.decision.Detail = NotManaged, onRequest
+			}
+		}
+	}
+	for _, d := range deads {
+		if d.decision.Action == Remove && slices.Contains(o.RequestContainers, d.decision.Runtime) {
+			d.decision.Detail = onRequest
+		}
+	}
+}
+
+// keptOfAllUnused is how many of a unit stay if all that is unused is requested: the newest in a
+// pod that lives, whose orchestrator reads the last exit and its log from it.
+func (p ContainerPolicy) keptOfAllUnused(u []*dead) int {
+	if u[0].pod.Ready && p.MaxPerPodContainer != 0 {
+		return 1
+	}
+	return 0
 }
 
 // unitsOf groups what counts by pod and name, newest first in each unit, the

@@ -49,6 +49,11 @@ func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, le
 		}
 	}
 	r.restore(order)
+	for _, q := range order {
+		if decided := q.action == Remove || q.reason == BelowThreshold; decided && !o.AllUnused && slices.Contains(o.RequestImages, q.img.Runtime) {
+			q.detail = onRequest
+		}
+	}
 
 	decisions := make([]ImageDecision, len(order))
 	for i, q := range order {
@@ -226,7 +231,7 @@ func (j *judge) protection(img *ImageFact, q *queued) (Reason, string) {
 		return Protected, detail
 	}
 	if slices.Contains(j.leaveAlone, img.Runtime) {
-		return NotManaged, "removed on request only"
+		return NotManaged, onRequest
 	}
 	if len(img.Digests) == 0 && !j.policy.IncludeLocal {
 		return Local, ""

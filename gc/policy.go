@@ -150,6 +150,9 @@ type Options struct {
 
 	// LeaveAlone names runtimes of which nothing is removed.
 	LeaveAlone []string
+	// RequestImages and RequestContainers name runtimes of which automatic runs remove no images,
+	// or no dead containers. They change no decision, only what explains it.
+	RequestImages, RequestContainers []string
 	// BegunSpace and BegunInodes name filesystems (Usage.Name) whose collection
 	// has started for lack of the one or the other: of that they go down to the low
 	// threshold although they are no longer above the high one.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/internal/field"
 	"hostler.io/hostler/status/probe"
 )
 
@@ -90,9 +91,27 @@ func internalAddresses(network probe.Network, selectors []string) ([]chosen, err
 	}
 	slices.SortStableFunc(result, func(a, b chosen) int { return a.IP.BitLen() - b.IP.BitLen() })
 	if len(missing) > 0 {
-		return result, fmt.Errorf("no interface has an address for node.address.internal: %s", strings.Join(missing, ", "))
+		return result, field.Errorf("node.address.internal", "no interface has an address for %s", strings.Join(missing, ", "))
 	}
 	return result, nil
+}
+
+// CheckAddresses reports which configured internal addresses no interface has. They may be mistyped,
+// or virtual and on another host now. External ones may be behind NAT.
+func CheckAddresses(network probe.Network, options AddressOptions) error {
+	if len(options.Internal) == 0 || network.Problem != "" {
+		return nil
+	}
+	_, err := internalAddresses(network, options.Internal)
+	return err
+}
+
+// MissingAddresses is CheckAddresses with what to do.
+func MissingAddresses(network probe.Network, options AddressOptions) error {
+	if err := CheckAddresses(network, options); err != nil {
+		return fmt.Errorf("%w\nhint: %s", err, StepAddressMissing)
+	}
+	return nil
 }
 
 // externalAddresses are as configured: behind NAT no interface holds them.

@@ -329,8 +329,8 @@ func TestConfiguredAddressesOfAWiredHost(t *testing.T) {
 		"eth1":                     "10.0.0.5 on eth1: node.address.internal: eth1; fd00:10::5 on eth1: node.address.internal: eth1",
 		"10.0.0.0/8":               "10.0.0.5 on eth1: node.address.internal: 10.0.0.0/8",
 		"fd00::/8 198.51.100.5":    "198.51.100.5 on eth0: node.address.internal: 198.51.100.5; fd00:10::5 on eth1: node.address.internal: fd00::/8",
-		"eth1-far":                 "no interface has an address for node.address.internal: eth1-far",
-		"198.51.100.5 2001:db8::9": "198.51.100.5 on eth0: node.address.internal: 198.51.100.5; no interface has an address for node.address.internal: 2001:db8::9",
+		"eth1-far":                 "node.address.internal: no interface has an address for eth1-far",
+		"198.51.100.5 2001:db8::9": "198.51.100.5 on eth0: node.address.internal: 198.51.100.5; node.address.internal: no interface has an address for 2001:db8::9",
 	} {
 		// What is configured holds, wherever the control plane is.
 		if got := w.chosen(status.AddressOptions{Internal: strings.Fields(selectors)}, "203.0.113.3"); got != want {

@@ -24,9 +24,9 @@ func nextSteps() map[string]string {
 		ReasonImageFilesystemUnknown: "check that the folder in the message exists and that its disk or network mount answers",
 
 		ReasonInsufficientMemory:    "run `systemd-cgtop -m` to see what uses the memory",
-		ReasonNodeFilesystemSpace:   "run `du -xh --max-depth=2 MOUNTPOINT` to see what fills it",
+		ReasonNodeFilesystemSpace:   "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it",
 		ReasonNodeFilesystemInodes:  "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files",
-		ReasonStartFilesystemSpace:  "run `du -xh --max-depth=2 MOUNTPOINT` to see what fills it",
+		ReasonStartFilesystemSpace:  "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it",
 		ReasonStartFilesystemInodes: "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files",
 		ReasonImageFilesystemSpace:  "run `hostler gc plan` to see what would be removed and why the rest is kept",
 		ReasonImageFilesystemInodes: "run `hostler gc plan` to see what would be removed and why the rest is kept",
@@ -36,7 +36,7 @@ func nextSteps() map[string]string {
 		ReasonPSIUnavailable:       "add `psi=1` to the kernel command line and reboot, or remove the section",
 
 		ReasonNoAddress:      "configure the network; run `ip address` to list the addresses",
-		ReasonAddressMissing: "compare `node.address.internal` with `ip address`",
+		ReasonAddressMissing: StepAddressMissing,
 		ReasonNoCarrier:      "run `ip link`; set the interface up, or check the cable, the switch port or the bond",
 
 		ReasonCheckUnknown:  "run the check manually; `hostler doctor` prints the command",
@@ -53,9 +53,15 @@ func nextSteps() map[string]string {
 	}
 }
 
+// StepAddressMissing is what to do about an address of CheckAddresses.
+const StepAddressMissing = "compare it with `ip address`; if it is a virtual address of another host now, do nothing"
+
+// StepOfProblem is what to do about a problem that a check of the administrator's own found.
+const StepOfProblem = "fix what it reports; `hostler doctor` prints the command to run the check again"
+
 // NextSteps are the one thing for a person to do next about each of the conditions, as far as
 // these facts, which they were found from, report where. There is none where a condition is as it
-// should be, or its reason is none of hostler's. That of a problem which a check of the
+// should be, or its reason is none of hostler's. The reason of a problem which a check of the
 // administrator's own found is theirs, also where hostler has one of that name.
 func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeConditionType]string {
 	known, steps := nextSteps(), map[corev1.NodeConditionType]string{}
@@ -72,8 +78,11 @@ func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeCo
 				return fs.InodesFree
 			})
 		}
-		own := IsCustom(c.Type) && c.Status == corev1.ConditionTrue
-		if step, found := known[c.Reason]; found && !own && !(Transition{New: c}).Good() {
+		step, found := known[c.Reason]
+		if IsCustom(c.Type) && c.Status == corev1.ConditionTrue {
+			step, found = StepOfProblem, true
+		}
+		if found && !(Transition{New: c}).Good() {
 			steps[c.Type] = strings.NewReplacer("UNIT", unitAway(facts), "MOUNTPOINT", place(fs)).Replace(step)
 		}
 	}

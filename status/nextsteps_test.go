@@ -37,7 +37,7 @@ func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 				continue
 			}
 			seen++
-			cell := strings.ReplaceAll(strings.ToLower(row[3]), "mountpoint", "/mountpoint")
+			cell := strings.NewReplacer("mountpoint", "/mountpoint", `\|`, "|").Replace(strings.ToLower(row[3])) // a cell escapes a pipe
 			commands := regexp.MustCompile("`[^`]+`").FindAllString(step, -1)
 			if len(commands) == 0 {
 				commands = []string{step}
@@ -91,18 +91,18 @@ func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
 		facts  status.Facts
 		want   string
 	}{
-		"a filesystem":                 {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/var"), "run `du -xh --max-depth=2 /var` to see what fills it"},
-		"what a pod's start writes to": {corev1.NodeDiskPressure, "True", "StartFilesystemSpace", started(), "run `du -xh --max-depth=2 /run` to see what fills it"},
+		"a filesystem":                 {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/var"), "run `du -xah /var | sort -h | tail -20` to see what fills it"},
+		"what a pod's start writes to": {corev1.NodeDiskPressure, "True", "StartFilesystemSpace", started(), "run `du -xah /run | sort -h | tail -20` to see what fills it"},
 		"its inodes":                   {corev1.NodeDiskPressure, "True", "StartFilesystemInodes", started(), "run `du -x --inodes --max-depth=2 /tmp` to find the folder with the most files"},
-		"a mount point with a blank":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/mnt/two words"), "run `du -xh --max-depth=2 '/mnt/two words'` to see what fills it"},
-		"a mount point with a quote":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/x';reboot"), "run `du -xh --max-depth=2 '/x'\\'';reboot'` to see what fills it"},
-		"a folder without a mount":     {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode(""), "run `du -xh --max-depth=2 /var/lib/hostler` to see what fills it"},
-		"no filesystem that is known":  {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", status.Facts{}, "run `du -xh --max-depth=2 MOUNTPOINT` to see what fills it"},
+		"a mount point with a blank":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/mnt/two words"), "run `du -xah '/mnt/two words' | sort -h | tail -20` to see what fills it"},
+		"a mount point with a quote":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/x';reboot"), "run `du -xah '/x'\\'';reboot' | sort -h | tail -20` to see what fills it"},
+		"a folder without a mount":     {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode(""), "run `du -xah /var/lib/hostler | sort -h | tail -20` to see what fills it"},
+		"no filesystem that is known":  {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", status.Facts{}, "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it"},
 		"a runtime":                    {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("docker", true), called("cri-o", false)), "run `systemctl status crio`"},
 		"Podman":                       {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("podman", false)), "run `systemctl status podman.socket`"},
 		"a runtime by its socket":      {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("/run/x.sock", false), called("docker", false)), "run `systemctl status docker`"},
 		"no runtime":                   {corev1.NodeReady, "False", "NoRuntime", status.Facts{}, "run `systemctl start containerd`, or add its socket to `runtimes` in the configuration"},
-		"a problem of somebody's own":  {"example.com/Full", "True", "NodeFilesystemSpace", onNode("/"), ""},
+		"a problem of somebody's own":  {"example.com/Full", "True", "NodeFilesystemSpace", onNode("/"), status.StepOfProblem},
 		"a check of theirs that hangs": {"example.com/Full", "Unknown", "CheckNotRun", status.Facts{}, "run `hostler doctor`"},
 		"nothing is wrong":             {corev1.NodeReady, "True", "HostReady", status.Facts{}, ""},
 		"a reason of somebody else's":  {corev1.NodeReady, "Unknown", "NodeStatusUnknown", status.Facts{}, ""},

@@ -27,14 +27,14 @@ type UnreachableError struct {
 
 // Error says what is wrong and what to try.
 func (e *UnreachableError) Error() string {
-	what, hint := "no agent answers at", "is the agent running? see `systemctl status hostler`"
+	what, hint := "no agent answers at", "run `hostler doctor` as root, or see `systemctl status hostler`"
 	switch {
 	case errors.Is(e.Cause, os.ErrPermission):
 		what, hint = "ask the agent at", "run it with sudo, or join group "+listen.Group
 	case errors.Is(e.Cause, os.ErrDeadlineExceeded), errors.Is(e.Cause, context.DeadlineExceeded):
-		hint = "the agent is there but does not answer; see `journalctl -u hostler`"
+		hint = "the agent runs but does not answer; run `hostler doctor` as root, or see `journalctl -u hostler`"
 	case errors.Is(e.Cause, syscall.ECONNREFUSED):
-		hint = "the agent has ended without cleaning up; see `journalctl -u hostler`"
+		hint = "the agent was killed; run `hostler doctor` as root, or see `journalctl -u hostler`"
 	}
 	return fmt.Sprintf("%s %s: %v\nhint: %s", what, e.Socket, e.Cause, hint)
 }

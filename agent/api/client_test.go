@@ -166,8 +166,8 @@ func TestAnUnreachableAgentComesWithAHint(t *testing.T) {
 		socket string
 		hint   string
 	}{
-		"nothing there":         {filepath.Join(dir, "none"), "hint: is the agent running? see `systemctl status hostler`"},
-		"a socket of the dead":  {dead, "hint: the agent has ended without cleaning up; see `journalctl -u hostler`"},
+		"nothing there":         {filepath.Join(dir, "none"), "hint: run `hostler doctor` as root, or see `systemctl status hostler`"},
+		"a socket of the dead":  {dead, "hint: the agent was killed; run `hostler doctor` as root, or see `journalctl -u hostler`"},
 		"a path that is no use": {filepath.Join(dir, strings.Repeat("x", 200)), "hint: "},
 	} {
 		for call, do := range calls(api.NewClient(c.socket)) {
@@ -185,7 +185,7 @@ func TestAnAgentThatDoesNotAnswerInTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := api.NewClient(socket).Status(ctx)
-	want := "no agent answers at " + socket + ": context deadline exceeded\nhint: the agent is there but does not answer; see `journalctl -u hostler`"
+	want := "no agent answers at " + socket + ": context deadline exceeded\nhint: the agent runs but does not answer; run `hostler doctor` as root, or see `journalctl -u hostler`"
 	if err == nil || err.Error() != want {
 		t.Errorf("Status() = %v, want %s", err, want)
 	}
@@ -197,8 +197,8 @@ func TestHintsOfAnUnreachableAgent(t *testing.T) {
 		want  string
 	}{
 		"no permission":   {&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", os.ErrPermission)}, "ask the agent at /s: dial: connect: permission denied\nhint: run it with sudo, or join group hostler"},
-		"no answer":       {context.DeadlineExceeded, "hint: the agent is there but does not answer; see `journalctl -u hostler`"},
-		"a read too long": {os.ErrDeadlineExceeded, "hint: the agent is there but does not answer; see `journalctl -u hostler`"},
+		"no answer":       {context.DeadlineExceeded, "hint: the agent runs but does not answer; run `hostler doctor` as root, or see `journalctl -u hostler`"},
+		"a read too long": {os.ErrDeadlineExceeded, "hint: the agent runs but does not answer; run `hostler doctor` as root, or see `journalctl -u hostler`"},
 	} {
 		err := &api.UnreachableError{Socket: "/s", Cause: c.cause}
 		if !strings.Contains(err.Error(), c.want) || !errors.Is(err, c.cause) {

@@ -52,6 +52,9 @@ type Status struct {
 	NextSteps map[corev1.NodeConditionType]string `json:"nextSteps,omitempty"`
 	// Shortage is what of node.reserved the host does not have; empty where it has all.
 	Shortage string `json:"shortage,omitempty"`
+	// AddressMissing is what of node.address the host does not have; empty where NetworkUnavailable
+	// says it.
+	AddressMissing string `json:"addressMissing,omitempty"`
 	// CustomConditions are the checks of the administrator's own.
 	CustomConditions CustomConditions `json:"customConditions"`
 	// Drift is what of the Node is not as configured, and not hostler's to mend.
@@ -156,6 +159,8 @@ type Config struct {
 // ReloadReport is the answer of `hostler reload -o json`.
 type ReloadReport struct {
 	Changed []string `json:"changed"` // keys
+	// Warnings say what this host does not have of the new values, which are effective all the same.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Drift is one thing that a person has to mend on the control plane, and how.

@@ -65,7 +65,7 @@ func queue(planned []gc.ImageDecision) []api.Image {
 
 // CollectPlan says what a collection would remove now, and why.
 func (c *Collections) CollectPlan(ctx context.Context, req api.CollectRequest) (api.CollectPlan, error) {
-	o := collectOptions(req)
+	o := c.options(req)
 	facts, err := c.Survey.Facts(ctx, o)
 	err = errors.Join(err, c.Survey.AddLayers(ctx, &facts, c.policy().Images, o))
 	p := api.CollectPlan{Decisions: gc.Plan(facts, c.policy(), time.Now(), o)}
@@ -83,7 +83,7 @@ func (c *Collections) CollectPlan(ctx context.Context, req api.CollectRequest) (
 
 // Collect collects for a person: dead containers first, since they hold images.
 func (c *Collections) Collect(ctx context.Context, req api.CollectRequest, progress func(runs.Progress)) (runs.Report, error) {
-	o := collectOptions(req)
+	o := c.options(req)
 	var report runs.Report
 	both := req.Images == req.Containers
 	if req.Containers || both {
@@ -104,8 +104,16 @@ func (c *Collections) Collect(ctx context.Context, req api.CollectRequest, progr
 	return report.Then(r), nil
 }
 
-func collectOptions(req api.CollectRequest) gc.Options {
-	return gc.Options{Images: req.Images, Containers: req.Containers, AllUnused: req.AllUnused, TargetPercent: req.TargetPercent}
+func (c *Collections) options(req api.CollectRequest) gc.Options {
+	return gc.Options{
+		Images: req.Images, Containers: req.Containers, AllUnused: req.AllUnused, TargetPercent: req.TargetPercent,
+		RequestImages: c.leftAlone(c.Settings.Config().ImageGC.Enabled), RequestContainers: c.leftAlone(c.Settings.Config().ContainerGC.Enabled),
+	}
+}
+
+// leftAlone names the runtimes of which a job removes nothing by itself.
+func (c *Collections) leftAlone(enabled config.Switch) []string {
+	return c.Runtimes.LeftAlone(enabled == config.On)
 }
 
 // status fills in what lists of images and containers show, of a boot that began then.
@@ -162,7 +170,7 @@ func (c *Collections) planned(facts gc.Facts) gc.Decisions {
 // collection of images would do now; nil where nothing waits for that.
 func (c *Collections) onRequest(facts gc.Facts, now gc.Decisions) (images, containers *doctor.OnRequest) {
 	cfg := c.Settings.Config()
-	if names := c.Runtimes.LeftAlone(cfg.ImageGC.Enabled == config.On); len(names) > 0 && cfg.ImageGC.Enabled != config.Off {
+	if names := c.leftAlone(cfg.ImageGC.Enabled); len(names) > 0 && cfg.ImageGC.Enabled != config.Off {
 		images = &doctor.OnRequest{Runtimes: names, Setting: "imageGC: {enabled: true}"}
 		for _, d := range now.Images {
 			if d.Unused() && slices.Contains(names, d.Runtime) {
@@ -176,7 +184,7 @@ func (c *Collections) onRequest(facts gc.Facts, now gc.Decisions) (images, conta
 			}
 		}
 	}
-	if names := c.Runtimes.LeftAlone(cfg.ContainerGC.Enabled == config.On); len(names) > 0 && cfg.ContainerGC.Enabled != config.Off {
+	if names := c.leftAlone(cfg.ContainerGC.Enabled); len(names) > 0 && cfg.ContainerGC.Enabled != config.Off {
 		containers = &doctor.OnRequest{Runtimes: names, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
 		for _, d := range gc.Plan(facts, c.policy(), time.Now(), gc.Options{Containers: true, AllUnused: true}).Containers {
 			if d.Action == gc.Remove && slices.Contains(names, d.Runtime) && d.Container.State != runtime.Running {

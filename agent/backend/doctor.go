@@ -3,14 +3,10 @@ package backend
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/inspect"
 	"hostler.io/hostler/agent/owner"
@@ -19,7 +15,6 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
-	"hostler.io/hostler/status"
 	"hostler.io/hostler/systemd"
 )
 
@@ -55,7 +50,7 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 		f.State.Problem = health.Message
 	}
 	f.Protection.Protected, f.Protection.Reason, f.Protection.Message = h.Facts.Protected(guard)
-	f.Machine.Pressures = d.pressures()
+	d.conditions(&f.Machine)
 	var looking sync.WaitGroup
 	looking.Go(func() { d.controlPlane(ctx, &f) })
 	looking.Go(func() { d.measure(ctx, &f) })
@@ -85,22 +80,11 @@ func (d *Checkup) controlPlane(ctx context.Context, f *doctor.Facts) {
 	}
 }
 
-// pressures are those of the Node, as last found.
-func (d *Checkup) pressures() (list []doctor.Mend) {
-	node, facts, _, _ := d.Host.Registers.Reporter.Current()
-	if node == nil {
-		return nil
+// conditions adds what those of the Node report, as last found.
+func (d *Checkup) conditions(m *doctor.Machine) {
+	if node, facts, _, _ := d.Host.Registers.Reporter.Current(); node != nil {
+		m.Pressures, m.Network = inspect.NodeConditions(node.Status.Conditions, facts, d.Host.Settings.Node().Addresses)
 	}
-	steps := status.NextSteps(node.Status.Conditions, facts)
-	for _, c := range node.Status.Conditions {
-		switch c.Type {
-		case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
-			if c.Status != corev1.ConditionFalse {
-				list = append(list, doctor.Mend{Message: fmt.Sprintf("%s is %s: %s", c.Type, c.Status, c.Message), Command: steps[c.Type]})
-			}
-		}
-	}
-	return list
 }
 
 // measure adds where images are, how full that is, and what of runtimes is removed on
@@ -119,8 +103,7 @@ func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 	for _, fs := range now.Filesystems {
 		f.Machine.ImageFilesystems = append(f.Machine.ImageFilesystems, fs.FilesystemStatus)
 	}
-	cfg := d.Host.Settings.Config().ImageGC
-	if c.Owners.Has(owner.ImageGC) && len(c.Runtimes.LeftAlone(cfg.Enabled == config.On)) == 0 {
+	if cfg := d.Host.Settings.Config().ImageGC; c.Owners.Has(owner.ImageGC) {
 		f.Machine.HighPercent, f.Machine.LowPercent = cfg.HighThresholdPercent, cfg.LowThresholdPercent
 	}
 }

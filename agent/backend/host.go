@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/inspect"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/controlplane"
@@ -94,6 +95,7 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 		if err := status.CheckReserved(facts, options.Reserved, options.Pressure); err != nil {
 			s.Shortage = strings.ReplaceAll(err.Error(), "\n", "; ")
 		}
+		s.AddressMissing = inspect.AddressMissing(node.Status.Conditions, facts, options.Addresses)
 		facts.Runtimes = h.Runtimes.Named() // as their services are called
 		s.NextSteps = status.NextSteps(node.Status.Conditions, facts)
 	}

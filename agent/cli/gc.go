@@ -167,7 +167,7 @@ func (a *app) collect(ctx context.Context, c *api.Client, out *output, req api.C
 	}); err != nil {
 		return err
 	}
-	if len(report.Errors) > 0 {
+	if len(report.Errors)+len(report.Short) > 0 {
 		return silentError{}
 	}
 	return nil

@@ -40,7 +40,7 @@ func printImages(t *table, out *output, images []api.Image) {
 		if place := images[i].Place; place > 0 {
 			what = strconv.Itoa(place)
 		}
-		t.row(imageRow(out, several, &images[i].ImageDecision, what)...)
+		printImage(t, out, several, &images[i].ImageDecision, what)
 	}
 }
 
@@ -49,7 +49,7 @@ func printPlannedImages(t *table, out *output, images []gc.ImageDecision) {
 	several := severalRuntimes(images, func(img gc.ImageDecision) string { return img.Runtime })
 	t.row(imageHeader(out, several, "ACTION", "REASON")...)
 	for i := range images {
-		t.row(imageRow(out, several, &images[i], string(images[i].Action))...)
+		printImage(t, out, several, &images[i], string(images[i].Action))
 	}
 }
 
@@ -67,6 +67,21 @@ func imageHeader(out *output, several bool, what, why string) []string {
 		header = append(header, "FIRST SEEN", "RUNTIME", "FILESYSTEM")
 	}
 	return header
+}
+
+// printImage writes an image, and a row for each of its other tags, by which people search for it.
+// Wide output has all names in one row.
+func printImage(t *table, out *output, several bool, img *gc.ImageDecision, what string) {
+	row := imageRow(out, several, img, what)
+	t.row(row...)
+	for i, name := range img.Names {
+		if i == 0 || out.wide() || strings.Contains(name, "@") {
+			continue
+		}
+		same := slices.Repeat([]string{"-"}, len(row))
+		same[0], same[len(row)-5], same[len(row)-1] = "  "+name, short(img.ID), "same image"
+		t.row(same...)
+	}
 }
 
 func imageRow(out *output, several bool, img *gc.ImageDecision, what string) []string {

@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"slices"
 	"strings"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/gc"
 )
 
 // onRequest says what is removed when a person asks for it only, and what switches that.
@@ -25,14 +23,4 @@ func onRequest(s api.Status) string {
 		return ""
 	}
 	return strings.Join(waiting, ", ") + " of " + whose + "; to remove them, run `hostler gc run --all-unused`, or set " + strings.Join(settings, " and ") + " in the configuration"
-}
-
-// collectsByItself reports whether there is a runtime whose images need no request. One that has
-// no images, such as runc, is on no filesystem.
-func collectsByItself(g api.ImageGC) bool {
-	return slices.ContainsFunc(g.Filesystems, func(fs gc.FilesystemStatus) bool {
-		return slices.ContainsFunc(fs.Runtimes, func(name string) bool {
-			return g.OnRequest == nil || !slices.Contains(g.OnRequest.Runtimes, name)
-		})
-	})
 }

@@ -26,6 +26,11 @@ func (a *app) reloadCommand() *cobra.Command {
 			return err
 		}
 		return out.print(r, func(t *table) {
+			defer func() {
+				for _, w := range r.Warnings {
+					t.line("warning: %s", w)
+				}
+			}()
 			if len(r.Changed) == 0 {
 				t.line("no changes")
 				return

@@ -40,6 +40,8 @@ func scenes() map[string]api.Status {
 	return map[string]api.Status{
 		"healthy":          healthy(),
 		"on-request":       onRequest(),
+		"beside-docker":    besideDocker(),
+		"address-missing":  addressMissing(),
 		"not-ready":        runtimeDown(),
 		"draining":         draining(),
 		"disarmed":         disarmed(),
@@ -223,6 +225,21 @@ func onRequest() api.Status {
 	}
 	s.ImageGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker", "podman"}, Unused: 61, Bytes: 19 << 30, Setting: "imageGC: {enabled: true}"}
 	s.ContainerGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker", "podman", "runc"}, Unused: 1, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
+	return s
+}
+
+// besideDocker is a host with containerd, which is collected automatically, and Docker.
+func besideDocker() api.Status {
+	s := healthy()
+	s.Runtimes = append(s.Runtimes, api.Runtime{Name: "docker", Version: "26.1.5", Endpoint: "unix:///run/docker.sock", Ready: true})
+	s.ImageGC.Filesystems = append(s.ImageGC.Filesystems, gc.FilesystemStatus{Filesystem: "/var/lib/docker", Runtimes: []string{"docker"}, UsedPercent: 91})
+	s.ImageGC.OnRequest = &api.OnRequest{Runtimes: []string{"docker"}, Unused: 61, Bytes: 19 << 30, Setting: "imageGC: {enabled: true}"}
+	return s
+}
+
+func addressMissing() api.Status {
+	s := healthy()
+	s.AddressMissing = "node.address.internal: no interface has an address for 2001:db8::5"
 	return s
 }
 

@@ -63,7 +63,7 @@ func TestPSLastShutdownWithoutAnAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := run(nil, map[string]string{"HOSTLER_CONFIG": file, "HOSTLER_SOCKET": folder + "/none"}, "ps", "--last-shutdown")
-	code, wanted := 3, "hint: is the agent running?"
+	code, wanted := 3, "hint: run `hostler doctor` as root"
 	if os.Geteuid() == 0 {
 		code, wanted = 0, "no agent answers; reading its records in "+folder+"/state"
 	}

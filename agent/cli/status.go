@@ -13,6 +13,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status/reboots"
@@ -361,9 +362,13 @@ func images(out *output, s api.Status) string {
 		if fs.InodesUsedPercent > fs.UsedPercent { // inodes run out first
 			line += fmt.Sprintf(", inodes %d%%", fs.InodesUsedPercent)
 		}
-	}
-	if mine(s, "imageGC") && g.HighThresholdPercent < 100 && collectsByItself(g) {
-		line += fmt.Sprintf(", collection starts at %d%%", g.HighThresholdPercent)
+		switch {
+		case !mine(s, "imageGC"):
+		case g.OnRequest.Only(fs.Runtimes):
+			line += ", collected on request only"
+		case g.HighThresholdPercent < gc.ThresholdOff:
+			line += fmt.Sprintf(", collection starts at %d%%", g.HighThresholdPercent)
+		}
 	}
 	if r := g.LastRun; r != nil && r.Removed > 0 {
 		line += fmt.Sprintf("; last run %s: %s removed, %s freed", out.ago(r.StartedAt), removedInAll(*r), size(r.FreedBytes))

@@ -110,9 +110,10 @@ func shortOfRoom() *backend {
 	return &backend{report: runs.Report{
 		StartedAt: ago(2 * time.Second), Duration: seconds(2), RequestedBytes: 5 << 30, RequestedInodes: 4000,
 		Removed: []runs.Removal{}, Kept: map[gc.Reason]int{gc.InUse: 3, gc.Protected: 1}, Errors: []string{}, Ended: "nothing more to remove",
+		Short: []string{"/var/lib/containerd"},
 		Warnings: []string{"image filesystem /var/lib/containerd (/dev/sdb1) is 92% full, inodes 12%; target 80%, inodes 85% (high thresholds 85%, inodes 90%): nothing more to remove; " +
 			"images kept: 3 in-use, 3.0 GiB (container shop/web-6f7d/web (Running), container shop/db-0/postgres (Exited)), 1 protected, 1.0 MiB (sandbox image); " +
-			"largest folders on it: /var/lib/containerd/leftover (40.0 GiB, 12 inodes); run `du -xh --max-depth=2 /var/lib/containerd | sort -h` to see what else fills it"},
+			"largest folders on it: /var/lib/containerd/leftover (40.0 GiB, 12 inodes); run `du -xah /var/lib/containerd | sort -h | tail -20` to see what else fills it"},
 		Holders: []runs.Holder{
 			{Filesystem: "/var/lib/containerd", Reason: gc.InUse, Images: 3, SizeBytes: 3 << 30, By: []string{"container shop/web-6f7d/web (Running)", "container shop/db-0/postgres (Exited)"}},
 			{Filesystem: "/var/lib/containerd", Reason: gc.Protected, Images: 1, SizeBytes: 1 << 20, By: []string{"sandbox image"}},
@@ -152,7 +153,7 @@ func drained() maintenance.DrainReport {
 func images() []gc.ImageDecision {
 	return []gc.ImageDecision{
 		{ID: sha("a"), Names: []string{"registry.example.net/shop/web:1.4", "registry.example.net/shop/web@" + sha("d")}, SizeBytes: 1 << 30, FirstSeen: ago(240 * time.Hour), LastUsed: ago(100 * time.Hour), Action: gc.Remove, Reason: gc.LRU, Runtime: "containerd", Filesystem: "/var/lib/containerd"},
-		{ID: sha("b"), Names: []string{"registry.example.net/shop/api:0.9"}, SizeBytes: 300 << 20, FirstSeen: ago(90 * time.Hour), Action: gc.Keep, Reason: gc.BelowThreshold, Runtime: "containerd", Filesystem: "/var/lib/containerd"},
+		{ID: sha("b"), Names: []string{"registry.example.net/shop/api:0.9", "shop-api:stable"}, SizeBytes: 300 << 20, FirstSeen: ago(90 * time.Hour), Action: gc.Keep, Reason: gc.BelowThreshold, Runtime: "containerd", Filesystem: "/var/lib/containerd"},
 		{ID: sha("c"), Names: []string{"registry.example.net/shop/db:16"}, SizeBytes: 700, LastUsed: ago(time.Second), Action: gc.Keep, Reason: gc.InUse, Detail: "shop/db-0", Runtime: "containerd", Filesystem: "/var/lib/containerd"},
 		{ID: sha("e"), SizeBytes: 1 << 20, LastUsed: ago(time.Hour), Action: gc.Keep, Reason: gc.Local, Runtime: "podman", Filesystem: "/mnt/far"},
 	}
@@ -316,7 +317,7 @@ func TestTables(t *testing.T) {
 		"gc-run":                      {house(), "gc run", 1},
 		"gc-run-json":                 {house(), "gc run -o json", 1},
 		"gc-run-nothing-to-do":        {quiet, "gc run", 0},
-		"gc-run-short-of-room":        {shortOfRoom(), "gc run", 0},
+		"gc-run-short-of-room":        {shortOfRoom(), "gc run", 1},
 		"gc-history":                  {house(), "gc history", 0},
 		"gc-history-wide":             {house(), "gc history -o wide", 0},
 		"gc-history-json":             {house(), "gc history -o json", 0},

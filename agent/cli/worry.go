@@ -192,7 +192,7 @@ func checkWorries(c api.CustomConditions, before []worry) []worry {
 			list = append(list, worry{what: "conditions", text: kind + " is shown only here: on a Node of the kubelet, hostler writes only hostler.io/* conditions", harm: odd})
 		case !check.Temporary:
 		case check.Answer == status.Problem:
-			list = append(list, worry{what: kind, text: check.Message, harm: odd})
+			list = append(list, worry{what: kind, text: check.Message, next: status.StepOfProblem, harm: odd})
 		case check.Faulty: // which is listed
 		case check.Answer == status.Undecided, check.Answer == status.TimedOut, check.Answer == status.NotRun:
 			list = append(list, worry{what: kind + " unknown", text: check.Message, next: "`hostler doctor`", harm: odd})
@@ -211,6 +211,9 @@ func oddities(out *output, s api.Status) []worry {
 	}
 	if s.Shortage != "" {
 		list = append(list, worry{what: "reserved", text: s.Shortage, harm: failing})
+	}
+	if s.AddressMissing != "" {
+		list = append(list, worry{what: "addresses", text: s.AddressMissing, next: status.StepAddressMissing, harm: odd})
 	}
 	if c := s.NodeName; c != nil {
 		harm := odd

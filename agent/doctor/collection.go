@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"hostler.io/hostler/gc"
@@ -33,6 +34,12 @@ func (r OnRequest) Describe(what string) string {
 		text += " of " + gc.Size(r.Bytes)
 	}
 	return text
+}
+
+// Only reports whether nothing of these runtimes, which share a filesystem, is removed unless a
+// person requests it. Of nil it is not.
+func (r *OnRequest) Only(runtimes []string) bool {
+	return r != nil && !slices.ContainsFunc(runtimes, func(name string) bool { return !slices.Contains(r.Runtimes, name) })
 }
 
 // Whose names the runtimes in words.

@@ -134,6 +134,7 @@ func checks() []struct {
 		{"podman", podman},
 		{"not-started", notStarted},
 		{"pressure", pressure},
+		{"node-network", nodeNetwork},
 		{"image-filesystem", imageFilesystem},
 		{"collection", collection},
 		{"cluster", clusterServer},

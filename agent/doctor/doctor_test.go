@@ -484,6 +484,12 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"no shutdown on record", func(f *doctor.Facts) { f.Last = nil }, nil},
 		{"a lock of an earlier process", func(f *doctor.Facts) { f.Logind.Own[0].PID = 700 }, nil},
 		{"a drain", func(f *doctor.Facts) { f.Guard.State, f.Logind.Own = shutdown.Released, nil }, nil},
+		{"a Node whose address no interface has", func(f *doctor.Facts) {
+			f.Machine.Network = []doctor.Mend{{Message: "NetworkUnavailable is True: node.address.internal: no interface has an address for 192.0.2.71", Command: "compare"}}
+		}, []string{"warn node-network|NetworkUnavailable is True: node.address.internal: no interface has|compare"}},
+		{"a check of one's own that found a problem", func(f *doctor.Facts) {
+			f.Conditions = doctor.Conditions{Number: 1, Problems: []doctor.Mend{{Message: "example.com/Bad is True: it smokes", Command: "fix what it reports"}}}
+		}, []string{"warn conditions|example.com/Bad is True: it smokes|fix what it reports"}},
 		{"checks of one's own that are not run, or do not say", func(f *doctor.Facts) {
 			f.Conditions = doctor.Conditions{
 				Directory: "/etc/hostler/conditions.d", Number: 2,
@@ -500,6 +506,11 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"images above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent = 85 }, []string{"warn image-filesystem|it is 85% full, collected from 85% down to 80%|hostler gc plan"}},
 		{"images whose inodes are above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].InodesUsedPercent = 90 }, []string{"warn image-filesystem|is 90% full"}},
 		{"images above the high threshold that somebody else collects", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent, f.Machine.HighPercent = 85, 0 }, nil},
+		{"images above the high threshold, collected on request only, beside another runtime's", func(f *doctor.Facts) {
+			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}}
+			f.Machine.ImageFilesystems = append(f.Machine.ImageFilesystems, gc.FilesystemStatus{Filesystem: "/var/lib/docker", Runtimes: []string{"docker"}, UsedPercent: 97})
+			f.Machine.ImageFilesystems[0].UsedPercent = 85
+		}, []string{"warn image-filesystem|/var/lib/containerd|it is 85% full, collected from 85% down to 80%"}},
 		{"a service without a watchdog", func(f *doctor.Facts) { f.Systemd.Run.Watchdog = 0 }, []string{"warn watchdog|hostler.service has no watchdog|systemctl edit hostler, to set WatchdogSec=60 under [Service]"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ type Etcd struct {
 	// Unheard is the key by which all hosts are asked for Leases that are good for longer,
 	// if this one may not read it.
 	Unheard string
+	Grants  string // the commands that give all of these rights
 }
 
 // Member is one of the cluster's.
@@ -136,36 +138,22 @@ func etcdNode(f Facts) Check {
 // etcdRights compares what the cluster allows with what hostler does.
 func etcdRights(f Facts) Check {
 	e := f.Etcd
-	switch {
-	case e == nil || !e.answers():
+	if e == nil || !e.answers() {
 		return Check{}
+	}
+	grant := "as etcd root, with a ROLE of this host's user: " + e.Grants
+	switch {
 	case e.RightsErr != nil:
 		return warn("do nothing if the other checks are ok", "etcd does not report what this host may do: %v", e.RightsErr)
 	case len(e.Lacks) > 0:
-		return fail("as etcd root: "+grants(e.Lacks), "etcd does not allow: %s", strings.Join(e.Lacks, ", "))
-	}
-	if e.Unheard != "" {
-		return warn(fmt.Sprintf("as etcd root, with a ROLE of this host's user: `etcdctl role grant-permission ROLE read %s`", e.Unheard),
+		lacks := e.Lacks
+		if e.Unheard != "" {
+			lacks = append(slices.Clip(lacks), "read "+e.Unheard)
+		}
+		return fail(grant, "etcd does not allow: %s", strings.Join(lacks, ", "))
+	case e.Unheard != "":
+		return warn(grant,
 			"etcd does not allow reading %s: this host does not get the lease duration for the fleet", e.Unheard)
 	}
 	return ok("etcd allows everything that hostler needs")
-}
-
-// grants are the commands that give a role what it lacks.
-func grants(lacks []string) string {
-	var commands []string
-	last := ""
-	for _, lack := range lacks {
-		_, path, _ := strings.Cut(lack, " ")
-		if path == last {
-			continue // readwrite gives both
-		}
-		last = path
-		prefix := ""
-		if strings.HasSuffix(path, "/") {
-			prefix = "--prefix "
-		}
-		commands = append(commands, fmt.Sprintf("`etcdctl role grant-permission ROLE %sreadwrite %s`", prefix, path))
-	}
-	return strings.Join(commands, ", ") + ", with a ROLE of this host's user"
 }

@@ -64,18 +64,21 @@ func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
 		},
 		{"rights are missing", func(f *doctor.Facts) {
 			f.Etcd.Writing = by(controlplane.ErrForbidden)
-			f.Etcd.Lacks = []string{"read /hostler/leases/n", "write /hostler/leases/n", "write /hostler/events/n/"}
+			f.Etcd.Lacks = []string{"read /hostler/leases/n", "write /hostler/leases/n"}
+			f.Etcd.Unheard, f.Etcd.Grants = "/hostler/settings/lease-duration", "`etcdctl A`, `etcdctl B`"
 		}, []string{
 			"fail etcd|see check etcd-rights",
-			"fail etcd-rights|does not allow: read /hostler/leases/n, write|`etcdctl role grant-permission ROLE readwrite /hostler/leases/n`, `etcdctl role grant-permission ROLE --prefix readwrite /hostler/events/n/`",
+			"fail etcd-rights|does not allow: read /hostler/leases/n, write /hostler/leases/n, read /hostler/settings/lease-duration|as etcd root, with a ROLE of this host's user: `etcdctl A`, `etcdctl B`",
 		}},
 		{
 			"rights are not told", func(f *doctor.Facts) { f.Etcd.RightsErr = errors.New("no leader") },
 			[]string{"warn etcd-rights|does not report|no leader"},
 		},
 		{
-			"what all hosts are asked for may not be read", func(f *doctor.Facts) { f.Etcd.Unheard = "/hostler/settings/lease-duration" },
-			[]string{"warn etcd-rights|does not get|`etcdctl role grant-permission ROLE read /hostler/settings/lease-duration`"},
+			"what all hosts are asked for may not be read", func(f *doctor.Facts) {
+				f.Etcd.Unheard, f.Etcd.Grants = "/hostler/settings/lease-duration", "`etcdctl A`"
+			},
+			[]string{"warn etcd-rights|does not get|`etcdctl A`"},
 		},
 		{
 			"the certificate has ended", func(f *doctor.Facts) { f.Etcd.Certificate.Ends = time.Now().Add(-time.Minute) },

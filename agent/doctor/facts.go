@@ -171,6 +171,7 @@ type Systemd struct {
 type Conditions struct {
 	Directory string
 	Number    int
+	Problems  []Mend   // that they report
 	Broken    []Mend   // files that are not run as they are
 	Silent    []Mend   // those that say neither yes nor no
 	Local     []string // types that are not published, since the Node is a kubelet's

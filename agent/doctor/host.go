@@ -363,10 +363,7 @@ func state(f Facts) Check {
 // conditions looks at the administrator's own checks.
 func conditions(f Facts) Check {
 	c := f.Conditions
-	var found faults
-	for _, b := range slices.Concat(c.Broken, c.Silent) {
-		found.add(warn(b.Command, "%s", b.Message))
-	}
+	found := warnings(slices.Concat(c.Problems, c.Broken, c.Silent))
 	switch {
 	case c.Number == 0:
 		return found.or(Check{})

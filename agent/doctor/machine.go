@@ -10,7 +10,8 @@ import (
 
 // Machine is where the host keeps images, and what it lacks.
 type Machine struct {
-	Pressures        []Mend // of memory, disks and PIDs
+	Pressures        []Mend // of memory, disks and PIDs, and tasks that wait for them
+	Network          []Mend // why other hosts do not reach this one
 	ImageFilesystems []gc.FilesystemStatus
 	ImagesUntold     string // why they are not known; empty where they are
 	HighPercent      int    // of image collection; 0 where it is not hostler's
@@ -39,8 +40,10 @@ func imageFilesystem(f Facts) Check {
 			continue
 		}
 		text := fmt.Sprintf("%s (%s) holds the images of %s and has %s of %s free", fs.Filesystem, fs.Device, strings.Join(fs.Runtimes, " and "), gc.Size(fs.AvailableBytes), gc.Size(fs.CapacityBytes))
-		if m.HighPercent > 0 && m.HighPercent < 100 {
-			used := max(fs.UsedPercent, fs.InodesUsedPercent)
+		switch used := max(fs.UsedPercent, fs.InodesUsedPercent); {
+		case f.Collection.Images.Only(fs.Runtimes): // check collection says so, and if it is full
+			text += fmt.Sprintf(": it is %d%% full, collected on request only", used)
+		case m.HighPercent > 0 && m.HighPercent < gc.ThresholdOff:
 			text += fmt.Sprintf(": it is %d%% full, collected from %d%% down to %d%%", used, m.HighPercent, m.LowPercent)
 			if used >= m.HighPercent {
 				found.add(warn("run `hostler gc plan` to see what would be removed; enlarge the filesystem, or raise imageGC.highThresholdPercent", "%s", text))
@@ -57,11 +60,23 @@ func pressure(f Facts) Check {
 	if !f.Agent.Answers {
 		return Check{} // check agent says so
 	}
-	var found faults
-	for _, p := range f.Machine.Pressures {
-		found.add(warn(p.Command, "%s", p.Message))
+	return warnings(f.Machine.Pressures).or(ok("no pressure on memory, disks or PIDs"))
+}
+
+// nodeNetwork tells whether other hosts reach this one at the Node's addresses.
+func nodeNetwork(f Facts) Check {
+	if !f.Agent.Answers {
+		return Check{} // check agent says so
 	}
-	return found.or(ok("no pressure on memory, disks or PIDs"))
+	return warnings(f.Machine.Network).or(ok("the Node's addresses are on live interfaces"))
+}
+
+// warnings are one for each.
+func warnings(mends []Mend) (found faults) {
+	for _, m := range mends {
+		found.add(warn(m.Command, "%s", m.Message))
+	}
+	return found
 }
 
 // watchdog looks whether systemd would notice an agent that hangs.

@@ -1,6 +1,11 @@
 package inspect
 
 import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/status"
@@ -15,13 +20,49 @@ func Conditions(directory string, checks []conditions.Check, faults []conditions
 	}
 	for _, check := range checks {
 		switch {
+		case check.Answer == status.Problem:
+			facts.Problems = append(facts.Problems, doctor.Mend{Message: fmt.Sprintf("%s is %s: %s", check.Type, corev1.ConditionTrue, check.Message), Command: "fix what it reports; to run the check: " + runByHand(check)})
 		case check.Answer == status.TimedOut || check.Answer == status.Undecided || check.Answer == status.NotRun && !check.Faulty:
 			facts.Silent = append(facts.Silent, doctor.Mend{Message: check.Path + ": " + check.Message, Command: "run it manually: " + runByHand(check)})
-		case check.LocalOnly:
+		}
+		if check.LocalOnly {
 			facts.Local = append(facts.Local, string(check.Type))
 		}
 	}
 	return facts
+}
+
+// NodeConditions says what conditions of the Node report that is not as it should be: that the
+// host lacks something, and that pods on it cannot be reached. Ready, the protection at shutdowns
+// and the administrator's own have checks that say more.
+func NodeConditions(list []corev1.NodeCondition, facts status.Facts, o status.AddressOptions) (pressures, network []doctor.Mend) {
+	steps := status.NextSteps(list, facts)
+	for _, c := range list {
+		mend := doctor.Mend{Message: fmt.Sprintf("%s is %s: %s", c.Type, c.Status, c.Message), Command: steps[c.Type]}
+		switch {
+		case (status.Transition{New: c}).Good(), c.Type == corev1.NodeReady, c.Type == status.ShutdownProtected, status.IsCustom(c.Type):
+		case c.Type == corev1.NodeNetworkUnavailable:
+			network = append(network, mend)
+		default:
+			pressures = append(pressures, mend)
+		}
+	}
+	if text := AddressMissing(list, facts, o); text != "" {
+		network = append(network, doctor.Mend{Message: text, Command: status.StepAddressMissing})
+	}
+	return pressures, network
+}
+
+// AddressMissing says which configured addresses the host does not have, unless the condition
+// NetworkUnavailable does.
+func AddressMissing(list []corev1.NodeCondition, facts status.Facts, o status.AddressOptions) string {
+	err := status.CheckAddresses(facts.Network, o)
+	if err == nil || slices.ContainsFunc(list, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeNetworkUnavailable && c.Status != corev1.ConditionFalse
+	}) {
+		return ""
+	}
+	return err.Error()
 }
 
 // runByHand is what a person types to see what a check says.

@@ -1,14 +1,20 @@
 package inspect
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/conditions"
+	"hostler.io/hostler/status/probe"
 )
 
 func TestWhatTheDoctorHearsOfChecks(t *testing.T) {
@@ -16,14 +22,17 @@ func TestWhatTheDoctorHearsOfChecks(t *testing.T) {
 	facts := Conditions("/c", []conditions.Check{
 		{Path: "/c/broken", Answer: status.NotRun, Message: fault.String() + "; chmod", Faulty: true},
 		{Path: "/c/fine", Answer: status.Passed},
-		{Path: "/c/bad", Answer: status.Problem},
+		{Path: "/c/bad", Type: "example.com/Bad", User: "root", Answer: status.Problem, Message: "it smokes", LocalOnly: true},
 		{Path: "/c/new", Answer: status.NotAsked},
 		{Path: "/c/closed", User: "nobody", Answer: status.NotRun, Message: "start /c/closed: permission denied"},
 		{Path: "/c/slow", User: "root", Answer: status.TimedOut, Message: "the check did not end"},
 		{Path: "/c/local", Type: "example.com/A", Answer: status.Passed, LocalOnly: true},
 	}, []conditions.Fault{fault})
-	if len(facts.Broken) != 1 || facts.Broken[0].Command != "chmod" || len(facts.Local) != 1 || facts.Number != 7 {
-		t.Errorf("Conditions() = %+v, want one that is broken, one that is shown here only", facts)
+	if len(facts.Broken) != 1 || facts.Broken[0].Command != "chmod" || len(facts.Local) != 2 || facts.Number != 7 {
+		t.Errorf("Conditions() = %+v, want one that is broken, two that are shown here only", facts)
+	}
+	if want := []doctor.Mend{{Message: "example.com/Bad is True: it smokes", Command: "fix what it reports; to run the check: /c/bad"}}; !slices.Equal(facts.Problems, want) {
+		t.Errorf("Conditions() = %+v, want problems %+v", facts, want)
 	}
 	if len(facts.Silent) != 2 || !strings.HasSuffix(facts.Silent[0].Command, "--no-new-privs /c/closed") || facts.Silent[1].Command != "run it manually: /c/slow" {
 		t.Errorf("Conditions() = %+v, want two that do not say anything, each with how to run it", facts.Silent)
@@ -43,5 +52,53 @@ func TestChecksAreKnownWithoutAnAgent(t *testing.T) {
 	}
 	if facts := conditionsAlone(cfg); facts.Number != 2 || len(facts.Broken) != 1 {
 		t.Errorf("conditionsAlone() = %+v, want two checks and a fault", facts)
+	}
+}
+
+func TestTheDoctorHearsWhatTheNodeLacks(t *testing.T) {
+	condition := func(kind corev1.NodeConditionType, is corev1.ConditionStatus, reason string) corev1.NodeCondition {
+		return corev1.NodeCondition{Type: kind, Status: is, Reason: reason, Message: "m"}
+	}
+	pressures, network := NodeConditions([]corev1.NodeCondition{
+		condition(corev1.NodeMemoryPressure, corev1.ConditionFalse, status.ReasonSufficientMemory),
+		condition(corev1.NodeDiskPressure, corev1.ConditionUnknown, status.ReasonNotMeasured),
+		condition(status.IOContention, corev1.ConditionTrue, status.ReasonStallsAboveThreshold),
+		condition(corev1.NodeNetworkUnavailable, corev1.ConditionTrue, status.ReasonAddressMissing),
+		condition(status.ShutdownProtected, corev1.ConditionFalse, status.ReasonNoLock),
+		condition(corev1.NodeReady, corev1.ConditionFalse, status.ReasonNoRuntime),
+		condition("example.com/Bad", corev1.ConditionTrue, "Bad"),
+	}, status.Facts{}, status.AddressOptions{Internal: []string{"192.0.2.71"}})
+	messages := func(mends []doctor.Mend) (list []string) {
+		for _, m := range mends {
+			if m.Command == "" {
+				t.Errorf("NodeConditions() = %+v, want a next step", m)
+			}
+			list = append(list, m.Message)
+		}
+		return list
+	}
+	if got, want := messages(pressures), []string{"DiskPressure is Unknown: m", "hostler.io/IOContention is True: m"}; !slices.Equal(got, want) {
+		t.Errorf("NodeConditions() = pressures %q, want %q", got, want)
+	}
+	if got, want := messages(network), []string{"NetworkUnavailable is True: m"}; !slices.Equal(got, want) {
+		t.Errorf("NodeConditions() = network %q, want %q", got, want)
+	}
+}
+
+// A host that has one of two addresses is reachable, and the other one may be mistyped.
+func TestTheDoctorHearsOfAnAddressThatIsMissingBesideAnother(t *testing.T) {
+	facts := status.Facts{Network: probe.Network{Addresses: []probe.Address{{IP: netip.MustParseAddr("10.0.0.5"), Bits: 24, Interface: "eth0", Up: true, Carrier: true}}}}
+	o := status.AddressOptions{Internal: []string{"10.0.0.5", "2001:db8::5"}}
+	available := []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse}}
+	want := []doctor.Mend{{Message: "node.address.internal: no interface has an address for 2001:db8::5", Command: status.StepAddressMissing}}
+	if _, network := NodeConditions(available, facts, o); !slices.Equal(network, want) {
+		t.Errorf("NodeConditions() = network %+v, want %+v", network, want)
+	}
+	if err := status.MissingAddresses(facts.Network, o); err == nil || err.Error() != want[0].Message+"\nhint: "+want[0].Command {
+		t.Errorf("MissingAddresses() = %v, want %+v", err, want)
+	}
+	o.Internal, o.External = o.Internal[:1], []string{"203.0.113.7"}
+	if _, network := NodeConditions(available, facts, o); len(network) > 0 {
+		t.Errorf("NodeConditions() = network %+v, want none: the external address is behind NAT", network)
 	}
 }

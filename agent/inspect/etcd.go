@@ -56,7 +56,7 @@ func Etcd(ctx context.Context, cfg config.Config, node, version string) *doctor.
 	for _, m := range s.Members {
 		e.Members = append(e.Members, doctor.Member{Endpoint: m.Endpoint, Err: m.Err})
 	}
-	e.Found, e.Lacks, e.Unheard, e.RightsErr = s.Node, s.Lacks, s.Unreachable, s.RightsErr
+	e.Found, e.Lacks, e.Unheard, e.Grants, e.RightsErr = s.Node, s.Lacks, s.Unreachable, s.Grants, s.RightsErr
 	if s.Node && s.Leaseless {
 		e.Overdue = fmt.Sprintf("there is a node %s and no lease of it", node)
 	}

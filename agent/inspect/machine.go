@@ -36,10 +36,11 @@ func Fits(ctx context.Context, cfg config.Config) (lacks, err error) {
 	now, p, err := measureAlone(ctx, cfg)
 	if err == nil {
 		err = status.CheckReserved(now, p.Node.Reserved, p.Node.Pressure)
+		lacks = status.MissingAddresses(now.Network, p.Node.Addresses)
 	}
 	n := networkAlone(cfg.API, slog.New(slog.DiscardHandler))
 	if n != nil && n.Err != nil && !errors.Is(n.Err, fs.ErrPermission) { // which tells nothing of root, who reads them
-		lacks = fmt.Errorf("%w: an agent that starts now serves nothing over the network", n.Err)
+		lacks = errors.Join(lacks, fmt.Errorf("%w: an agent that starts now serves nothing over the network", n.Err))
 	}
 	if p.Node.Unnamed != "" {
 		lacks = errors.Join(lacks, fmt.Errorf("%w: an agent that starts now waits for a name for its Node", &status.HostNameError{Problem: p.Node.Unnamed}))

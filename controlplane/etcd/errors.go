@@ -24,6 +24,8 @@ type call struct {
 	object    string // such as "leases/n"
 	right     string // that it takes: "read" or "write"
 	path      string // on that key, or on all that begin with it if it ends with a slash
+	// all returns the rights that the job of the caller takes; nil if it is this one.
+	all func() []right
 }
 
 // connectError reports that no member could be connected to.
@@ -97,15 +99,14 @@ func (o Options) fault(ctx context.Context, c call, endpoint string, err error) 
 func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) error {
 	switch {
 	case errors.Is(answer, rpctypes.ErrPermissionDenied):
-		all, prefix, right := "", "", c.right
+		all, needed := "", []right{{c.right, c.path}}
 		if strings.HasSuffix(c.path, "/") {
-			all, prefix = "*", " --prefix"
+			all = "*"
 		}
-		if right == "write" { // what a host writes it has read
-			right = "readwrite"
+		if c.all != nil { // a client that lacks one right may lack the others
+			needed = c.all()
 		}
-		return fmt.Errorf("%w: %v to %s %s%s: grant it to a role of %s: `etcdctl role grant-permission ROLE%s %s %s`",
-			controlplane.ErrForbidden, answer, c.right, c.path, all, o.who(), prefix, right, c.path)
+		return fmt.Errorf("%w: %v to %s %s%s: as etcd root, with a ROLE of %s: %s", controlplane.ErrForbidden, answer, c.right, c.path, all, o.who(), grants(needed))
 	case tokenRefused(answer):
 		hint := "check that all members of the cluster have the same --auth-token"
 		if o.Username == "" {

@@ -40,7 +40,9 @@ func TestEachAnswerIsAClassWithItsMend(t *testing.T) {
 		"a right that is missing": {
 			asUser, rpctypes.ErrPermissionDenied, false,
 			[]error{controlplane.ErrForbidden},
-			`grant it to a role of user "n": ` + "`etcdctl role grant-permission ROLE readwrite /hostler/nodes/n`",
+			`as etcd root, with a ROLE of user "n": ` + "`etcdctl role grant-permission ROLE readwrite /hostler/nodes/n`, " +
+				"`etcdctl role grant-permission ROLE readwrite /hostler/leases/n`, `etcdctl role grant-permission ROLE --prefix readwrite /hostler/events/n/`, " +
+				"`etcdctl role grant-permission ROLE read /hostler/settings/lease-duration`",
 		},
 		"a token that has ended": {asUser, rpctypes.ErrInvalidAuthToken, true, []error{controlplane.ErrUnavailable, controlplane.ErrUnauthorized}, `user "n"`},
 		"auth that was turned on": {

@@ -29,7 +29,7 @@ func (s *Store) KeyAt(path string) (objects.Key, bool) { return s.keyAt(path) }
 
 // Fault is what a call on nodes/n makes of an error.
 func (s *Store) Fault(err error) error {
-	return s.o.fault(context.Background(), call{"put", "nodes/n", "write", s.o.Prefix + "/nodes/n"}, s.o.Endpoints[0], err)
+	return s.o.fault(context.Background(), s.on("put", objects.Key{Kind: objects.Node, Node: "n"}, "write"), s.o.Endpoints[0], err)
 }
 
 // Patience is how long each endpoint has until it serves requests.

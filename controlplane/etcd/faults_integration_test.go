@@ -275,6 +275,9 @@ func TestAuthThatIsTurnedOnWhileRunning(t *testing.T) {
 	if want := "write /hostler/events/m/"; len(sight.Lacks) != 6 || sight.Lacks[5] != want {
 		t.Errorf("Look() as another node lacks %v, want all six, the last %q", sight.Lacks, want)
 	}
+	if want := "`etcdctl role grant-permission ROLE readwrite /hostler/nodes/m`, `etcdctl role grant-permission ROLE readwrite /hostler/leases/m`, `etcdctl role grant-permission ROLE --prefix readwrite /hostler/events/m/`"; sight.Grants != want {
+		t.Errorf("Look() as another node grants %s, want %s", sight.Grants, want)
+	}
 
 	if err := os.WriteFile(password, []byte("another\n"), 0o600); err != nil {
 		t.Fatal(err)

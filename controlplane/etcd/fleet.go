@@ -56,7 +56,7 @@ func (f *Fleet) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, controlplane.ErrNoAnswer)
 	defer cancel()
 	path := f.folder(store.Nodes)
-	return f.dialer.call(ctx, call{"ping", f.Endpoint(), "read", path}, func(ctx context.Context, c *conn) error {
+	return f.dialer.call(ctx, call{operation: "ping", object: f.Endpoint(), right: "read", path: path}, func(ctx context.Context, c *conn) error {
 		_, err := c.kv.Get(ctx, path, clientv3.WithCountOnly())
 		return err
 	})
@@ -73,7 +73,7 @@ func (f *Fleet) folder(kind store.Kind) string {
 
 // on describes a call on a path.
 func (f *Fleet) on(operation, right, path string) call {
-	return call{operation, strings.Trim(strings.TrimPrefix(path, f.o.Prefix), "/"), right, path}
+	return call{operation: operation, object: strings.Trim(strings.TrimPrefix(path, f.o.Prefix), "/"), right: right, path: path}
 }
 
 // Get reads an object from the majority.

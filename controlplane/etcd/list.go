@@ -20,7 +20,7 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	ctx, cancel := bound(ctx, kind)
 	defer cancel()
 	folder := s.folder(kind, node)
-	operation := call{"list", strings.TrimPrefix(folder, s.o.Prefix+"/"), "read", folder}
+	operation := call{operation: "list", object: strings.TrimPrefix(folder, s.o.Prefix+"/"), right: "read", path: folder}
 	begin := folder
 	if page != "" {
 		if begin = page + "\x00"; !strings.HasPrefix(page, folder) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +28,8 @@ type Sight struct {
 	// Unreachable is the key that this host may not read and would do well to: what is asked
 	// of all hosts. Empty where it may.
 	Unreachable string
+	// Grants are the commands that give a role all of these rights.
+	Grants string
 }
 
 // MemberSight is how one member answers.
@@ -77,52 +78,43 @@ func (s *Store) finds(ctx context.Context, node string) (bool, error) {
 func (s *Sight) ask(ctx context.Context, store *Store, node string, found bool) {
 	_, err := store.Get(ctx, objects.Key{Kind: objects.Lease, Node: node})
 	s.Node, s.Leaseless = found, errors.Is(err, controlplane.ErrNotFound)
-	if s.Lacks, s.RightsErr = store.lacks(ctx, node); s.RightsErr == nil {
-		s.Unreachable, s.RightsErr = store.unreachable(ctx)
+	var lacks []right
+	if lacks, s.RightsErr = store.lacks(ctx, node); s.RightsErr != nil {
+		return
+	}
+	s.Grants = grants(lacks)
+	for _, r := range lacks {
+		if r.path == store.settingPath() {
+			s.Unreachable = r.path
+			continue
+		}
+		s.Lacks = append(s.Lacks, r.String())
 	}
 }
 
-// lacks are the rights that a node needs and does not have.
-func (s *Store) lacks(ctx context.Context, node string) ([]string, error) {
-	var lacks []string
-	for _, key := range []objects.Key{
-		{Kind: objects.Node, Node: node},
-		{Kind: objects.Lease, Node: node},
-		{Kind: objects.Event, Node: node, Name: node + ".0"},
-	} {
-		path := s.path(key)
-		for _, try := range []struct {
-			right string
-			op    clientv3.Op
-		}{{"read", clientv3.OpGet(path, clientv3.WithKeysOnly())}, {"write", clientv3.OpPut(path, "")}} {
-			refused, err := s.refuses(ctx, try.right, path, try.op)
-			if err != nil {
-				return nil, err
-			}
-			if refused {
-				lacks = append(lacks, try.right+" "+shown(key, path))
-			}
+// lacks are the rights that a host would use and does not have.
+func (s *Store) lacks(ctx context.Context, node string) (lacks []right, err error) {
+	for _, r := range s.rights(node) {
+		refused, err := s.refuses(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if refused {
+			lacks = append(lacks, r)
 		}
 	}
 	return lacks, nil
 }
 
-// unreachable is the key by which all hosts are requested another Lease, if this one may not
-// read it.
-func (s *Store) unreachable(ctx context.Context) (string, error) {
-	path := s.path(objects.Key{Kind: objects.Setting, Node: objects.LeaseDuration})
-	refused, err := s.refuses(ctx, "read", path, clientv3.OpGet(path, clientv3.WithKeysOnly()))
-	if !refused {
-		path = ""
-	}
-	return path, err
-}
-
 // refuses reports whether this host lacks a right. It is tried in a transaction whose
 // condition never holds: etcd checks the rights to all that one could do before it looks
 // at the condition.
-func (s *Store) refuses(ctx context.Context, right, path string, op clientv3.Op) (bool, error) {
-	never := clientv3.Compare(clientv3.ModRevision(path), "<", 0)
+func (s *Store) refuses(ctx context.Context, r right) (bool, error) {
+	op := clientv3.OpGet(r.path, clientv3.WithKeysOnly())
+	if r.verb == "write" {
+		op = clientv3.OpPut(r.path, "")
+	}
+	never := clientv3.Compare(clientv3.ModRevision(r.path), "<", 0)
 	_, err := s.dialer.do(ctx, func(ctx context.Context, c *conn) error {
 		_, err := c.kv.Txn(ctx).If(never).Then(op).Commit()
 		return err
@@ -130,12 +122,7 @@ func (s *Store) refuses(ctx context.Context, right, path string, op clientv3.Op)
 	if err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return err != nil, nil
 	}
-	return false, s.o.fault(ctx, call{"check permission to " + right, path, right, path}, s.Endpoint(), err)
-}
-
-// shown is the path as a role is given rights to it: of Events a folder.
-func shown(key objects.Key, path string) string {
-	return strings.TrimSuffix(path, key.Name)
+	return false, s.o.fault(ctx, call{operation: "check permission to " + r.verb, object: r.path, right: r.verb, path: r.path}, s.Endpoint(), err)
 }
 
 // Life is when a client certificate begins and ends; zero without one.

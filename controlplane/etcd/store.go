@@ -106,7 +106,7 @@ func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error
 	ctx, cancel := bound(ctx, key.Kind)
 	defer cancel()
 	object := objects.Object{}
-	err := s.dialer.call(ctx, call{"get", key.String(), "read", s.path(key)}, func(ctx context.Context, c *conn) error {
+	err := s.dialer.call(ctx, s.on("get", key, "read"), func(ctx context.Context, c *conn) error {
 		stored, _, err := s.read(ctx, c, key)
 		if object = stored; err == nil && stored.Version == objects.None {
 			err = controlplane.ErrNotFound
@@ -130,7 +130,7 @@ func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (obje
 	ctx, cancel := bound(ctx, key.Kind)
 	defer cancel()
 	var stored objects.Version
-	err := s.dialer.call(ctx, call{"put", key.String(), "write", s.path(key)}, func(ctx context.Context, c *conn) error {
+	err := s.dialer.call(ctx, s.on("put", key, "write"), func(ctx context.Context, c *conn) error {
 		before, err := s.confirm(ctx, c, key, put.Instead)
 		if err != nil {
 			return err
@@ -177,7 +177,7 @@ func (s *Store) Delete(ctx context.Context, key objects.Key, v objects.Version) 
 		defer s.leases.drop(lease)
 	}
 	defer s.leases.drop(key)
-	return s.dialer.call(ctx, call{"delete", key.String(), "write", s.path(key)}, func(ctx context.Context, c *conn) error {
+	return s.dialer.call(ctx, s.on("delete", key, "write"), func(ctx context.Context, c *conn) error {
 		if v == objects.None {
 			_, err := s.swap(ctx, c, key, nil, then...)
 			return err

@@ -26,7 +26,7 @@ var errRestartWatch = errors.New("the watch has to restart")
 // connection, and follows from there: so that no watch waits for a revision that a
 // restored backup is yet to reach, and none is lost by a compaction.
 func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
-	operation := call{"watch", key.String(), "read", s.path(key)}
+	operation := s.on("watch", key, "read")
 	return s.dialer.watch(ctx, operation, func(ctx context.Context, c *conn, late *time.Timer) error {
 		return s.follow(ctx, c, key, seen, late)
 	})

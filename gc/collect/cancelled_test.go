@@ -3,6 +3,7 @@ package collect_test
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -59,4 +60,51 @@ func (h hasty) RemoveImage(ctx context.Context, img runtime.Image) error {
 	err := h.Fake.RemoveImage(context.WithoutCancel(ctx), img)
 	h.leave()
 	return cmp.Or(err, ctx.Err())
+}
+
+// An agent that stops while a runtime lists its images has found no fault, and does not know
+// whether earlier ones are over.
+func TestAStopIsNoFault(t *testing.T) {
+	for name, before := range map[string]error{"the first list": nil, "the list after one that failed": runtime.ErrUnavailable} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, runtimetest.Options{})
+				h.pull("a")
+				h.fill(90)
+				slow := &sluggish{Fake: h.fake, err: before}
+				h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{slow} }
+				stop := run(t, h.images())
+				synctest.Wait()
+				if before != nil { // which is tried again a minute later
+					slow.err = nil
+					time.Sleep(61 * time.Second)
+				}
+				stop()
+				text := h.log.String()
+				if strings.Contains(text, "canceled") || strings.Contains(text, "no longer") {
+					t.Errorf("Run() logged %s, want nothing of its end", text)
+				}
+				if n := strings.Count(text, "collection impaired"); (n == 0) != (before == nil) {
+					t.Errorf("Run() logged %s, want a fault only of before", text)
+				}
+				if r := h.seen()[len(h.seen())-1]; r.Err() != nil || len(r.Errors) != 0 || len(r.Warnings) != 0 {
+					t.Errorf("Run() reported %v, %q, %q of the run that was cut off, want no fault", r.Err(), r.Errors, r.Warnings)
+				}
+			})
+		})
+	}
+}
+
+// sluggish is a runtime whose list of images fails, or never ends.
+type sluggish struct {
+	*runtimetest.Fake
+	err error
+}
+
+func (s *sluggish) Images(ctx context.Context) ([]runtime.Image, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	<-ctx.Done()
+	return nil, fmt.Errorf("list images: %w", ctx.Err())
 }

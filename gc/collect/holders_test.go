@@ -187,3 +187,26 @@ func TestCollectNamesWhoseFoldersAre(t *testing.T) {
 		}
 	})
 }
+
+// A script learns by the exit code that too little was freed of what it has requested.
+func TestCollectNamesTheFilesystemsThatStayTooFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		h.pull("a")
+		h.fake.RunPod(runtimetest.PodSpec{Name: "web", Containers: []runtimetest.ContainerSpec{{Name: "main", Image: "sha256:a"}}})
+		h.fill(80)
+		for name, c := range map[string]struct {
+			options gc.Options
+			want    []string
+		}{
+			"a threshold that is not passed": {gc.Options{}, nil},
+			"a target below the usage":       {gc.Options{TargetPercent: 70}, []string{"/var/lib/fake"}},
+			"a target that is reached":       {gc.Options{TargetPercent: 90}, nil},
+			"all that is unused":             {gc.Options{AllUnused: true}, nil},
+		} {
+			if r := h.collect(h.images(), c.options); !slices.Equal(r.Short, c.want) {
+				t.Errorf("%s: Collect() leaves %q short, want %q", name, r.Short, c.want)
+			}
+		}
+	})
+}

@@ -30,11 +30,17 @@ func (r *imageRun) finish(ctx context.Context) {
 		}
 	}
 	for _, fs := range filesystems {
+		if r.options.TargetPercent > 0 && fs.Message != "" || fs.Short() && !r.options.AllUnused {
+			r.report.Short = append(r.report.Short, fs.Filesystem)
+		}
 		if fs.Message != "" {
 			r.report.Warn("filesystem "+fs.Filesystem, fmt.Sprintf(
 				"image filesystem %s (%s): %s: no images are removed to free space on it until it reports valid usage",
 				fs.Filesystem, fs.Device, fs.Message))
 		} else if fs.Short() {
+			if r.report.Ended == runs.Cancelled { // who cancelled it knows why space is short
+				continue
+			}
 			r.report.Warn("free space on "+fs.Filesystem, r.shortage(ctx, fs))
 			continue
 		}
@@ -160,7 +166,7 @@ func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) strin
 		text.WriteString("; " + describe(folders))
 		r.report.Folders = append(r.report.Folders, folders...)
 	}
-	fmt.Fprintf(&text, "; run `du -xh --max-depth=2 %s | sort -h` to see what else fills it", fs.Filesystem)
+	fmt.Fprintf(&text, "; run `du -xah %s | sort -h | tail -20` to see what else fills it", fs.Filesystem)
 	return text.String()
 }
 

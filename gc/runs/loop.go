@@ -257,6 +257,13 @@ func (l *Loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 
 	l.mu.Lock()
 	before := l.last.trouble
+	if ctx.Err() != nil { // whether earlier troubles are over is not known
+		for kind, text := range before {
+			if _, told := report.trouble[kind]; !told {
+				report.trouble[kind] = text
+			}
+		}
+	}
 	l.last, l.ran = *report, true
 	l.mu.Unlock()
 	l.log(report, before)
@@ -288,10 +295,13 @@ func (l *Loop) log(r *Report, before map[string]string) {
 
 var errRunLimit = errors.New("the collection took too long")
 
+// Cancelled is the end of a run whose caller has left, or whose agent stops.
+const Cancelled = "cancelled"
+
 // WhyDone says in a person's words why a run's context ended.
 func WhyDone(ctx context.Context) string {
 	if errors.Is(context.Cause(ctx), errRunLimit) {
 		return "time limit reached"
 	}
-	return "cancelled"
+	return Cancelled
 }

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -48,6 +49,9 @@ type Report struct {
 	// filesystem, whatever they hold.
 	Holders []Holder    `json:"holders,omitempty"`
 	Folders []gc.Folder `json:"folders,omitempty"`
+	// Short names filesystems whose usage the run was to lower to a threshold or target, and could
+	// not: `hostler gc run` exits with 1.
+	Short []string `json:"short,omitempty"`
 	// Warnings say what kept the run from its goal, for a person.
 	Warnings []string `json:"warnings,omitempty"`
 	// Ended says why the run ended.
@@ -184,6 +188,7 @@ func (r Report) Then(next Report) Report {
 	}
 	joined.Removed = append(append([]Removal{}, r.Removed...), next.Removed...)
 	joined.Errors = append(append([]string{}, r.Errors...), next.Errors...)
+	joined.Short = union(r.Short, next.Short...)
 	joined.Warnings = append(append([]string(nil), r.Warnings...), next.Warnings...)
 	joined.Holders = append(append([]Holder(nil), r.Holders...), next.Holders...)
 	joined.Folders = append(append([]gc.Folder(nil), r.Folders...), next.Folders...)
@@ -247,8 +252,12 @@ func (r *Report) Queue(d gc.Decisions) {
 }
 
 // Fail notes an error. Errors of one kind count as one and the same trouble,
-// whatever their wording, so that the log does not repeat it with every run.
+// whatever their wording, so that the log does not repeat it with every run. A call that was
+// cancelled, as when the agent stops, is none.
 func (r *Report) Fail(kind string, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
 	r.Errors = append(r.Errors, err.Error())
 	r.err = cmp.Or(r.err, err)
 	r.trouble[kind] = err.Error()

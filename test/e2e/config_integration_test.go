@@ -118,12 +118,12 @@ func TestExitCodesAndHints(t *testing.T) {
 		"an unknown flag is":                {[]string{"status", "--colour"}, 2, "hint: "},
 		"an unknown format is":              {[]string{"status", "-o", "xml"}, 2, "hint: use -o table, wide, json or yaml"},
 		"a target that is no percentage is": {[]string{"gc", "run", "--target-percent", "0"}, 2, "0 is not from 1 to 100"},
-		"status without an agent":           {[]string{"status"}, 3, "hint: is the agent running?"},
-		"ps without an agent":               {[]string{"ps"}, 3, "hint: is the agent running?"},
-		"images without an agent":           {[]string{"images"}, 3, "hint: is the agent running?"},
-		"gc plan without an agent":          {[]string{"gc", "plan"}, 3, "hint: is the agent running?"},
-		"gc run without an agent":           {[]string{"gc", "run"}, 3, "hint: is the agent running?"},
-		"shutdown plan without an agent":    {[]string{"shutdown", "plan"}, 3, "hint: is the agent running?"},
+		"status without an agent":           {[]string{"status"}, 3, "hint: run `hostler doctor` as root"},
+		"ps without an agent":               {[]string{"ps"}, 3, "hint: run `hostler doctor` as root"},
+		"images without an agent":           {[]string{"images"}, 3, "hint: run `hostler doctor` as root"},
+		"gc plan without an agent":          {[]string{"gc", "plan"}, 3, "hint: run `hostler doctor` as root"},
+		"gc run without an agent":           {[]string{"gc", "run"}, 3, "hint: run `hostler doctor` as root"},
+		"shutdown plan without an agent":    {[]string{"shutdown", "plan"}, 3, "hint: run `hostler doctor` as root"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := command(t, nobody, test.args...)

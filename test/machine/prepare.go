@@ -42,7 +42,7 @@ type prepared struct {
 // code. It is all that a TestMain has to call. Programs are packages of this module
 // that its tests copy into machines, from where Built says.
 func Main(m *testing.M, programs ...string) {
-	if err := enter(context.Background(), Releases(), true, false, programs); err != nil {
+	if err := enter(context.Background(), Releases(), false, programs); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -51,12 +51,11 @@ func Main(m *testing.M, programs ...string) {
 
 // enter prepares the releases and runs the calling program again inside a lab,
 // where it returns nil; outside it returns only errors of the preparations. All
-// that machines are and use ends with the lab, however that ends. Only with the package
-// there are Bare machines.
-func enter(ctx context.Context, releases []Release, pack, terminal bool, programs []string) error {
+// that machines are and use ends with the lab, however that ends.
+func enter(ctx context.Context, releases []Release, terminal bool, programs []string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if os.Getenv(preparedVariable) == "" && os.Geteuid() == 0 {
-		p, err := prepare(ctx, releases, pack, programs, log)
+		p, err := prepare(ctx, releases, programs, log)
 		if err != nil {
 			return err
 		}
@@ -115,7 +114,7 @@ func current() (prepared, error) {
 	return p, nil
 }
 
-func prepare(ctx context.Context, releases []Release, pack bool, programs []string, log *slog.Logger) (p prepared, err error) {
+func prepare(ctx context.Context, releases []Release, programs []string, log *slog.Logger) (p prepared, err error) {
 	gomod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return p, fmt.Errorf("find the module: %w", err)
@@ -147,7 +146,7 @@ func prepare(ctx context.Context, releases []Release, pack bool, programs []stri
 	for _, program := range programs {
 		err = errors.Join(err, lab.Build(ctx, program, "", file(filepath.Base(program))))
 	}
-	if err == nil && pack {
+	if err == nil {
 		err = writePackage(ctx, module, file(packageFile))
 	}
 	if err != nil {

@@ -27,7 +27,8 @@ const welcome = `hostler is Armed. Ctrl-D ends the shell and the machine. Give i
 // the program runs on, until that ends. Over reboots of the machine it comes
 // back. It does what Main does for tests, and may be called once.
 func Shell(ctx context.Context, o Options) (err error) {
-	if err := enter(ctx, []Release{o.Release}, false, true, nil); err != nil {
+	o.Bare = true // the package is installed below, with all that it has for people
+	if err := enter(ctx, []Release{o.Release}, true, nil); err != nil {
 		return err
 	}
 	s := &visit{ctx: ctx}
@@ -48,6 +49,9 @@ func Shell(ctx context.Context, o Options) (err error) {
 	}
 	fmt.Fprintf(os.Stderr, "booting Debian %s in a %s\n", o.Release, o.Bed)
 	m.Start()
+	m.Run("dpkg --force-confold --install " + Package)
+	m.Options.Unguarded = false
+	m.AwaitArmed()
 	fmt.Fprint(os.Stderr, welcome)
 	typed := make(chan []byte)
 	go readAll(os.Stdin, typed)

@@ -263,6 +263,8 @@ func TestNothingOfDockersIsRemovedBeforeSomebodyAsks(t *testing.T) {
 	for _, command := range []string{"status", "doctor"} {
 		if told := a.hostler(command); !strings.Contains(told, "1 unused image of") || !strings.Contains(told, "imageGC: {enabled: true}") {
 			t.Errorf("hostler %s prints %s, want what is unused, and the setting", command, told)
+		} else if told = a.hostler(command, "-o", "wide"); !strings.Contains(told, "full, collected on request only") {
+			t.Errorf("hostler %s prints %s, want that the filesystem is collected on request only", command, told)
 		}
 	}
 	if told := a.hostler("gc", "plan", "--images", "--all-unused"); !strings.Contains(told, unused) {

@@ -47,6 +47,9 @@ func TestWhatADrainStoppedIsNotCollected(t *testing.T) {
 	if told := a.hostler("doctor"); !strings.Contains(strings.Join(strings.Fields(told), " "), setting) {
 		t.Errorf("hostler doctor prints %s, want %q", told, setting)
 	}
+	if plan := a.hostler("gc", "plan", "--containers"); !strings.Contains(plan, "not-managed: removed on request only") {
+		t.Errorf("hostler gc plan prints %s, want that the dead container is removed on request only", plan)
+	}
 	a.end(syscall.SIGTERM)
 	conf := filepath.Join(a.folder, "conf.d")
 	check(t, os.Mkdir(conf, 0o755))
