@@ -93,7 +93,7 @@ func TestListenLeavesALiveAgentAlone(t *testing.T) {
 	if err == nil {
 		l.Close()
 	}
-	if err == nil || !strings.Contains(err.Error(), "another agent serves "+socket) {
+	if err == nil || !strings.Contains(err.Error(), "another process serves "+socket) {
 		t.Errorf("Listen() beside an agent = %v, want it refused", err)
 	}
 	if s, err := api.NewClient(socket).Status(context.Background()); err != nil || s.Version != "1.2.3" {
