@@ -45,7 +45,7 @@ func (t term) is(found []*mvccpb.KeyValue) bool {
 
 // parse reads a Term; ErrInvalid.
 func (f *Fleet) parse(of store.Term) (term, error) {
-	t, lease := term{path: f.election(of.Controller)}, uint64(0)
+	t, lease := term{path: f.electionPath(of.Controller)}, uint64(0)
 	if _, err := fmt.Sscanf(of.Token, tokenFormat, &t.create, &lease); err != nil {
 		return term{}, fmt.Errorf("%w: term %q does not belong to this store", controlplane.ErrInvalid, of.Token)
 	}
@@ -53,8 +53,8 @@ func (f *Fleet) parse(of store.Term) (term, error) {
 	return t, nil
 }
 
-// election is the key of who leads a controller.
-func (f *Fleet) election(controller string) string { return f.o.Prefix + "/elections/" + controller }
+// electionPath is the key of who leads a controller.
+func (f *Fleet) electionPath(controller string) string { return f.o.Prefix + "/elections/" + controller }
 
 // Elect stores the candidate's name under an etcd lease of its own if no name is stored.
 func (f *Fleet) Elect(ctx context.Context, controller, candidate string, ttl time.Duration) (store.Term, store.Leader, error) {
@@ -188,6 +188,6 @@ func (f *Fleet) ballot(ctx context.Context, operation, right, controller string,
 	}
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
-	path := f.election(controller)
-	return f.dialer.call(ctx, f.on(operation, right, path), func(ctx context.Context, c *conn) error { return request(ctx, c, path) })
+	path := f.electionPath(controller)
+	return f.election.call(ctx, f.on(operation, right, path), func(ctx context.Context, c *conn) error { return request(ctx, c, path) })
 }

@@ -16,10 +16,12 @@ import (
 // pingTime bounds a Ping.
 const pingTime = 2 * time.Second
 
-// Fleet is an etcd cluster as the store of the server role.
+// Fleet is an etcd cluster as the store of the server role. Elections and Ping have a connection of
+// their own: large objects do not delay them, and a call of theirs without an answer, which is the last
+// on its connection, has no Follow list again.
 type Fleet struct {
-	o      Options
-	dialer *dialer
+	o                Options
+	dialer, election *dialer
 }
 
 var _ store.Store = (*Fleet)(nil)
@@ -30,7 +32,7 @@ func NewFleet(o Options) (*Fleet, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	return &Fleet{o: o, dialer: newDialer(o)}, nil
+	return &Fleet{o: o, dialer: newDialer(o), election: newDialer(o)}, nil
 }
 
 // Type returns "etcd".
@@ -45,18 +47,19 @@ func (f *Fleet) EndsLeases() bool { return true }
 // Close closes all connections. Terms end by themselves.
 func (f *Fleet) Close() error {
 	f.dialer.Close()
+	f.election.Close()
 	return nil
 }
 
 // Ping reads the number of keys with a name that no object has. The majority has to confirm it.
 func (f *Fleet) Ping(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("ping %s: %w", f.Endpoint(), context.Cause(ctx))
+		return fmt.Errorf("ping %s: %w", f.election.endpoint(), context.Cause(ctx))
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, controlplane.ErrNoAnswer)
 	defer cancel()
 	path := f.folder(store.Nodes)
-	return f.dialer.call(ctx, call{operation: "ping", object: f.Endpoint(), right: "read", path: path}, func(ctx context.Context, c *conn) error {
+	return f.election.call(ctx, call{operation: "ping", object: f.election.endpoint(), right: "read", path: path}, func(ctx context.Context, c *conn) error {
 		_, err := c.kv.Get(ctx, path, clientv3.WithCountOnly())
 		return err
 	})

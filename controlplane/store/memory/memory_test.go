@@ -92,11 +92,11 @@ func TestALeaseEndsWhenItsDurationIsOver(t *testing.T) {
 		go func() { ended <- s.Follow(ctx, store.Leases, store.Deletions, f) }()
 		time.Sleep(30 * time.Second)
 		s.Put(store.Leases, lease)
-		time.Sleep(40*time.Second - 1)
+		time.Sleep(40*time.Second - time.Nanosecond)
 		if got, want := f.seen(), (calls{lists: 1, sets: 1}); got != want {
 			t.Errorf("calls before the end = %+v, want %+v", got, want)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if got, want := f.seen(), (calls{lists: 1, sets: 1, deletions: 1, named: 1}); got != want {
 			t.Errorf("calls at the end = %+v, want %+v", got, want)
 		}
