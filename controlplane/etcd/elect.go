@@ -54,7 +54,9 @@ func (f *Fleet) parse(of store.Term) (term, error) {
 }
 
 // electionPath is the key of who leads a controller.
-func (f *Fleet) electionPath(controller string) string { return f.o.Prefix + "/elections/" + controller }
+func (f *Fleet) electionPath(controller string) string {
+	return f.o.Prefix + "/elections/" + controller
+}
 
 // Elect stores the candidate's name under an etcd lease of its own if no name is stored.
 func (f *Fleet) Elect(ctx context.Context, controller, candidate string, ttl time.Duration) (store.Term, store.Leader, error) {
