@@ -34,7 +34,7 @@ func etcdAlone(ctx context.Context, cfg config.Config, mine bool) (*doctor.Etcd,
 func Etcd(ctx context.Context, cfg config.Config, node, version string) *doctor.Etcd {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	o := etcd.OptionsOf(cfg.ControlPlane.Etcd, version)
+	o := etcd.OptionsOf(cfg.ControlPlane.Etcd, "controlPlane.etcd", version)
 	e := &doctor.Etcd{Standing: doctor.Standing{Node: node}, User: o.Username}
 	var secrets []string
 	for _, file := range []string{o.Key, o.PasswordFile} {

@@ -107,7 +107,7 @@ func kubernetesAt(c config.Kubernetes, client *kubernetes.Client, keeper *certif
 }
 
 func newEtcd(c config.Etcd, o ControlPlaneOptions) (*ControlPlane, error) {
-	store, err := etcd.New(etcd.OptionsOf(c, o.Version))
+	store, err := etcd.New(etcd.OptionsOf(c, "controlPlane.etcd", o.Version))
 	if err != nil {
 		return nil, err
 	}

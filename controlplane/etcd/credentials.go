@@ -22,21 +22,21 @@ import (
 // check refuses what could never be used.
 func (o Options) check() error {
 	if len(o.Endpoints) == 0 {
-		return errors.New("no endpoint given: set controlPlane.etcd.endpoints")
+		return errors.New("no endpoint given: set " + o.key("endpoints"))
 	}
 	for _, e := range o.Endpoints {
 		if err := endpoint.Check(e, o.Insecure); err != nil {
-			return fmt.Errorf("controlPlane.etcd.endpoints: %w", err)
+			return fmt.Errorf("%s: %w", o.key("endpoints"), err)
 		}
 	}
 	if err := endpoint.CheckPrefix(o.Prefix); err != nil {
-		return fmt.Errorf("controlPlane.etcd.prefix: %w", err)
+		return fmt.Errorf("%s: %w", o.key("prefix"), err)
 	}
 	if (o.Certificate == "") != (o.Key == "") {
-		return errors.New("controlPlane.etcd.tls: set both certificate and key")
+		return errors.New(o.key("tls") + ": set both certificate and key")
 	}
 	if (o.Username == "") != (o.PasswordFile == "") {
-		return errors.New("controlPlane.etcd: set both username and passwordFile")
+		return errors.New(o.key("") + ": set both username and passwordFile")
 	}
 	return nil
 }
@@ -47,10 +47,10 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 	if o.CA != "" {
 		text, err := trust.ReadFile(o.CA)
 		if err != nil {
-			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: %w: %s", err, dial.FileHint(err))
+			return nil, fmt.Errorf("%s: %w: %s", o.key("tls.ca"), err, dial.FileHint(err))
 		}
 		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("controlPlane.etcd.tls.ca: %s contains no certificate: store the servers' certificate authorities there as PEM", o.CA)
+			return nil, fmt.Errorf("%s: %s contains no certificate: store the servers' certificate authorities there as PEM", o.key("tls.ca"), o.CA)
 		}
 	}
 	if o.Certificate == "" {
@@ -58,7 +58,7 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 	}
 	pair, err := o.pair()
 	if err != nil {
-		return nil, fmt.Errorf("controlPlane.etcd.tls: certificate %s with key %s: %w: %s", o.Certificate, o.Key, err, dial.FileHint(err))
+		return nil, fmt.Errorf("%s: certificate %s with key %s: %w: %s", o.key("tls"), o.Certificate, o.Key, err, dial.FileHint(err))
 	}
 	// Whatever authorities the server names: it says why it does not take this one,
 	// where no certificate at all would have it say only that.
@@ -86,10 +86,10 @@ func (o Options) password() (string, error) {
 	}
 	text, err := trust.ReadFile(o.PasswordFile)
 	if err != nil {
-		return "", fmt.Errorf("controlPlane.etcd.passwordFile: %w: %s", err, dial.FileHint(err))
+		return "", fmt.Errorf("%s: %w: %s", o.key("passwordFile"), err, dial.FileHint(err))
 	}
 	if text = bytes.TrimSpace(text); len(text) == 0 {
-		return "", fmt.Errorf("controlPlane.etcd.passwordFile: %s is empty: write the password of user %q there", o.PasswordFile, o.Username)
+		return "", fmt.Errorf("%s: %s is empty: write the password of user %q there", o.key("passwordFile"), o.PasswordFile, o.Username)
 	}
 	return string(text), nil
 }

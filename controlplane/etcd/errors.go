@@ -110,7 +110,7 @@ func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) err
 	case tokenRefused(answer):
 		hint := "check that all members of the cluster have the same --auth-token"
 		if o.Username == "" {
-			hint = "set username and passwordFile of the etcd connection, or use a client certificate whose CN is a user; auth is enabled"
+			hint = "set " + o.key("username") + " and passwordFile, or use a client certificate whose CN is a user; auth is enabled"
 		}
 		return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, o.who(), answer, hint)
 	case errors.Is(answer, rpctypes.ErrNoSpace):
@@ -137,7 +137,7 @@ func (o Options) who() string {
 // connectFault says what it means that an endpoint cannot be used.
 func connectFault(o Options, endpoint string, err error) error {
 	if unproven, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fmt.Errorf("%w: %s: %w: %v: check controlPlane.etcd.tls.ca, the host in the endpoint, and this host's clock", controlplane.ErrUnavailable, endpoint, controlplane.ErrUntrusted, unproven.Err)
+		return fmt.Errorf("%w: %s: %w: %v: check %s, the host in the endpoint, and this host's clock", controlplane.ErrUnavailable, endpoint, controlplane.ErrUntrusted, unproven.Err, o.key("tls.ca"))
 	}
 	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return fmt.Errorf("%w: %s: %w: %v: it may speak plain http", controlplane.ErrUnavailable, endpoint, controlplane.ErrUntrusted, record)
@@ -153,7 +153,7 @@ func connectFault(o Options, endpoint string, err error) error {
 	case strings.Contains(text, "remote error: tls:"): // in TLS 1.3 it comes after the handshake, as a text
 		hint := "check that it has not expired, and that the cluster's --trusted-ca-file contains its authority"
 		if o.Certificate == "" {
-			hint = "set controlPlane.etcd.tls.certificate and key"
+			hint = "set " + o.key("tls.certificate") + " and key"
 		}
 		return fmt.Errorf("%w: %s: %w this host's certificate: %s: %s", controlplane.ErrUnavailable, endpoint, controlplane.ErrUnauthorized, text, hint)
 	}

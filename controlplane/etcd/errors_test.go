@@ -48,7 +48,7 @@ func TestEachAnswerIsAClassWithItsMend(t *testing.T) {
 		"auth that was turned on": {
 			nil, rpctypes.ErrUserEmpty, true,
 			[]error{controlplane.ErrUnavailable, controlplane.ErrUnauthorized},
-			"set username and passwordFile",
+			"set controlPlane.etcd.username and passwordFile",
 		},
 		"a database that is full":      {nil, rpctypes.ErrNoSpace, false, []error{controlplane.ErrUnavailable}, "`etcdctl alarm disarm`"},
 		"what is too large":            {nil, rpctypes.ErrRequestTooLarge, false, []error{controlplane.ErrInvalid}, "--max-request-bytes"},

@@ -238,7 +238,7 @@ func TestAuthThatIsTurnedOnWhileRunning(t *testing.T) {
 	}
 	put(t, named, lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Hour})
 	_, err := nobody.Get(t.Context(), node)
-	if !errors.Is(err, controlplane.ErrUnauthorized) || !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "set username and passwordFile") {
+	if !errors.Is(err, controlplane.ErrUnauthorized) || !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "controlPlane.etcd.username") {
 		t.Errorf("Get() without a user = %v, want it unauthorized, with the key to set", err)
 	}
 	_, err = named.Put(t.Context(), objects.Key{Kind: objects.Lease, Node: "other"}, objects.Put{Value: []byte("l"), TTL: time.Hour})

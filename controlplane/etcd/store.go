@@ -1,9 +1,11 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -41,6 +43,8 @@ type Options struct {
 	// Username and PasswordFile, both or none, are for a cluster with auth. The file
 	// is read again for each connection; white space around the password is not its.
 	Username, PasswordFile string
+	// Section is where these options are in the configuration, for hints: "controlPlane.etcd" if empty.
+	Section string
 	// Insecure allows plain http to others than this host.
 	Insecure bool
 	// Version is hostler's own, for the user agent.
@@ -48,13 +52,18 @@ type Options struct {
 }
 
 // OptionsOf returns the Options of a configuration.
-func OptionsOf(c endpoint.Config, version string) Options {
+func OptionsOf(c endpoint.Config, section, version string) Options {
 	return Options{
 		Endpoints: c.Endpoints, Prefix: c.Prefix,
 		CA: c.TLS.CA, Certificate: c.TLS.Certificate, Key: c.TLS.Key,
 		Username: c.Username, PasswordFile: c.PasswordFile, Insecure: c.Insecure,
-		Version: version,
+		Section: section, Version: version,
 	}
+}
+
+// key is a key of the configuration.
+func (o Options) key(name string) string {
+	return strings.TrimSuffix(cmp.Or(o.Section, "controlPlane.etcd")+"."+name, ".")
 }
 
 // Store is an etcd cluster as an objects.Store.

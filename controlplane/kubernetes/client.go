@@ -87,7 +87,7 @@ var (
 // New returns a client that has not connected yet.
 func New(o Options) (*Client, error) {
 	if o.Kubeconfig == "" {
-		return nil, errors.New("no kubeconfig given: set controlPlane.kubernetes.kubeconfig")
+		return nil, errors.New("no kubeconfig given")
 	}
 	o.Log = o.Log.With("component", "controlplane")
 	return &Client{

@@ -14,7 +14,7 @@ import (
 func OpenStore(c config.Store, version string, log *slog.Logger) (store.Store, error) {
 	switch c.Type {
 	case etcd.Type:
-		return etcd.NewFleet(etcd.OptionsOf(c.Etcd, version))
+		return etcd.NewFleet(etcd.OptionsOf(c.Etcd, "store.etcd", version))
 	case kubernetes.Type:
 		kubernetes.LogTo(log)
 		return kubernetes.NewFleet(kubernetes.Options{

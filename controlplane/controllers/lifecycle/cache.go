@@ -33,7 +33,7 @@ type Cache struct {
 // nodeEntry is one Node.
 type nodeEntry struct {
 	host      Host
-	created   time.Time
+	seenAt    time.Time // when this Node was seen first
 	heartbeat time.Time // of Ready, by the clock of the host
 	reportAt  time.Time // when that last changed, by ours
 	listed    bool
@@ -126,8 +126,7 @@ func (c *Cache) Checked(name string, lease *coordinationv1.Lease, unreadable err
 func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, contact time.Time) time.Time {
 	grace := max(policy.GracePeriod, min(l.duration, controlplane.LongestLease))
 	if n.heartbeat.IsZero() && l.signAt.IsZero() {
-		grace = policy.StartupGracePeriod
-		return latest(contact, n.created).Add(grace)
+		return latest(contact, n.seenAt).Add(policy.StartupGracePeriod)
 	}
 	if !c.endsLeases {
 		return latest(contact, l.signAt, n.reportAt).Add(grace)
@@ -173,17 +172,17 @@ func (f nodeFollower) Set(object store.Object) {
 	delete(f.broken, key(store.Nodes, node.Name))
 	before, known := f.nodes[node.Name]
 	now := entryOf(node, f.zoneLabels)
-	now.listed = true
-	switch {
-	case !known || before.host.UID != now.host.UID: // the first report is as old as it may be
-	case !before.heartbeat.Equal(now.heartbeat):
+	now.listed, now.seenAt, now.reportAt = true, before.seenAt, before.reportAt
+	another := !known || before.host.UID != now.host.UID
+	if another {
+		now.seenAt = time.Now()
+	}
+	if another || !before.heartbeat.Equal(now.heartbeat) {
 		now.reportAt = time.Now()
 		if l := f.leases[node.Name]; l.gone {
 			l.gone = false
 			f.leases[node.Name] = l
 		}
-	default:
-		now.reportAt = before.reportAt
 	}
 	f.nodes[node.Name] = now
 	if !known || !before.same(now) {
@@ -339,7 +338,6 @@ func entryOf(node *corev1.Node, zoneLabels []string) nodeEntry {
 			Name: node.Name, UID: node.UID, Version: node.ResourceVersion,
 			Unschedulable: node.Spec.Unschedulable, Taints: slices.Clone(node.Spec.Taints),
 		},
-		created: node.CreationTimestamp.Time,
 	}
 	n.host.Zone = zoneOf(node.Labels, zoneLabels)
 	_, n.host.Excluded = node.Labels[labelExclude]

@@ -272,6 +272,28 @@ func TestAHostThatReportsBeforeItRenewsIsAlive(t *testing.T) {
 	})
 }
 
+func TestAHostThatIsInstalledAgainIsAlive(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		f.agent("alive", "a")
+		kill := f.agent("h", "a")
+		f.serve("s", lifecycle.DefaultPolicy())
+		pass(time.Minute)
+		kill()
+		pass(time.Minute)
+		f.want("h", stateGone)
+		// Its Lease is not reported to the server, as on etcd.
+		f.store.Remove(store.Nodes, "h")
+		pass(time.Second)
+		f.agent("h", "a")
+		before := f.node("h").ResourceVersion
+		pass(5 * time.Minute)
+		f.want("h", stateReady)
+		if after := f.node("h").ResourceVersion; after != before {
+			t.Errorf("the Node was written: version %s became %s", before, after)
+		}
+	})
+}
+
 func TestAHostIsJudgedByItsRenewalsWhereTheStoreEndsNoLeases(t *testing.T) {
 	inBubble(t, false, func(t *testing.T, f fakes) {
 		for i := range 3 {
