@@ -47,6 +47,8 @@ func TestPromtoolFindsNoFaultWithWhatAnAgentServes(t *testing.T) {
 func TestPromtoolFindsNoFaultWithTheAlerts(t *testing.T) {
 	t.Parallel()
 	const folder = "../../packaging/prometheus/"
-	promtool(t, "", "check", "rules", folder+"hostler.rules.yml")
-	promtool(t, "", "test", "rules", folder+"hostler.rules.test.yml")
+	for _, name := range []string{"hostler", "hostler-server"} {
+		promtool(t, "", "check", "rules", folder+name+".rules.yml")
+		promtool(t, "", "test", "rules", folder+name+".rules.test.yml")
+	}
 }

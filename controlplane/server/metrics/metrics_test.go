@@ -1,0 +1,76 @@
+package metrics_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/controlplane/server/metrics"
+)
+
+// served are the metrics of a server with something of everything.
+func served(t *testing.T) string {
+	t.Helper()
+	now := time.Now()
+	state := metrics.State{Status: answer.Status{
+		Version: "1.2.3", Store: answer.Store{Since: &now},
+		Controllers: []answer.Controller{{Name: "node-lifecycle", State: answer.Leading, Due: 1, Pending: 2, Failing: 3, Stored: 4}},
+		Zones:       []answer.Zone{{Name: "a", State: "Normal", Nodes: 5, NotReady: 1}, {State: "Empty"}},
+		Problems:    []answer.Problem{{Object: "nodes/x"}},
+	}, Conflicts: 5, Failed: 6, OldestDueSeconds: 7}
+	w := httptest.NewRecorder()
+	metrics.Handler(func() metrics.State { return state }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("GET /metrics = %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
+	problems, err := promlint.New(strings.NewReader(served(t))).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestTheStateIsServed(t *testing.T) {
+	text := served(t)
+	for _, want := range []string{
+		`hostler_server_nodes{ready="true",state="Normal",zone="a"} 4`, `hostler_server_nodes{ready="false",state="Normal",zone="a"} 1`,
+		`hostler_server_writes_total{result="stored"} 4`, `hostler_server_writes_total{result="conflict"} 5`, `hostler_server_writes_total{result="failed"} 6`,
+		"hostler_server_oldest_due_action_seconds 7", `hostler_server_failing_objects{controller="node-lifecycle"} 3`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("metrics lack %s:\n%s", want, text)
+		}
+	}
+}
+
+func TestAlertsUseMetricsThatExist(t *testing.T) {
+	text := served(t)
+	for _, file := range []string{"hostler-server.rules.yml", "hostler-server.rules.test.yml"} {
+		rules, err := os.ReadFile("../../../packaging/prometheus/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := regexp.MustCompile(`\bhostler_server_[a-z_]+\b`).FindAllString(string(rules), -1)
+		if len(names) < 4 {
+			t.Errorf("%s uses %d metrics", file, len(names))
+		}
+		for _, name := range names {
+			if !strings.Contains(text, "\n"+name) {
+				t.Errorf("%s uses %s, which the server does not serve", file, name)
+			}
+		}
+	}
+}
