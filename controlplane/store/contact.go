@@ -20,6 +20,7 @@ const (
 type Contact struct {
 	mu          sync.Mutex // guards what follows
 	since, last time.Time
+	lost        bool // there was a gap
 }
 
 // Answered reports an answer of the store.
@@ -27,7 +28,7 @@ func (c *Contact) Answered(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.last.IsZero() || at.Sub(c.last) > longestGap {
-		c.since = at
+		c.since, c.lost = at, !c.last.IsZero()
 	}
 	c.last = at
 }
@@ -37,6 +38,17 @@ func (c *Contact) Since(now time.Time) (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.since, !c.last.IsZero() && now.Sub(c.last) <= longestGap
+}
+
+// Regained returns when the store answered again after the last gap; zero if there was none since the
+// start.
+func (c *Contact) Regained() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.lost {
+		return time.Time{}
+	}
+	return c.since
 }
 
 // Run pings the store until ctx ends. beat receives each result.

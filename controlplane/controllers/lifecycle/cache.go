@@ -45,7 +45,8 @@ type leaseEntry struct {
 	// gone is true if a read has shown that the Lease is still absent after the last report of the host.
 	gone     bool
 	renewal  string
-	signAt   time.Time     // when it was last renewed, or ended
+	signAt   time.Time     // when it was seen first, renewed or ended
+	renewed  time.Time     // when it was renewed since it was seen first; zero if it was not
 	duration time.Duration // 0 if unknown
 	listed   bool
 }
@@ -79,20 +80,30 @@ func (c *Cache) Unreadable() map[string]error {
 	return maps.Clone(c.broken)
 }
 
-// Hosts returns all hosts by name. contact is since when the store has answered without a gap: nobody
-// is judged by the time before.
+// Clock is from when on hosts are judged, by the monotonic clock.
+type Clock struct {
+	Now time.Time
+	// Since is since when the store has answered without a gap. No host is judged by the time before.
+	Since time.Time
+	// Again is when counting started again for hosts that are Unknown as well: after a gap, or when not all
+	// zones were down any more; zero if it did not. A restart of the server is no reason: these hosts were
+	// judged before.
+	Again time.Time
+}
+
+// Hosts returns all hosts by name.
 //
 // doubts are hosts whose Lease has to be read before they count as dead: where a store ends Leases, the
 // return of one is not reported (see store.Deletions). Checked takes in what was read. Until then they
 // count as alive.
-func (c *Cache) Hosts(policy Policy, contact, now time.Time) (hosts []Host, doubts []string) {
+func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, doubts []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	hosts = make([]Host, 0, len(c.nodes))
 	for name, n := range c.nodes {
 		h, l := n.host, c.leases[name]
-		h.DeadAt = c.deadAt(n, l, policy, contact)
-		dead := !h.DeadAt.IsZero() && !now.Before(h.DeadAt)
+		h.DeadAt = c.deadAt(n, l, policy, clock)
+		dead := !h.DeadAt.IsZero() && !clock.Now.Before(h.DeadAt)
 		if dead && c.endsLeases && !l.gone && !h.Conditions.unknown() {
 			doubts = append(doubts, name)
 			h.DeadAt = time.Time{}
@@ -123,18 +134,23 @@ func (c *Cache) Checked(name string, lease *coordinationv1.Lease, unreadable err
 }
 
 // deadAt is when a host counts as dead: zero while its Lease vouches for it.
-func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, contact time.Time) time.Time {
+func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, clock Clock) time.Time {
+	from, renewed := clock.Since, l.signAt
+	if n.host.Conditions.Ready == corev1.ConditionUnknown {
+		from, renewed = clock.Again, l.renewed
+	}
 	grace := max(policy.GracePeriod, min(l.duration, controlplane.LongestLease))
-	if n.heartbeat.IsZero() && l.signAt.IsZero() {
-		return latest(contact, n.seenAt).Add(policy.StartupGracePeriod)
-	}
-	if !c.endsLeases {
-		return latest(contact, l.signAt, n.reportAt).Add(grace)
-	}
-	if l.present {
+	switch {
+	case n.heartbeat.IsZero() && l.signAt.IsZero():
+		if n.host.Conditions.Ready != corev1.ConditionUnknown {
+			from = latest(from, n.seenAt)
+		}
+		return from.Add(policy.StartupGracePeriod)
+	case !c.endsLeases:
+		return latest(from, renewed, n.reportAt).Add(grace)
+	case l.present:
 		return time.Time{}
-	}
-	if l.duration > 0 {
+	case l.duration > 0:
 		grace = l.duration
 	}
 	// A report after the end of the Lease announces the next Lease.
@@ -142,7 +158,7 @@ func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, contact time.Ti
 	if again.After(l.signAt) {
 		again = again.Add(reportGrace)
 	}
-	return latest(contact.Add(grace), l.signAt, again)
+	return latest(from.Add(grace), l.signAt, again)
 }
 
 // reportGrace is how long a host that has reported its status may take to renew its Lease.
@@ -174,10 +190,10 @@ func (f nodeFollower) Set(object store.Object) {
 	now := entryOf(node, f.zoneLabels)
 	now.listed, now.seenAt, now.reportAt = true, before.seenAt, before.reportAt
 	another := !known || before.host.UID != now.host.UID
-	if another {
-		now.seenAt = time.Now()
+	if another { // a Node that is Unknown was not reported by its host
+		now.seenAt, now.reportAt = time.Now(), time.Time{}
 	}
-	if another || !before.heartbeat.Equal(now.heartbeat) {
+	if another && now.host.Conditions.Ready != corev1.ConditionUnknown || known && !before.heartbeat.Equal(now.heartbeat) {
 		now.reportAt = time.Now()
 		if l := f.leases[node.Name]; l.gone {
 			l.gone = false
@@ -244,13 +260,17 @@ func (f leaseFollower) Set(object store.Object) {
 // renew takes in a Lease. The caller has the lock.
 func (c *Cache) renew(lease *coordinationv1.Lease) {
 	delete(c.broken, key(store.Leases, lease.Name))
-	before, now := c.leases[lease.Name], leaseEntry{present: true, listed: true, renewal: controlplane.Renewal(lease)}
+	before, known := c.leases[lease.Name]
+	now := leaseEntry{present: true, listed: true, renewal: controlplane.Renewal(lease), renewed: before.renewed}
 	if s := lease.Spec.LeaseDurationSeconds; s != nil {
 		now.duration = time.Duration(*s) * time.Second
 	}
 	now.signAt = before.signAt
 	if !before.present || before.renewal != now.renewal {
 		now.signAt = time.Now()
+		if known || c.synced[1] {
+			now.renewed = now.signAt
+		}
 	}
 	c.leases[lease.Name] = now
 	if !before.present {

@@ -110,6 +110,7 @@ func (c *Controller) plan(now time.Time, lastTainted map[string]time.Time, unche
 	c.mu.Lock()
 	policy, restart := c.policy, c.restart
 	c.mu.Unlock()
-	hosts, doubts := c.cache.Hosts(policy, latest(since, restart), now)
+	clock := Clock{Now: now, Since: latest(since, restart), Again: latest(c.contact.Regained(), restart)}
+	hosts, doubts := c.cache.Hosts(policy, clock)
 	return Decide(Facts{Hosts: hosts, LastTainted: lastTainted, Checking: slices.ContainsFunc(doubts, unchecked)}, policy, now), doubts, nil
 }

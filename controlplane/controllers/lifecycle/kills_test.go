@@ -1,0 +1,158 @@
+package lifecycle_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+)
+
+// mortal is the store as a process sees it that can be killed: from then on no call of it arrives.
+type mortal struct {
+	*memory.Store
+	killed atomic.Bool
+}
+
+func (m *mortal) alive() error {
+	if m.killed.Load() {
+		return fmt.Errorf("%w: the process was killed", controlplane.ErrUnavailable)
+	}
+	return nil
+}
+
+// Update implements store.Store.
+func (m *mortal) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
+	if err := m.alive(); err != nil {
+		return nil, err
+	}
+	return m.Store.Update(ctx, kind, name, pre, edit)
+}
+
+// Extend implements store.Elector.
+func (m *mortal) Extend(ctx context.Context, term store.Term) error {
+	if err := m.alive(); err != nil {
+		return err
+	}
+	return m.Store.Extend(ctx, term)
+}
+
+// Resign implements store.Elector.
+func (m *mortal) Resign(ctx context.Context, term store.Term) error {
+	if err := m.alive(); err != nil {
+		return err
+	}
+	return m.Store.Resign(ctx, term)
+}
+
+// TestServersThatAreKilledLoseRepeatAndHurryNothing kills servers again and again while half of a fleet
+// is dead.
+func TestServersThatAreKilledLoseRepeatAndHurryNothing(t *testing.T) {
+	rounds := uint64(4)
+	if os.Getenv("HOSTLER_TEST_LONG") != "" {
+		rounds = 60 // a thousand kills and more
+	}
+	kills := 0
+	for seed := range rounds {
+		kills += killServers(t, seed)
+	}
+	t.Logf("%d kills", kills)
+}
+
+func killServers(t *testing.T, seed uint64) (kills int) {
+	const hosts, interval = 60, 10 * time.Second
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		var doomed []func()
+		dead := map[string]string{}
+		for i := range hosts {
+			zone, name := fmt.Sprintf("z%d", i%2), fmt.Sprintf("h%02d", i)
+			kill := f.agent(name, zone)
+			if i%4 < 2 {
+				doomed, dead[name] = append(doomed, kill), zone
+			}
+		}
+		start := func() (*server, *mortal) {
+			m := &mortal{Store: f.store}
+			f := f
+			f.seen = m
+			return f.serve(fmt.Sprint("s", random.Uint64()), lifecycle.DefaultPolicy()), m
+		}
+		first, firstStore := start()
+		second, secondStore := start()
+		pass(time.Minute)
+		for _, kill := range doomed {
+			kill()
+		}
+		pass(leaseDuration)
+		added := map[string]time.Time{}
+		for since := time.Now(); len(added) < len(dead); {
+			if time.Since(since) > time.Hour {
+				t.Fatalf("seed %d: %d of %d dead hosts are tainted after an hour", seed, len(added), len(dead))
+			}
+			pass(time.Duration(random.IntN(20000)) * time.Millisecond)
+			// The leader is killed. Another process is started in its place some time later.
+			if first.election.Status().Leading {
+				first, second, firstStore, secondStore = second, first, secondStore, firstStore
+			}
+			secondStore.killed.Store(true)
+			second.stop()
+			kills++
+			for name := range dead {
+				for _, taint := range f.node(name).Spec.Taints {
+					if taint.Effect != corev1.TaintEffectNoExecute {
+						continue
+					}
+					if before, known := added[name]; known && !before.Equal(taint.TimeAdded.Time) {
+						t.Errorf("seed %d: %s was tainted at %v, and again at %v", seed, name, before, taint.TimeAdded)
+					}
+					added[name] = taint.TimeAdded.Time
+				}
+			}
+			pass(time.Duration(random.IntN(3000)) * time.Millisecond)
+			second, secondStore = start()
+		}
+		for _, zone := range []string{"z0", "z1"} {
+			checkPace(t, seed, zone, dead, f, interval)
+		}
+		synctest.Wait()
+	})
+	return kills
+}
+
+// checkPace checks that the taints of a zone came at its rate, and late by the time of an election at
+// most.
+func checkPace(t *testing.T, seed uint64, zone string, dead map[string]string, f fakes, interval time.Duration) {
+	t.Helper()
+	var times []time.Time
+	for name, in := range dead {
+		if in != zone {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339Nano, f.node(name).Annotations[lifecycle.AnnotationTainted])
+		if err != nil {
+			t.Fatal(err)
+		}
+		times = append(times, at)
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	for i := 1; i < len(times); i++ {
+		switch gap := times[i].Sub(times[i-1]); {
+		case gap < interval:
+			t.Errorf("seed %d: zone %s: %v between two taints, want at least %v", seed, zone, gap, interval)
+		case gap > interval+15*time.Second:
+			t.Errorf("seed %d: zone %s: %v between two taints, want at most 15s more than %v", seed, zone, gap, interval)
+		}
+	}
+}
