@@ -61,7 +61,7 @@ func (m *mortal) Resign(ctx context.Context, term store.Term) error {
 func TestServersThatAreKilledLoseRepeatAndHurryNothing(t *testing.T) {
 	rounds := uint64(4)
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
-		rounds = 60 // a thousand kills and more
+		rounds = 80 // a thousand kills
 	}
 	kills := 0
 	for seed := range rounds {
