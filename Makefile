@@ -76,6 +76,7 @@ test-machine: prerequisites ## every scenario of test/machine in VMs: hours; as 
 # again: their tests wait for random times.
 test-long: prerequisites ## the long forms of tests that make test shortens; as root
 	$(GO) test -race -count=20 -timeout 60m ./shutdown ./status/report
+	HOSTLER_TEST_LONG=1 $(GO) test -count=1 -timeout 10m -run TestServersThatAreKilled ./controlplane/controllers/lifecycle
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -run 'TestTwoBuildsOfOneCommitAreTheSame|TestCollectionBreaksNothingInARush|^Test(Docker|Podman)Conforms$$' ./test/packages ./test/e2e ./runtime/docker ./runtime/podman
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -parallel $(PARALLEL) ./test/machine
 
@@ -116,9 +117,10 @@ package: ## deb and rpm for amd64 and arm64, bills of materials and checksums, i
 	for arch in $(ARCHITECTURES); do \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o dist/made/$$arch/hostler .; \
 		dist/made/write -version '$(VERSION)' -bill dist/made/$$arch/hostler >'dist/packages/hostler_$(VERSION)_'$$arch.cdx.json; \
-		for format in deb rpm; do \
-			ARCH=$$arch VERSION='$(VERSION)' $(GO) tool -modfile=packaging/tools/go.mod nfpm package -f packaging/nfpm.yaml -p $$format -t dist/packages; \
-		done; \
+		for format in deb rpm; do for file in nfpm nfpm-server; do \
+			ARCH=$$arch VERSION='$(VERSION)' PACKAGE_VERSION="$$(echo '$(VERSION)' | sed s/-/~/)-1" \
+				$(GO) tool -modfile=packaging/tools/go.mod nfpm package -f packaging/$$file.yaml -p $$format -t dist/packages; \
+		done; done; \
 	done
 	cd dist/packages && LC_ALL=C && sha256sum * >SHA256SUMS
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"hostler.io/hostler/agent/config"
+	serverconfig "hostler.io/hostler/controlplane/server/config"
 )
 
 // configurationText is hostler.yaml(5) up to its keys, and what comes after them.
@@ -59,9 +60,47 @@ func (r Release) configurationPage() (File, error) {
 	if err != nil {
 		return File{}, fmt.Errorf("make man page of hostler.yaml: %w", err)
 	}
+	text := fmt.Sprintf(configurationText, config.DefaultFile, config.DefaultDropIns)
+	return r.keysPage("hostler.yaml", text, keys, configurationEnd), nil
+}
+
+// serverConfigurationText is hostler-server.yaml(5) up to its keys, and what comes after them.
+const (
+	serverConfigurationText = `# NAME
+hostler-server.yaml \- configuration of hostler server
+# SYNOPSIS
+**%s**
+
+**%s/\*.yaml**
+# DESCRIPTION
+The first file is read, then those of the folder in the order of their names: maps merge,
+lists replace. An unknown or ill-typed field is an error with file and line, which
+**hostler config check --server** reports.
+
+**systemctl reload hostler-server** makes the server read the files again. If one has an
+error, nothing changes.
+# KEYS
+`
+	serverConfigurationEnd = `# SEE ALSO
+**hostler-server(1)**, **hostler-fleet(1)**, and the pages in /usr/share/doc/hostler/docs
+`
+)
+
+// serverConfigurationPage is hostler-server.yaml(5).
+func (r Release) serverConfigurationPage() (File, error) {
+	keys, err := serverconfig.Spec().Keys()
+	if err != nil {
+		return File{}, fmt.Errorf("make man page of hostler-server.yaml: %w", err)
+	}
+	text := fmt.Sprintf(serverConfigurationText, serverconfig.DefaultFile, serverconfig.DefaultDropIns)
+	return r.keysPage("hostler-server.yaml", text, keys, serverConfigurationEnd), nil
+}
+
+// keysPage is a page of section 5 that lists keys.
+func (r Release) keysPage(name, text string, keys []config.Key, end string) File {
 	var b strings.Builder
-	b.WriteString(r.title("hostler.yaml", 5))
-	fmt.Fprintf(&b, configurationText, config.DefaultFile, config.DefaultDropIns)
+	b.WriteString(r.title(name, 5))
+	b.WriteString(text)
 	for _, key := range keys {
 		text := markdown(key.Doc)
 		if key.Default != "" {
@@ -73,6 +112,6 @@ func (r Release) configurationPage() (File, error) {
 			fmt.Fprintf(&b, "### %s\n%s\n\n", key.Path, text)
 		}
 	}
-	b.WriteString(configurationEnd)
-	return page("man5/hostler.yaml.5", b.String()), nil
+	b.WriteString(end)
+	return page("man5/"+name+".5", b.String())
 }

@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/cli"
 	"hostler.io/hostler/agent/config"
+	serverconfig "hostler.io/hostler/controlplane/server/config"
 )
 
 // File is one that is made.
@@ -32,12 +33,16 @@ func (r Release) Files(modules io.Reader) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
+	serverConfiguration, err := r.serverConfigurationPage()
+	if err != nil {
+		return nil, err
+	}
 	notices, err := notices(modules)
 	if err != nil {
 		return nil, err
 	}
 	var files []File
-	for _, f := range append(r.commandPages(), configuration, File{"notices", notices}) {
+	for _, f := range append(r.commandPages(), configuration, serverConfiguration, File{"notices", notices}) {
 		data, err := compressed(f.Data)
 		if err != nil {
 			return nil, fmt.Errorf("compress %s: %w", f.Path, err)
@@ -59,11 +64,15 @@ func (r Release) Files(modules io.Reader) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
+	serverSchema, err := serverconfig.Spec().Schema()
+	if err != nil {
+		return nil, err
+	}
 	description, err := api.OpenAPI(r.Version)
 	if err != nil {
 		return nil, err
 	}
-	return append(files, File{"changelog.yaml", changelog}, File{"hostler.schema.json", schema}, File{"openapi.json", description}), nil
+	return append(files, File{"changelog.yaml", changelog}, File{"hostler.schema.json", schema}, File{"hostler-server.schema.json", serverSchema}, File{"openapi.json", description}), nil
 }
 
 // completion is what the program itself prints.

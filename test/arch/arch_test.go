@@ -113,7 +113,7 @@ var ours = map[string][]string{
 	"controlplane/plugin/v1":         {},
 	"controlplane/plugin/plugintest": {"controlplane/plugin/v1"},
 
-	"packaging/made":       {"agent/api", "agent/cli", "agent/config"},
+	"packaging/made":       {"agent/api", "agent/cli", "agent/config", "controlplane/server/config"},
 	"packaging/made/write": {"packaging/made"},
 
 	// An example of a plugin, as anybody could write it.

@@ -114,7 +114,7 @@ func TestTwoBuildsOfOneCommitAreTheSame(t *testing.T) {
 	one, two := sums(t, first), sums(t, second)
 	version := made.PackageVersion(packages.Version)
 	want := func(debs, rpms []string) []string {
-		names := []string{"SHA256SUMS"}
+		names := []string{"SHA256SUMS", "hostler-server_" + version + "_all.deb", "hostler-server-" + version + ".noarch.rpm"}
 		for _, arch := range debs {
 			names = append(names, "hostler_"+packages.Version+"_"+arch+".cdx.json", "hostler_"+version+"_"+arch+".deb")
 		}
@@ -178,6 +178,12 @@ func TestWhatIsInThePackages(t *testing.T) {
 			dpkg-deb --info /packages/hostler_%[1]s_%[2]s.deb conffiles
 			echo '# the rpm'
 			rpm --query --package --queryformat '[%%{FILEMODES:perms} %%{FILEUSERNAME}/%%{FILEGROUPNAME} %%{FILENAMES} %%{FILEFLAGS:fflags}\n]' /packages/hostler-%[1]s.%[3]s.rpm | sed 's/ $//' | sorted
+			echo '# the deb of the server'
+			dpkg-deb --fsys-tarfile /packages/hostler-server_%[1]s_all.deb | tar --list --verbose --numeric-owner | sed -E 's|^([^ ]+) +([^ ]+) .* \./|\1 \2 /|' | sort -u -k 3
+			echo '# of which are the administrator'\''s'
+			dpkg-deb --info /packages/hostler-server_%[1]s_all.deb conffiles
+			echo '# the rpm of the server'
+			rpm --query --package --queryformat '[%%{FILEMODES:perms} %%{FILEUSERNAME}/%%{FILEGROUPNAME} %%{FILENAMES} %%{FILEFLAGS:fflags}\n]' /packages/hostler-server-%[1]s.noarch.rpm | sed 's/ $//' | sort -u -k 3
 		`, version, deb, rpm))
 		golden := filepath.Join("testdata", "contents.txt")
 		if *update {
@@ -199,13 +205,16 @@ func TestThePackagesSayWhatTheyAre(t *testing.T) {
 	version := made.PackageVersion(packages.Version)
 	got := inHouse(t, fmt.Sprintf(`
 		dpkg-deb --field /packages/hostler_%[1]s_arm64.deb Package Version Architecture Maintainer
+		dpkg-deb --field /packages/hostler-server_%[1]s_all.deb Package Depends
 		rpm --query --package --queryformat '%%{NAME} %%{VERSION}-%%{RELEASE} %%{ARCH} %%{PACKAGER} %%{BUILDHOST}\n' /packages/hostler-%[1]s.aarch64.rpm
+		rpm --query --package --requires /packages/hostler-server-%[1]s.noarch.rpm | grep '^hostler '
 		# A version that comes before the release is older to both.
 		dpkg --compare-versions %[1]s lt 0.1.0-1
 		rpm --eval '%%{lua:print(rpm.vercmp("0.1.0~dev.42+g0123456789ab", "0.1.0"))}'
 	`, version))
-	want := fmt.Sprintf("Package: hostler\nVersion: %s\nArchitecture: arm64\nMaintainer: %s\nhostler %s aarch64 %s localhost\n-1\n",
-		version, made.Maintainer, version, made.Maintainer)
+	want := fmt.Sprintf("Package: hostler\nVersion: %[1]s\nArchitecture: arm64\nMaintainer: %[2]s\n"+
+		"Package: hostler-server\nDepends: hostler (= %[1]s), systemd\n"+
+		"hostler %[1]s aarch64 %[2]s localhost\nhostler = %[1]s\n-1\n", version, made.Maintainer)
 	if got != want {
 		t.Errorf("the packages say\n%s\nwant\n%s", got, want)
 	}
@@ -233,7 +242,7 @@ func TestTheCheckOfRpmsFindsNothing(t *testing.T) {
 
 func TestTheBinariesAreStatic(t *testing.T) {
 	for deb, machine := range map[string]string{"amd64": "X86-64", "arm64": "AArch64"} {
-		out := inHouse(t, "dpkg-deb -x /packages/*_"+deb+".deb /tmp/x && readelf --wide --file-header --program-headers /tmp/x/usr/bin/hostler")
+		out := inHouse(t, "dpkg-deb -x /packages/hostler_*_"+deb+".deb /tmp/x && readelf --wide --file-header --program-headers /tmp/x/usr/bin/hostler")
 		if !strings.Contains(out, machine) || strings.Contains(out, "INTERP") || strings.Contains(out, "DYNAMIC") {
 			t.Errorf("the binary of %s is\n%s\nwant one for %s that needs nobody", deb, out, machine)
 		}

@@ -12,7 +12,7 @@ import (
 // on whom it cannot know.
 const rpms = `
 	rpm() { command rpm --nodeps "$@" 2>&1; }
-	this=$(echo /packages/*.x86_64.rpm) later=$(echo /later/*.rpm)
+	this=$(echo /packages/hostler-[0-9]*.x86_64.rpm) later=$(echo /later/*.rpm)
 	version() { command rpm --query --queryformat '%{VERSION}\n' hostler; }
 	asked() { grep '^systemctl .*hostler' || true; }
 	mkdir -p /usr/share/licenses /usr/share/zsh/site-functions # another package's
