@@ -54,7 +54,7 @@ func SocketFor(path string, gid int, group bool) (net.Listener, error) {
 	mode := os.FileMode(0o600)
 	if group {
 		// Of who is no root, and not in the group, the socket stays closed.
-		if err := os.Chown(path, -1, gid); err == nil {
+		if of(path, gid) || os.Chown(path, -1, gid) == nil {
 			mode = 0o660
 		}
 	}
@@ -63,6 +63,13 @@ func SocketFor(path string, gid int, group bool) (net.Listener, error) {
 		return nil, fmt.Errorf("set mode of API socket: %w", err)
 	}
 	return l, nil
+}
+
+// of reports whether a file has that group: a service whose group it is may not be allowed to call
+// chown(2).
+func of(path string, gid int) bool {
+	var stat unix.Stat_t
+	return unix.Stat(path, &stat) == nil && int(stat.Gid) == gid
 }
 
 // bind makes the socket, where it may, of the group from the first moment on: to give it

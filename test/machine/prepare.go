@@ -168,7 +168,7 @@ func writePackage(ctx context.Context, module, to string) error {
 	if err != nil {
 		return err
 	}
-	debs, err := filepath.Glob(filepath.Join(made, "*.deb"))
+	debs, err := filepath.Glob(filepath.Join(made, "hostler_*.deb"))
 	if err != nil || len(debs) != 1 {
 		return fmt.Errorf("make package made %q, want one deb: %w", debs, err)
 	}

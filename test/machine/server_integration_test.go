@@ -1,0 +1,89 @@
+//go:build integration
+
+package machine_test
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/test/kube"
+	"hostler.io/hostler/test/machine"
+)
+
+// TestTheServerIsAServiceWithoutRights runs hostler-server.service beside an agent and an etcd.
+func TestTheServerIsAServiceWithoutRights(t *testing.T) {
+	onBothDebians(t, func(t *testing.T, o machine.Options) {
+		etcd, err := kube.Etcd.Path(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := machine.Boot(t, o)
+		m.Copy(etcd, "/usr/local/bin/etcd")
+		m.Copy("../../packaging/hostler-server.service", "/usr/lib/systemd/system/hostler-server.service")
+		m.Write("/etc/systemd/system/etcd.service", "[Service]\nType=notify\nExecStart=/usr/local/bin/etcd --data-dir /var/lib/etcd\n")
+		m.Write("/etc/hostler/conf.d/etcd.yaml", "controlPlane: {type: etcd, etcd: {endpoints: [\"http://127.0.0.1:2379\"]}}\n")
+		config := "store: {type: etcd, etcd: {endpoints: [\"http://127.0.0.1:2379\"]}}\n"
+		m.Write("/etc/hostler/server.yaml", config)
+		m.Run("hostler config check --server; systemctl daemon-reload; systemctl start etcd; systemctl restart hostler; systemctl start hostler-server")
+		status := func() (s answer.Status) {
+			t.Helper()
+			if err := json.Unmarshal([]byte(m.Run("hostler fleet status -o json")), &s); err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		leads := func() bool {
+			s := status()
+			return s.Controllers[0].State == answer.Leading && s.Nodes == 1 && s.NotReady == 0
+		}
+		m.Eventually("the server leads, and the host is Ready", leads)
+
+		pid := func() string { return strings.TrimSpace(m.Run("systemctl show -P MainPID hostler-server")) }
+		first := pid()
+		limits := m.Run("grep -E '^(NoNewPrivs|Seccomp|CapEff|CapBnd):' /proc/" + first + "/status")
+		for _, want := range []string{"NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000"} {
+			if !strings.Contains(limits, want) {
+				t.Errorf("the server has the limits\n%swant %s", limits, want)
+			}
+		}
+		if user := strings.TrimSpace(m.Run("stat -c %u /proc/" + first)); user == "0" {
+			t.Error("the server runs as root")
+		}
+		exposure := strings.Fields(m.Run("systemd-analyze security --no-pager hostler-server | sed -n 's/.*exposure level for hostler-server.service: //p'"))
+		if level, err := strconv.ParseFloat(exposure[0], 64); err != nil || level > 1.5 {
+			t.Errorf("exposure level = %v, %v, want at most 1.5", exposure, err)
+		}
+		m.Run("runuser -u nobody -g hostler -- hostler fleet plan")
+		if code := strings.TrimSpace(m.Run("runuser -u nobody -- hostler fleet plan >/dev/null 2>&1; echo $?")); code != "3" {
+			t.Errorf("hostler fleet plan of a user outside of group hostler exits with %s, want 3", code)
+		}
+
+		m.Write("/etc/hostler/server.yaml", config+"nodeLifecycle: {evictionRate: 0.5}\n")
+		m.Run("systemctl reload hostler-server")
+		m.Eventually("the reload has taken the rate over", func() bool { z := status().Zones; return len(z) == 1 && z[0].Rate == 0.5 })
+		m.Write("/etc/hostler/server.yaml", config+"nodeLifecycle: {evictionRate: fast}\n")
+		m.Run("systemctl reload hostler-server")
+		m.Eventually("the log says why a reload is rejected", func() bool {
+			return strings.Contains(m.Journal(0, "-u hostler-server"), "configuration rejected")
+		})
+		if z := status().Zones; len(z) != 1 || z[0].Rate != 0.5 {
+			t.Errorf("zones after a rejected reload = %+v, want the rate as before", z)
+		}
+		m.Write("/etc/hostler/server.yaml", config)
+
+		m.Run("kill -KILL " + first)
+		m.Eventually("the server is restarted", func() bool { p := pid(); return p != "0" && p != first })
+		m.Eventually("it leads again", func() bool {
+			return strings.TrimSpace(m.Run("hostler fleet status >/dev/null 2>&1; echo $?")) == "0" && leads()
+		})
+		m.Run("systemctl stop hostler-server")
+		if result := strings.TrimSpace(m.Run("systemctl show -P Result hostler-server")); result != "success" {
+			t.Errorf("the service has ended with %s, want success", result)
+		}
+		m.Run("systemctl start hostler-server")
+		m.Eventually("it leads at once: the one before gave its leadership up", leads)
+	})
+}
