@@ -57,6 +57,12 @@ func elsewhere() []struct{ page, line, why string } {
 	const network = "TestTheDocumentedWayToTheAPIOverTheNetwork runs its block"
 	const rights = "needs an etcd: TestTheRightsInTheDocumentationAreEnoughAndNoMore runs its block"
 	return []struct{ page, line, why string }{
+		// On any page, also within a paragraph.
+		{"", "hostler fleet ", "needs a server: TestTheServerIsAServiceWithoutRights"},
+		{"", "hostler server", "needs a store: TestTheServerIsAServiceWithoutRights"},
+		{"", "hostler config check --server", "needs server.yaml: TestTheServerIsAServiceWithoutRights"},
+		{"docs/howto/server.md", "apt install ./hostler-server_*_all.deb", "needs packages: TestWhatIsInThePackages"},
+		{"docs/howto/server.md", "systemctl enable --now hostler-server", "needs server.yaml: TestTheServerIsAServiceWithoutRights"},
 		{"README.md", "make demo", "needs Go and apt: .ci/run does it"},
 		{"README.md", "make test", "runs this, too"},
 		{"README.md", "make package", "needs Go: TestTwoBuildsOfOneCommitAreTheSame"},
@@ -110,7 +116,7 @@ func documented(t *testing.T) (commands []string, script, last string) {
 		name = strings.TrimPrefix(name, root+"/")
 		for _, c := range page.Commands(t, root, name) {
 			i := slices.IndexFunc(explained, func(e struct{ page, line, why string }) bool {
-				return e.page == c.Page && strings.HasPrefix(c.Line, e.line)
+				return (e.page == c.Page || e.page == "") && strings.HasPrefix(c.Line, e.line)
 			})
 			switch {
 			case strings.HasPrefix(c.Line, "#!") && script == "":
@@ -127,7 +133,12 @@ func documented(t *testing.T) (commands []string, script, last string) {
 		}
 		for _, code := range page.Spans(t, root, name) {
 			said := strings.HasPrefix(code, "hostler ") && strings.ContainsAny(code, "…<:") // a sentence, or what it says
-			if known(code) && !said {
+			i := slices.IndexFunc(explained, func(e struct{ page, line, why string }) bool {
+				return e.page == "" && strings.HasPrefix(code, e.line)
+			})
+			if i >= 0 {
+				needed[i] = true
+			} else if known(code) && !said {
 				commands = append(commands, choices(code)...)
 			}
 		}
