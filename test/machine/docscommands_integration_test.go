@@ -60,6 +60,7 @@ func elsewhere() []struct{ page, line, why string } {
 		// On any page, also within a paragraph.
 		{"", "hostler fleet ", "needs a server: TestTheServerIsAServiceWithoutRights"},
 		{"", "hostler server", "needs a store: TestTheServerIsAServiceWithoutRights"},
+		{"", "systemctl reload hostler-server", "needs the service: TestTheServerIsAServiceWithoutRights"},
 		{"", "hostler config check --server", "needs server.yaml: TestTheServerIsAServiceWithoutRights"},
 		{"docs/howto/server.md", "apt install ./hostler-server_*_all.deb", "needs packages: TestWhatIsInThePackages"},
 		{"docs/howto/server.md", "systemctl enable --now hostler-server", "needs server.yaml: TestTheServerIsAServiceWithoutRights"},
