@@ -102,7 +102,7 @@ func members[R any](set *runtime.Set, as func(runtime.Runtime) R) []R {
 func (a *Agent) collected(l *loop.Loop, kind string, r runs.Report) {
 	a.metrics.Collection(l.Name(), r)
 	a.gc.history.Add(kind, r)
-	if err := r.Err(); err == nil || !r.Asked() { // else the person who asked has got the error, and the loop works
+	if err := r.Err(); err == nil || !r.Requested() { // else the person who asked has got the error, and the loop works
 		l.Heartbeat(err)
 	}
 	node := controlplane.NodeReference(a.node())

@@ -46,7 +46,7 @@ func (a *Agent) fillLoops(cfg config.Config) {
 		}),
 		loop.New("events", 0, a.plane.recorder.Run),
 		loop.New("state", 0, a.kept.folder.Run),
-		newLoop("owners", 3*time.Minute, a.lookForOwners),
+		newLoop("owners", 3*time.Minute, a.searchOwners),
 		metrics,
 	}
 	// The others only some agents have.

@@ -76,7 +76,7 @@ func (a *Agent) awaitName(ctx context.Context) (name string, err error) {
 			return "", ctx.Err()
 		}
 		guard := a.shutdown.guard.Status()
-		busy := guard.State == shutdown.Draining || guard.State == shutdown.Released || guard.ByHand != nil
+		busy := guard.State == shutdown.Draining || guard.State == shutdown.Released || guard.ManualDrain != nil
 		if name, err := status.NodeName("", a.host.reader.HostName()); err == nil && !busy {
 			return name, nil
 		}

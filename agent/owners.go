@@ -68,8 +68,8 @@ func (a *Agent) delegated(ctx context.Context) (string, bool) {
 	return other.Name + ": " + other.Evidence, !mine
 }
 
-// lookForOwners looks every now and then who else does hostler's jobs.
-func (a *Agent) lookForOwners(ctx context.Context, l *loop.Loop) error {
+// searchOwners looks every now and then who else does hostler's jobs.
+func (a *Agent) searchOwners(ctx context.Context, l *loop.Loop) error {
 	tick := time.NewTicker(ownersInterval)
 	defer tick.Stop()
 	for {

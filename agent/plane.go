@@ -60,11 +60,11 @@ func (a *Agent) buildControlPlane(cfg config.Config) error {
 func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine probe.Machine) (err error) {
 	client := opened.Client
 	left := report.OpenDepartures(a.kept.notes, a.node(), client.Type(), a.log)
-	silent := func() bool { return left.Gone() || a.naming.unnamed() } // no Events of a Node that is to be gone, or has no name
+	unresponsive := func() bool { return left.Gone() || a.naming.unnamed() } // no Events of a Node that is to be gone, or has no name
 	a.plane = plane{
 		ControlPlane: opened,
 		left:         left,
-		recorder:     controlplane.NewRecorder(client, a.node(), time.Now, silent, a.log),
+		recorder:     controlplane.NewRecorder(client, a.node(), time.Now, unresponsive, a.log),
 		lease:        loop.New("lease", time.Duration(cfg.Lease.Duration), nil),
 		leases:       controlplane.NewLeaseWatch(nil),
 		existence:    loop.NewGate(""), member: loop.NewGate(""),

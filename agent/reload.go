@@ -47,16 +47,16 @@ func whenRead(config.Config, open.Policies) {}
 
 // effects has a row for each key that may change live, which a test checks.
 func (a *Agent) effects(level *slog.LevelVar) []effect {
-	look := func(config.Config, open.Policies) {
+	check := func(config.Config, open.Policies) {
 		a.host.facts.Renew() // the Node may be to list more images
 		a.changed.Send()
 	}
 	return []effect{
-		{keys: "node.address", lacks: a.missingAddresses, apply: look},
-		{keys: "node.maxPods", apply: look},
-		{keys: "node.reserved", fits: a.checkReserved, apply: look},
-		{keys: "status.maxImages", apply: look},
-		{keys: "pressure", fits: a.checkReserved, apply: look},
+		{keys: "node.address", lacks: a.missingAddresses, apply: check},
+		{keys: "node.maxPods", apply: check},
+		{keys: "node.reserved", fits: a.checkReserved, apply: check},
+		{keys: "status.maxImages", apply: check},
+		{keys: "pressure", fits: a.checkReserved, apply: check},
 		{keys: "conditions", apply: func(cfg config.Config, _ open.Policies) { a.host.checks.SetPolicy(cfg.ConditionsPolicy()) }},
 		{keys: "imageGC", apply: func(cfg config.Config, p open.Policies) {
 			a.gc.imageLoop.Allow(collectorPatience(cfg.ImageGC.Interval))

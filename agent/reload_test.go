@@ -42,8 +42,8 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	if got := a.host.checks.Folder(); got != r.next.Conditions.Directory {
 		t.Errorf("checks lie in %s, want the new folder", got)
 	}
-	r.manager.hears(t, "RELOADING=1")
-	r.manager.hears(t, "READY=1")
+	r.manager.expects(t, "RELOADING=1")
+	r.manager.expects(t, "READY=1")
 	if !reflect.DeepEqual(a.config(), r.next) {
 		t.Errorf("config() = %+v, want %+v", a.config(), r.next)
 	}
@@ -138,8 +138,8 @@ func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
 	r.next.ImageGC.HighThresholdPercent = 99
 	r.nextErr = errors.New("hostler.yaml:3: imageGC.highThresholdPercent: much is not a whole number")
 	_, _ = a.serving.reloader.Reload(t.Context())
-	r.manager.hears(t, "RELOADING=1")
-	r.manager.hears(t, "READY=1") // else systemd waits for it
+	r.manager.expects(t, "RELOADING=1")
+	r.manager.expects(t, "READY=1") // else systemd waits for it
 	if !reflect.DeepEqual(a.config(), r.cfg) || a.gc.images.Policy().HighPercent != 85 {
 		t.Errorf("config() = %+v, want the old one", a.config())
 	}

@@ -64,7 +64,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		})
 	}
 	if !a.naming.unnamed() { // else the start that finds a name does
-		loops.Go(func() { a.reports.chronicle.ReportLastBoot(ctx) })
+		loops.Go(func() { a.reports.bootEvents.ReportLastBoot(ctx) })
 	}
 	a.notify(a.host.notifier.Ready())
 	a.log.Info("agent started", "version", a.version, "node", a.node(), "socket", a.config().API.Socket, "state", a.config().State.Directory)
@@ -77,7 +77,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	_ = server.Shutdown(closing) // what still runs is ended below
 	closed()
 	_ = server.Close()
-	a.reports.chronicle.Keep() // those of the last requests, too; written when the state is closed
+	a.reports.bootEvents.Keep() // those of the last requests, too; written when the state is closed
 	err = errors.Join(err, a.within("loops", stopTimeout, func() error { loops.Wait(); return nil }))
 	stopGuarding()
 	err = errors.Join(err, a.within("shutdown guard", stopTimeout, func() error { guard.Wait(); return nil }))

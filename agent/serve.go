@@ -80,7 +80,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 		Configuration: backend.Configuration{Settings: a.settings},
 		Health:        backend.Health{Loops: a.loops, Keeper: a.plane.keeper, Settings: a.settings},
 	}
-	a.serving.metrics = a.metrics.Handler(func() metrics.Standing { return answers.Standing(a.plane.recorder) })
+	a.serving.metrics = a.metrics.Handler(func() metrics.State { return answers.MetricsState(a.plane.recorder) })
 }
 
 // notifyReload tells the service manager that a reload begins, or is done.

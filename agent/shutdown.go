@@ -46,7 +46,7 @@ func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) 
 	} else {
 		ending, ended := context.WithTimeout(ctx, askTimeout)
 		defer ended()
-		a.shutdown.guard.EndByHand(ending) // what stops no container begins to stop no more of them
+		a.shutdown.guard.EndManualDrain(ending) // what stops no container begins to stop no more of them
 	}
 	flushing, flushed := context.WithTimeout(ctx, flushTimeout)
 	defer flushed()

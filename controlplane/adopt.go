@@ -46,8 +46,8 @@ func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o Re
 	case storedLease == nil:
 		return true, &IdentityError{Name: stored.Name, Theirs: theirs, Ours: ours}
 	}
-	if sight := o.Watch.See(storedLease); !sight.Dead {
-		return true, refusal(stored.Name, theirs, ours, storedLease, sight)
+	if observed := o.Watch.See(storedLease); !observed.Dead {
+		return true, refusal(stored.Name, theirs, ours, storedLease, observed)
 	}
 	return true, nil
 }

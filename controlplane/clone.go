@@ -32,8 +32,8 @@ func (c Clone) Message(node string) string {
 	return fmt.Sprintf("%s also writes this Node and renews its lease: another host has the same name and machine ID, such as a clone", who)
 }
 
-// Mend is what to type, on the one of the two that is the copy.
-func (c Clone) Mend() string { return machineIDHint }
+// Fix is what to type, on the one of the two that is the copy.
+func (c Clone) Fix() string { return machineIDHint }
 
 // twins reports whether another process renews this one's Lease as the same machine,
 // from what a keeper finds there when it finds another version than its own. A former
@@ -44,16 +44,16 @@ type twins struct {
 	instance string        // this process
 	patience time.Duration // after which a twin that was not heard of is gone
 
-	renewed metav1.MicroTime   // what this process has stored last; zero before
-	sent    map[int64]struct{} // what it has tried to since, in microseconds
-	strikes int
-	heard   time.Time // when a renewal of a twin's was found last
-	twin    string    // its instance
+	renewed   metav1.MicroTime   // what this process has stored last; zero before
+	sent      map[int64]struct{} // what it has tried to since, in microseconds
+	sightings int
+	seenAt    time.Time // when a renewal of a twin's was found last
+	twin      string    // its instance
 }
 
-// twinStrikes are how often another's renewal must be found before it is believed:
+// requiredSightings are how often another's renewal must be found before it is believed:
 // once may be an answer from the past.
-const twinStrikes = 2
+const requiredSightings = 2
 
 // maxSent bounds how many attempts are remembered: those of two hours.
 const maxSent = 1000
@@ -74,8 +74,8 @@ func (t *twins) sends(lease *coordinationv1.Lease) {
 func (t *twins) stored(lease *coordinationv1.Lease) {
 	t.renewed = *lease.Spec.RenewTime
 	clear(t.sent)
-	if t.strikes > 0 && time.Since(t.heard) > t.patience {
-		t.strikes = 0
+	if t.sightings > 0 && time.Since(t.seenAt) > t.patience {
+		t.sightings = 0
 	}
 }
 
@@ -94,12 +94,12 @@ func (t *twins) finds(lease *coordinationv1.Lease) {
 		}
 		instance = "" // memory and all was cloned, or it leaves marks as they are
 	}
-	t.strikes, t.heard, t.twin = t.strikes+1, time.Now(), instance
+	t.sightings, t.seenAt, t.twin = t.sightings+1, time.Now(), instance
 }
 
 // clone is the twin that is there; nil if none is.
 func (t *twins) clone(node string) *Clone {
-	if t.strikes < twinStrikes {
+	if t.sightings < requiredSightings {
 		return nil
 	}
 	return &Clone{Node: node, Instance: t.twin}

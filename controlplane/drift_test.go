@@ -33,11 +33,11 @@ func TestDriftIsWhatRegisteringAgainMends(t *testing.T) {
 			if got := controlplane.Drift(stored, desired); !slices.Equal(got, c.want) {
 				t.Errorf("Drift() = %q, want %q", got, c.want)
 			}
-			mended, err := controlplane.Adopt(stored, desired)
+			adopted, err := controlplane.Adopt(stored, desired)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := controlplane.Drift(mended, desired); got != nil {
+			if got := controlplane.Drift(adopted, desired); got != nil {
 				t.Errorf("Drift() after Adopt() = %q, want none", got)
 			}
 		})

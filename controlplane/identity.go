@@ -143,16 +143,16 @@ func (e *IdentityError) Error() string {
 	if !e.LeaseRenewed.IsZero() {
 		renewed = ", which renewed its lease at " + e.LeaseRenewed.UTC().Format(time.RFC3339) + " by its own clock"
 	}
-	mend := "give one of them another node.name, or set node.takeover: true here if the other no longer exists"
+	fix := "give one of them another node.name, or set node.takeover: true here if the other no longer exists"
 	if e.Watching() {
-		mend = "if the other machine does not renew its lease before " + e.Until.UTC().Format(time.RFC3339) + ", this one takes over; set node.takeover: true to take over at once"
+		fix = "if the other machine does not renew its lease before " + e.Until.UTC().Format(time.RFC3339) + ", this one takes over; set node.takeover: true to take over at once"
 	}
-	return fmt.Sprintf("node %q belongs to another machine (%s)%s; this machine is %s: %s", e.Name, e.Theirs, renewed, e.Ours, mend)
+	return fmt.Sprintf("node %q belongs to another machine (%s)%s; this machine is %s: %s", e.Name, e.Theirs, renewed, e.Ours, fix)
 }
 
 // refusal is the error for a Node whose Lease says that its machine is not dead.
-func refusal(name string, theirs, ours Identity, lease *coordinationv1.Lease, sight Sight) *IdentityError {
-	return &IdentityError{Name: name, Theirs: theirs, Ours: ours, LeaseRenewed: lease.Spec.RenewTime.Time, Until: sight.Until, Renewed: sight.Renewed}
+func refusal(name string, theirs, ours Identity, lease *coordinationv1.Lease, observed Observation) *IdentityError {
+	return &IdentityError{Name: name, Theirs: theirs, Ours: ours, LeaseRenewed: lease.Spec.RenewTime.Time, Until: observed.Until, Renewed: observed.Renewed}
 }
 
 // LeaseAlive reports whether, going by wall clocks, the Lease has not expired at

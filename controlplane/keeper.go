@@ -259,10 +259,10 @@ func (s LeaseStats) Since() time.Time {
 	return s.LastRenewed
 }
 
-// Overdue is nil unless the keeper runs and has not renewed the Lease for as long as
+// Expired is nil unless the keeper runs and has not renewed the Lease for as long as
 // that is good for, or where none was stored yet within the configured duration:
 // whoever watches it takes the host for dead.
-func (s LeaseStats) Overdue(configured time.Duration) error {
+func (s LeaseStats) Expired(configured time.Duration) error {
 	duration := configured
 	if s.Lease != nil && s.Lease.Spec.LeaseDurationSeconds != nil {
 		duration = time.Duration(*s.Lease.Spec.LeaseDurationSeconds) * time.Second

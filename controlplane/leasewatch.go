@@ -33,19 +33,19 @@ type LeaseWatch struct {
 	clock func() time.Time
 
 	mu   sync.Mutex // guards seen
-	seen map[string]sighting
+	seen map[string]observation
 }
 
-// sighting is a Lease as long as it is not renewed.
-type sighting struct {
+// observation is a Lease as long as it is not renewed.
+type observation struct {
 	renewal string
 	since   time.Time
 	renewed bool // it was seen to be renewed
 	lapsed  bool // the control plane did not answer since: it counts from the next check on
 }
 
-// Sight is what a watch reports of a Lease's holder.
-type Sight struct {
+// Observation is what a watch reports of a Lease's holder.
+type Observation struct {
 	Dead    bool
 	Renewed bool      // the Lease was renewed while it was watched
 	Until   time.Time // when the holder is dead unless it renews; zero if it is, or nobody watches
@@ -57,24 +57,24 @@ func NewLeaseWatch(clock func() time.Time) *LeaseWatch {
 	if clock == nil {
 		clock = time.Now
 	}
-	return &LeaseWatch{clock: clock, seen: map[string]sighting{}}
+	return &LeaseWatch{clock: clock, seen: map[string]observation{}}
 }
 
 // See takes in what was just read of a Lease, nil if there is none, and judges its
 // holder. One that was never renewed has no holder who could live.
-func (w *LeaseWatch) See(lease *coordinationv1.Lease) Sight {
+func (w *LeaseWatch) See(lease *coordinationv1.Lease) Observation {
 	if lease == nil || lease.Spec.RenewTime == nil {
-		return Sight{Dead: true}
+		return Observation{Dead: true}
 	}
 	if w == nil {
-		return Sight{}
+		return Observation{}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, renewal := w.clock(), Renewal(lease)
 	s, known := w.seen[lease.Name]
 	if !known || s.renewal != renewal {
-		s = sighting{renewal: renewal, since: now, renewed: known}
+		s = observation{renewal: renewal, since: now, renewed: known}
 		w.seen[lease.Name] = s
 	}
 	if s.lapsed {
@@ -86,14 +86,14 @@ func (w *LeaseWatch) See(lease *coordinationv1.Lease) Sight {
 		good = min(time.Duration(*d)*time.Second, longestWatch)
 	}
 	if now.Sub(s.since) >= good {
-		return Sight{Dead: true, Renewed: s.renewed}
+		return Observation{Dead: true, Renewed: s.renewed}
 	}
-	return Sight{Renewed: s.renewed, Until: s.since.Add(good)}
+	return Observation{Renewed: s.renewed, Until: s.since.Add(good)}
 }
 
-// Asked takes in how a request to the control plane ended, by whoever looks: nil where
+// NoteAnswer takes in how a request to the control plane ended, by whoever looks: nil where
 // it was answered.
-func (w *LeaseWatch) Asked(err error) {
+func (w *LeaseWatch) NoteAnswer(err error) {
 	if w == nil || !errors.Is(err, ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 		return
 	}

@@ -34,19 +34,19 @@ type Pacer interface {
 	WatchPace(ctx context.Context, seen chan<- string) error
 }
 
-// Asker is who requests another Lease.
-type Asker int
+// Requester is who requests another Lease.
+type Requester int
 
 // The askers. What is asked of one Node goes before what is asked of all.
 const (
-	AskedOfNode Asker = iota
-	AskedOfAll
-	askers
+	RequestedForNode Requester = iota
+	RequestedForAll
+	requesters
 )
 
 // String says who asks, within a sentence.
-func (a Asker) String() string {
-	if a == AskedOfNode {
+func (a Requester) String() string {
+	if a == RequestedForNode {
 		return "annotation " + AnnotationLeaseDuration + " of the Node"
 	}
 	return "the control plane's setting for all hosts"
@@ -55,7 +55,7 @@ func (a Asker) String() string {
 // PaceFault is a value that is requested and invalid.
 type PaceFault struct {
 	Message string
-	Mend    string
+	Fix     string
 }
 
 // Pace is how long the Lease is to be good for.
@@ -70,17 +70,17 @@ type Pace struct {
 // from what the control plane asks. It is safe for concurrent use.
 type Pacing struct {
 	configured time.Duration
-	mends      [askers]string
+	fixes      [requesters]string
 	apply      func(time.Duration)
 	log        *slog.Logger
 
-	mu      sync.Mutex // guards what follows, and calls of apply
-	asked   [askers]ask
-	applied time.Duration
+	mu        sync.Mutex // guards what follows, and calls of apply
+	requested [requesters]request
+	applied   time.Duration
 }
 
-// ask is what one asker has said.
-type ask struct {
+// request is what one asker has said.
+type request struct {
 	text   string
 	usable time.Duration // the last that was; 0 where nothing is asked
 	fault  error         // of text
@@ -92,48 +92,48 @@ type ask struct {
 func NewPacing(configured time.Duration, takeOff string, apply func(time.Duration), log *slog.Logger) *Pacing {
 	return &Pacing{
 		configured: configured, applied: configured, apply: apply, log: log.With("component", "lease"),
-		mends: [askers]string{AskedOfNode: takeOff, AskedOfAll: "correct or remove settings/lease-duration on the control plane, see docs/explanation/heartbeats.md"},
+		fixes: [requesters]string{RequestedForNode: takeOff, RequestedForAll: "correct or remove settings/lease-duration on the control plane, see docs/explanation/heartbeats.md"},
 	}
 }
 
-// Ask takes in what is requested; nothing requests no more than is configured. A value
+// Request takes in what is requested; nothing requests no more than is configured. A value
 // that is invalid is told, and leaves what was requested before: a slip in it must not
 // set a whole fleet's pace back at once.
-func (p *Pacing) Ask(by Asker, text string) {
+func (p *Pacing) Request(by Requester, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := p.asked[by]
+	before := p.requested[by]
 	if text == before.text {
 		return
 	}
-	now := ask{text: text}
+	now := request{text: text}
 	if text != "" {
 		if now.usable, now.fault = usable(text, p.configured); now.fault != nil {
 			now.usable = before.usable
 		}
 	}
-	p.asked[by] = now
+	p.requested[by] = now
 	switch {
 	case now.fault != nil:
-		p.log.Warn("ignoring invalid lease duration", "by", by.String(), "problem", now.fault, "mend", p.mends[by])
+		p.log.Warn("ignoring invalid lease duration", "by", by.String(), "problem", now.fault, "mend", p.fixes[by])
 	case before.fault != nil:
 		p.log.Info("lease duration valid again", "by", by.String())
 	}
-	next, asker := p.choose()
+	next, requester := p.choose()
 	if next == p.applied {
 		return
 	}
 	p.applied = next
-	p.log.Info("changed lease duration", "duration", next, "by", cmp.Or(asker, "the configuration"))
+	p.log.Info("changed lease duration", "duration", next, "by", cmp.Or(requester, "the configuration"))
 	p.apply(next)
 }
 
 // choose is the duration that is to be effective, and who requests it; nobody where it is
 // as configured.
 func (p *Pacing) choose() (duration time.Duration, by string) {
-	for who, a := range p.asked {
+	for who, a := range p.requested {
 		if a.usable > 0 {
-			return a.usable, Asker(who).String()
+			return a.usable, Requester(who).String()
 		}
 	}
 	return p.configured, ""
@@ -145,10 +145,10 @@ func (p *Pacing) Pace() Pace {
 	defer p.mu.Unlock()
 	var pace Pace
 	pace.Duration, pace.By = p.choose()
-	for who, a := range p.asked {
+	for who, a := range p.requested {
 		if a.fault != nil {
-			by := Asker(who)
-			pace.Faults = append(pace.Faults, PaceFault{Message: fmt.Sprintf("%s requests a lease of %.40q, which is ignored: %v", by, a.text, a.fault), Mend: p.mends[by]})
+			by := Requester(who)
+			pace.Faults = append(pace.Faults, PaceFault{Message: fmt.Sprintf("%s requests a lease of %.40q, which is ignored: %v", by, a.text, a.fault), Fix: p.fixes[by]})
 		}
 	}
 	return pace
@@ -173,7 +173,7 @@ func usable(text string, configured time.Duration) (time.Duration, error) {
 // Follow takes in what the control plane asks of all its hosts, as it changes, until ctx
 // ends, and returns why. beat is told how it goes. While the control plane is away what
 // it requested last stays effective.
-func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) error {
+func (p *Pacing) Follow(ctx context.Context, pacer Pacer, heartbeat func(error)) error {
 	backoff, failing := Retry(), false
 	for {
 		err := p.follow(ctx, pacer, func() {
@@ -181,19 +181,19 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) erro
 				p.log.Info("watch of the fleet's lease duration restored")
 			}
 			backoff, failing = Retry(), false
-			beat(nil)
+			heartbeat(nil)
 		})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid) { // it asks this host for nothing, then
-			beat(nil)
+			heartbeat(nil)
 			if err := bounded.Sleep(ctx, wait.Jitter(LongestLease, 1)); err != nil {
 				return err
 			}
 			continue
 		}
-		beat(err)
+		heartbeat(err)
 		if !failing {
 			p.log.Warn("cannot watch the fleet's lease duration, retrying", "error", err)
 		}
@@ -206,7 +206,7 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) erro
 }
 
 // follow does so until the watch ends, and says why. It calls heard for each word.
-func (p *Pacing) follow(ctx context.Context, pacer Pacer, heard func()) error {
+func (p *Pacing) follow(ctx context.Context, pacer Pacer, answered func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	seen, ended := make(chan string), make(chan error, 1)
@@ -214,8 +214,8 @@ func (p *Pacing) follow(ctx context.Context, pacer Pacer, heard func()) error {
 	for {
 		select {
 		case text := <-seen:
-			heard()
-			p.Ask(AskedOfAll, text)
+			answered()
+			p.Request(RequestedForAll, text)
 		case err := <-ended:
 			return err
 		}

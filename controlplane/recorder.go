@@ -76,14 +76,14 @@ type record struct {
 // NewRecorder returns a Recorder for Events seen on that host. The wall clock
 // now, time.Now if nil, stamps them. Nothing is recorded while silent holds, such as of a Node
 // that has left; nil never holds.
-func NewRecorder(client Publisher, host string, now func() time.Time, silent func() bool, log *slog.Logger) *Recorder {
+func NewRecorder(client Publisher, host string, now func() time.Time, unresponsive func() bool, log *slog.Logger) *Recorder {
 	if now == nil {
 		now = time.Now
 	}
-	if silent == nil {
-		silent = func() bool { return false }
+	if unresponsive == nil {
+		unresponsive = func() bool { return false }
 	}
-	return &Recorder{client: client, host: host, now: now, noAnswer: silent, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
+	return &Recorder{client: client, host: host, now: now, noAnswer: unresponsive, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
 }
 
 // NodeReference is the object of an Event about the Node of that name. Its UID
@@ -343,8 +343,8 @@ func (r *Recorder) Stats() RecorderStats {
 // there is space and it can be part of a name, and a number that grows.
 func eventName(object string, id int64) string {
 	suffix := fmt.Sprintf(".%x", id)
-	if room := validation.DNS1123SubdomainMaxLength - len(suffix); len(object) > room {
-		object = strings.TrimRight(object[:room], ".-")
+	if space := validation.DNS1123SubdomainMaxLength - len(suffix); len(object) > space {
+		object = strings.TrimRight(object[:space], ".-")
 	}
 	if len(validation.IsDNS1123Subdomain(object)) > 0 {
 		object = EventSource

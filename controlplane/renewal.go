@@ -32,7 +32,7 @@ func (c *clock) now() time.Time {
 func (k *LeaseKeeper) attempt(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, k.deadline)
 	defer cancel()
-	defer func() { k.policy.Watch.Asked(err) }()
+	defer func() { k.policy.Watch.NoteAnswer(err) }()
 	err = k.renew(ctx)
 	if !errors.Is(err, ErrConflict) {
 		return err
@@ -130,11 +130,11 @@ func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) e
 	if !holder.Differs(k.policy.Holder) {
 		return nil
 	}
-	sight := k.policy.Watch.See(stored)
-	if sight.Dead {
+	observed := k.policy.Watch.See(stored)
+	if observed.Dead {
 		return nil
 	}
-	return refusal(k.policy.Node, holder, k.policy.Holder, stored, sight)
+	return refusal(k.policy.Node, holder, k.policy.Holder, stored, observed)
 }
 
 // note records the outcome of an attempt, and logs when failures begin and end, and
@@ -156,7 +156,7 @@ func (k *LeaseKeeper) note(err error) {
 	}
 	switch {
 	case clone != nil && before == nil:
-		k.log.Error("another node shares this host's machine ID", "node", k.policy.Node, "problem", clone.Message(k.policy.Node), "mend", clone.Mend())
+		k.log.Error("another node shares this host's machine ID", "node", k.policy.Node, "problem", clone.Message(k.policy.Node), "mend", clone.Fix())
 	case clone == nil && before != nil:
 		k.log.Info("no other host renews the lease any more", "node", k.policy.Node)
 	}

@@ -126,8 +126,8 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 
 // readKind asks of what kind the shutdown is whose announcement nobody here has heard.
 func (a *attempt) readKind(ctx context.Context, inhibitor Inhibitor) {
-	if teller, ok := inhibitor.(KindSource); ok {
-		a.kind, _ = teller.PreparingKind(ctx) // it only explains
+	if source, ok := inhibitor.(KindSource); ok {
+		a.kind, _ = source.PreparingKind(ctx) // it only explains
 	}
 }
 

@@ -69,7 +69,7 @@ func TestACancellationThatNobodyTellsIsNoticed(t *testing.T) {
 		r.start()
 		r.logind.shutdown("reboot")
 		time.Sleep(3500 * time.Millisecond)
-		r.logind.cancelSilently()
+		r.logind.cancelWithoutSignal()
 		time.Sleep(4 * time.Second)
 		r.expect(shutdown.Armed, 1)
 		time.Sleep(time.Hour)
@@ -89,7 +89,7 @@ func TestACancellationThatNobodyTellsIsNoticedBesideAnotherOwner(t *testing.T) {
 		r.logind.shutdown("reboot")
 		time.Sleep(3500 * time.Millisecond)
 		kubelet.Store(true)
-		r.logind.cancelSilently()
+		r.logind.cancelWithoutSignal()
 		time.Sleep(4 * time.Second)
 		r.expect(shutdown.Delegated, 0)
 		time.Sleep(time.Hour)
@@ -105,7 +105,7 @@ func TestACancellationThatNobodyTellsIsNoticedAfterTheRelease(t *testing.T) {
 		r.logind.shutdown("reboot") // which another client delays, too
 		time.Sleep(10 * time.Second)
 		r.expect(shutdown.Released, 0)
-		r.logind.cancelSilently()
+		r.logind.cancelWithoutSignal()
 		time.Sleep(2 * time.Second)
 		r.expect(shutdown.Armed, 1)
 	})
@@ -239,12 +239,12 @@ func TestWhatACancelledShutdownHasStoppedIsToldOfOnceItIsKnown(t *testing.T) {
 	for name, after := range map[string]time.Duration{"in the middle": 3 * time.Second, "after the release": 20 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
-				var told []string
+				var reported []string
 				r.options.Settled = func() {
 					if current := r.options.Journal.Current(); current != nil || r.logind.preparing {
 						t.Errorf("told while %+v is under way", current)
 					}
-					told = append(told, r.pending())
+					reported = append(reported, r.pending())
 				}
 				r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
 				r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
@@ -254,7 +254,7 @@ func TestWhatACancelledShutdownHasStoppedIsToldOfOnceItIsKnown(t *testing.T) {
 				r.logind.cancel()
 				time.Sleep(time.Minute)
 				r.expect(shutdown.Armed, 1)
-				if got := strings.Join(told, ", "); got != "web-c" {
+				if got := strings.Join(reported, ", "); got != "web-c" {
 					t.Errorf("told %q, want it once, that web is to be started again", got)
 				}
 			})
@@ -303,7 +303,7 @@ func TestADrainRightAfterAShutdownThatWasCalledOffWaives(t *testing.T) {
 		resume := r.logind.hangs("Inhibit")
 		r.logind.cancel()
 		time.Sleep(3 * time.Second)
-		if _, err := r.guard.Drain(t.Context(), journal.TriggerPerson); err != nil {
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerManual); err != nil {
 			t.Errorf("Drain() = %v", err)
 		}
 		resume()

@@ -31,7 +31,7 @@ var (
 // state Draining, joins a drain that runs, and continues with one that was
 // released, for new pods; it returns when sandboxes are torn down, too, those
 // of drains before included, and ctx bounds only the wait. For a person it is
-// DrainByHand without progress.
+// DrainManually without progress.
 //
 // ErrDelegated where another owner would do it or undo it, ErrSwitchedOff where
 // the configuration has no phases (an operator's drain takes the defaults),
@@ -40,25 +40,25 @@ func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Rec
 	switch trigger {
 	case journal.TriggerServiceStop:
 		return g.demand(ctx, trigger, func(answer chan outcome) { g.drainForStop(answer) })
-	case journal.TriggerPerson, journal.TriggerPersonAll:
-		return g.DrainByHand(ctx, trigger == journal.TriggerPersonAll, func(*journal.Record) {})
+	case journal.TriggerManual, journal.TriggerManualAll:
+		return g.DrainManually(ctx, trigger == journal.TriggerManualAll, func(*journal.Record) {})
 	}
 	return journal.Record{}, fmt.Errorf("drain: unknown trigger %q", trigger)
 }
 
-// DrainByHand is an operator's drain: of all pods, or of all but critical ones. It
+// DrainManually is an operator's drain: of all pods, or of all but critical ones. It
 // leaves state, lock and journal alone, and ends with ctx; an announced shutdown
 // takes over from it. progress is given the record at every step, which must not
 // be changed; it must not block. Pods that appear meanwhile are stopped, too.
 //
 // ErrDelegated, ErrShuttingDown or ErrDraining where it is refused, ErrCancelled
 // with the record so far.
-func (g *Guard) DrainByHand(ctx context.Context, all bool, progress func(*journal.Record)) (journal.Record, error) {
-	trigger := journal.TriggerPerson
+func (g *Guard) DrainManually(ctx context.Context, all bool, progress func(*journal.Record)) (journal.Record, error) {
+	trigger := journal.TriggerManual
 	if all {
-		trigger = journal.TriggerPersonAll
+		trigger = journal.TriggerManualAll
 	}
-	return g.demand(ctx, trigger, func(answer chan outcome) { g.drainForPerson(ctx, trigger, progress, answer) })
+	return g.demand(ctx, trigger, func(answer chan outcome) { g.drainManually(ctx, trigger, progress, answer) })
 }
 
 // demand has Run's goroutine begin a drain, and waits for its end.
@@ -109,7 +109,7 @@ func (g *Guard) drainForStop(answer chan outcome) {
 // service that systemd starts again does so after 0.1 s unless it says another time.
 const returnWatch = 3 * time.Second
 
-func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, progress func(*journal.Record), answer chan outcome) {
+func (g *Guard) drainManually(ctx context.Context, trigger journal.Trigger, progress func(*journal.Record), answer chan outcome) {
 	if err := g.refusal(); err != nil {
 		answer <- outcome{err: err}
 		return
@@ -120,9 +120,9 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	}
 	g.reviver.endFollowing() // what a person stops has not failed
 	g.options.Journal.WaiveRestarts("an operator drained the host", func(priority int32) bool {
-		return trigger == journal.TriggerPerson && priority >= plan.CriticalPriority
+		return trigger == journal.TriggerManual && priority >= plan.CriticalPriority
 	})
-	if trigger == journal.TriggerPersonAll { // else some are of pods that are spared
+	if trigger == journal.TriggerManualAll { // else some are of pods that are spared
 		g.options.Journal.WaiveUnits(func(string) bool { return true })
 	}
 	record := &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, StartedAt: time.Now(), Pods: []journal.PodRecord{}}
@@ -130,23 +130,23 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	var shown *journal.Record // owned as the status is, in which another drain may have taken its place
 	show := func(r *journal.Record) {
 		g.send(run, func() {
-			if shown == nil || g.status.ByHand == shown {
-				g.change(func(s *Status) { s.ByHand, shown = r, r })
+			if shown == nil || g.status.ManualDrain == shown {
+				g.change(func(s *Status) { s.ManualDrain, shown = r, r })
 			}
 		})
 		progress(r)
 	}
 	d := drain.New(drain.Options{
-		Log: g.log, Roster: g.roster, Phases: g.phasesByHand(), Rules: g.options.Rules,
-		Start: record.StartedAt, SkipCritical: trigger == journal.TriggerPerson,
+		Log: g.log, Roster: g.roster, Phases: g.manualPhases(), Rules: g.options.Rules,
+		Start: record.StartedAt, SkipCritical: trigger == journal.TriggerManual,
 		Record: record, Publish: show, UnitStops: g.waiveUnits, Watch: returnWatch,
 	})
-	g.person = d
+	g.manual = d
 	stop := context.AfterFunc(ctx, func() {
 		g.send(run, func() {
-			if g.person == d {
+			if g.manual == d {
 				d.Cancel()
-				g.person = nil
+				g.manual = nil
 			}
 		})
 	})
@@ -154,11 +154,11 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 		d.Run(run)
 		stop()
 		g.send(run, func() {
-			if g.person == d {
-				g.person = nil
+			if g.manual == d {
+				g.manual = nil
 			}
-			if g.status.ByHand == shown {
-				g.change(func(s *Status) { s.ByHand = nil })
+			if g.status.ManualDrain == shown {
+				g.change(func(s *Status) { s.ManualDrain = nil })
 			}
 		})
 		record := d.Record()
@@ -170,15 +170,15 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	}()
 }
 
-// EndByHand ends an operator's drain, if one runs, as the end of its caller would. It
+// EndManualDrain ends an operator's drain, if one runs, as the end of its caller would. It
 // returns when the drain has wound down, which takes two seconds at the most, or
 // when ctx ends.
-func (g *Guard) EndByHand(ctx context.Context) {
+func (g *Guard) EndManualDrain(ctx context.Context) {
 	var over <-chan struct{}
 	g.send(ctx, func() {
-		if g.person != nil {
-			g.person.Cancel()
-			over, g.person = g.person.Over(), nil
+		if g.manual != nil {
+			g.manual.Cancel()
+			over, g.manual = g.manual.Over(), nil
 		}
 	})
 	if over != nil {
@@ -207,23 +207,23 @@ func (g *Guard) refusal() error {
 		return fmt.Errorf("%w: %s", ErrDelegated, g.status.Reason)
 	case state == Draining, state == Released:
 		return ErrShuttingDown
-	case g.person != nil:
+	case g.manual != nil:
 		return ErrDraining
 	}
 	return nil
 }
 
-// PlanByHand is what an operator's drain would do now, and which pods it would
+// PlanManualDrain is what an operator's drain would do now, and which pods it would
 // leave alone because they are critical. Where a runtime does not answer, the
 // plan shows what is known of it and the error says so.
-func (g *Guard) PlanByHand(ctx context.Context, all bool) (p plan.Plan, spared []plan.PlannedPod, err error) {
+func (g *Guard) PlanManualDrain(ctx context.Context, all bool) (p plan.Plan, spared []plan.PlannedPod, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
 	pods, err := g.roster.List(ctx)
 	if err != nil {
 		err = fmt.Errorf("plan the drain: %w", err)
 	}
-	p = plan.New(g.phasesByHand(), pods, g.options.Rules, 0)
+	p = plan.New(g.manualPhases(), pods, g.options.Rules, 0)
 	if all {
 		return p, []plan.PlannedPod{}, err
 	}
@@ -231,9 +231,9 @@ func (g *Guard) PlanByHand(ctx context.Context, all bool) (p plan.Plan, spared [
 	return p, spared, err
 }
 
-// phasesByHand are the phases of a drain that a person requests: those of the
+// manualPhases are the phases of a drain that a person requests: those of the
 // defaults where shutdown protection is switched off.
-func (g *Guard) phasesByHand() []plan.PhaseSpec {
+func (g *Guard) manualPhases() []plan.PhaseSpec {
 	if len(g.options.Phases) > 0 {
 		return g.options.Phases
 	}

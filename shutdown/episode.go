@@ -21,7 +21,7 @@ type episode struct {
 	again      bool // and a shutdown was announced again meanwhile
 	kind       string
 	reporting  bool   // all is stopped, and the final status is being written
-	hush       func() // ends the report in progress, lest it overtake a later word
+	endReport  func() // ends the report in progress, lest it overtake a later word
 	waiters    []chan outcome
 }
 
@@ -89,9 +89,9 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 // carryOn drains from record on. Its phases count from start. A record that is
 // finished stays so unless something runs.
 func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start time.Time, reason string) {
-	if g.person != nil {
-		g.person.Abandon()
-		g.person = nil
+	if g.manual != nil {
+		g.manual.Abandon()
+		g.manual = nil
 	}
 	var granted time.Duration
 	if g.lock != nil && trigger == journal.TriggerShutdown {
@@ -110,7 +110,7 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	})
 	g.setCurrent(record.Clone()) // who sees Draining sees since when
 	early, hush := context.WithDeadline(ctx, d.Deadline())
-	e := &episode{drain: d, kind: record.Kind, hush: hush}
+	e := &episode{drain: d, kind: record.Kind, endReport: hush}
 	g.episode = e
 	g.teardowns = append(slices.DeleteFunc(g.teardowns, drain.Closed), d.Idle())
 	go func() {
@@ -137,7 +137,7 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 // episode. The power may go the moment that the lock does: what is not on disk
 // then, the next boot does not know.
 func (g *Guard) onDrained(e *episode) {
-	e.hush()
+	e.endReport()
 	if e.cancelling {
 		g.endCancelled(e)
 		return
@@ -145,7 +145,7 @@ func (g *Guard) onDrained(e *episode) {
 	e.reporting = true
 	run, status := g.ctx, g.Status()
 	ctx, cancel := context.WithTimeout(run, e.drain.ReportBound())
-	e.hush = cancel
+	e.endReport = cancel
 	go func() {
 		defer cancel()
 		if reporter := g.options.Reporter; reporter != nil {
@@ -220,7 +220,7 @@ func (g *Guard) cancel() {
 
 // endCancelled leaves Draining after a cancellation, or begins again.
 func (g *Guard) endCancelled(e *episode) {
-	e.hush()
+	e.endReport()
 	g.episode = nil
 	record := e.drain.Record()
 	if e.again {

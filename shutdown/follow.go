@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// faresPause is how often a service that was started again is checked, until it has been
+	// checkPause is how often a service that was started again is checked, until it has been
 	// up for steady, or has been about to be up, or has told nothing, for startsBound.
-	faresPause  = 5 * time.Second
+	checkPause  = 5 * time.Second
 	steady      = 30 * time.Second
 	startsBound = 10 * time.Minute
 )
@@ -24,9 +24,9 @@ func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 	var up, unfailed time.Duration // for how long
 	for up < steady && unfailed < startsBound {
 		call, cancel := context.WithTimeout(ctx, reviveBound)
-		starting, result, err := r.starter.UnitFares(call, name, since)
+		starting, result, err := r.starter.UnitStart(call, name, since)
 		cancel()
-		pause := faresPause
+		pause := checkPause
 		switch {
 		case ctx.Err() != nil:
 			return

@@ -25,8 +25,8 @@ var ErrLoginManagerGone = errors.New("logind stopped")
 const (
 	// why stands in the list of inhibitors beside the lock.
 	why = "Stopping pods in order before the host shuts down"
-	// beatInterval is how often the guard shows that its loop turns.
-	beatInterval = 10 * time.Second
+	// heartbeatInterval is how often the guard shows that its loop turns.
+	heartbeatInterval = 10 * time.Second
 	// recheckInterval is how often it asks whether the other owner is still there.
 	recheckInterval = 30 * time.Second
 	// askInterval is how often it asks, from the start of a drain until the host is
@@ -113,7 +113,7 @@ type Guard struct {
 	episode   *episode          // nil unless Draining
 	trigger   journal.Trigger   // of the latest drain, whatever its record began with
 	teardowns []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
-	person    *drain.Drain      // that a person requested; nil if none runs
+	manual    *drain.Drain      // that a person requested; nil if none runs
 	reviver   *reviver
 }
 
@@ -181,7 +181,7 @@ func (g *Guard) Run(ctx context.Context) error {
 		<-g.episode.drain.Over() // the Run before panicked, and this one continues from its last words
 	}
 	g.reviver.end()
-	g.episode, g.person, g.status.ByHand = nil, nil, nil
+	g.episode, g.manual, g.status.ManualDrain = nil, nil, nil
 	g.arming.subscribed, g.arming.underWay, g.arming.again = false, false, false
 	if g.status.State == Draining { // the Run before panicked; the journal knows where it stood
 		g.set(Disarmed, "shutdown guard restarted")
@@ -189,8 +189,8 @@ func (g *Guard) Run(ctx context.Context) error {
 	g.arming.final = g.arming.final && g.status.State == Released
 	g.arming.retry = time.NewTimer(0)
 	g.arming.retry.Stop()
-	beat := time.NewTicker(beatInterval)
-	defer beat.Stop()
+	heartbeat := time.NewTicker(heartbeatInterval)
+	defer heartbeat.Stop()
 	wg.Go(func() { g.survey(ctx) })
 	switch {
 	case g.arming.final:
@@ -206,7 +206,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-beat.C:
+		case <-heartbeat.C:
 			g.options.Heartbeat(g.arming.trouble)
 		case e := <-events:
 			g.on(e)
@@ -273,8 +273,8 @@ func (g *Guard) Recheck() {
 func (g *Guard) Status() Status {
 	status := g.options.Board.Status()
 	// A journal that could not be read at first may tell now.
-	story := g.options.Journal.Story()
-	status.Last, status.CalledOff, status.Drained, status.Restarts = story.Last, story.CalledOff, story.Drained, story.Restarts
+	history := g.options.Journal.History()
+	status.Last, status.Cancelled, status.Drained, status.Restarts = history.Last, history.Cancelled, history.Drained, history.Restarts
 	return status
 }
 

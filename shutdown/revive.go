@@ -30,9 +30,9 @@ type Starter interface {
 	UnitChanges(ctx context.Context, name string) (bool, error)
 	// StartUnit begins to start one. ErrNoService and ErrStillStops say that it cannot.
 	StartUnit(ctx context.Context, name string) error
-	// UnitFares reports whether one that was started at a time is still about to be up, and if it
+	// UnitStart reports whether one that was started at a time is still about to be up, and if it
 	// has failed instead, how.
-	UnitFares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error)
+	UnitStart(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error)
 	// Release is called when services are about to be started, and with them runtimes.
 	Release()
 }
@@ -121,7 +121,7 @@ func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{})
 	defer r.noteDown(ctx, name)
 	var pauses backoff
 	failed, began := false, time.Now()
-	for ctx.Err() == nil && r.owes(name) {
+	for ctx.Err() == nil && r.isPending(name) {
 		asked := time.Now()
 		call, cancel := context.WithTimeoutCause(ctx, reviveBound, fmt.Errorf("no answer to the start request for %v", reviveBound))
 		err := bounded.Call(call, func() error { return r.starter.StartUnit(call, name) })
@@ -166,8 +166,8 @@ func (r *reviver) noteDown(ctx context.Context, name string, why ...NotStarted) 
 	})
 }
 
-// owes reports whether a service is to be started again.
-func (r *reviver) owes(name string) bool {
+// isPending reports whether a service is to be started again.
+func (r *reviver) isPending(name string) bool {
 	return slices.ContainsFunc(r.journal.PendingServices(), func(s journal.Service) bool { return s.Name == name })
 }
 

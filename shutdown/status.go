@@ -102,13 +102,13 @@ type Status struct {
 	// Current is the drain that runs, was released, or was cut off by the end of the process
 	// before and may continue.
 	Current *journal.Record `json:"current,omitempty"`
-	// ByHand is the drain that a person requested, while it runs.
-	ByHand *journal.Record `json:"byHand,omitempty"`
+	// ManualDrain is the drain that a person requested, while it runs.
+	ManualDrain *journal.Record `json:"byHand,omitempty"`
 	// Last is the last shutdown, as far as anything is known of it.
 	Last *journal.Record `json:"last"`
-	// CalledOff is the last shutdown that was cancelled, if that was after Last, and it had
+	// Cancelled is the last shutdown that was cancelled, if that was after Last, and it had
 	// asked a container to end by then.
-	CalledOff *journal.Record `json:"calledOff,omitempty"`
+	Cancelled *journal.Record `json:"calledOff,omitempty"`
 	// Drained is the last drain by a person that stopped a pod, in this boot or in the one that
 	// Last ended.
 	Drained *journal.Record `json:"drained,omitempty"`
@@ -120,9 +120,9 @@ type Status struct {
 	NotStarted []NotStarted `json:"notStarted,omitempty"`
 }
 
-// Story is how the last shutdowns went.
-func (s Status) Story() journal.Story {
-	return journal.Story{Last: s.Last, CalledOff: s.CalledOff, Drained: s.Drained, Restarts: s.Restarts}
+// History is how the last shutdowns went.
+func (s Status) History() journal.History {
+	return journal.History{Last: s.Last, Cancelled: s.Cancelled, Drained: s.Drained, Restarts: s.Restarts}
 }
 
 // NotStarted is a unit that is not up again.

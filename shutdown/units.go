@@ -27,5 +27,5 @@ func (g *Guard) waiveUnits(ctx context.Context, names []string) {
 		g.recordStoppedUnits(ctx, names)
 		return
 	}
-	g.options.Journal.WaiveUnits(func(owed string) bool { return slices.Contains(names, owed) })
+	g.options.Journal.WaiveUnits(func(pending string) bool { return slices.Contains(names, pending) })
 }

@@ -187,7 +187,7 @@ func TestWatchTellsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
 			if got := next(t, events); got != (shutdown.Event{Type: shutdown.Prepare, Kind: kind}) {
 				t.Errorf("Watch() sent %+v, want Prepare of kind %q", got, kind)
 			}
-			fake.CallOffShutdown(t)
+			fake.CancelShutdown(t)
 		}
 	}
 }
@@ -225,11 +225,11 @@ func TestWatchTellsACancellationOfWhatWasAnnouncedBefore(t *testing.T) {
 func TestWatchBelievesNobodyButLogind(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	events := startWatch(t, newLogind(t, fake))
-	liar, err := dbus.Connect(fake.Address())
+	tamperer, err := dbus.Connect(fake.Address())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer liar.Close()
+	defer tamperer.Close()
 	for _, body := range [][]any{{true}, {"yes"}, {}} {
 		for serial := range 20 { // one of these is the watch's unique name
 			msg := &dbus.Message{Type: dbus.TypeSignal, Body: body, Headers: map[dbus.HeaderField]dbus.Variant{
@@ -241,10 +241,10 @@ func TestWatchBelievesNobodyButLogind(t *testing.T) {
 			if len(body) > 0 {
 				msg.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(body...))
 			}
-			liar.Send(msg, nil)
+			tamperer.Send(msg, nil)
 		}
 	}
-	if err := liar.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, "org.freedesktop.login1").Err; err != nil {
+	if err := tamperer.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, "org.freedesktop.login1").Err; err != nil {
 		t.Fatal(err) // answered in order: now all lies are delivered
 	}
 	fake.Announce(false)

@@ -80,11 +80,11 @@ func (d *describer) operation(r Description, failure object) (object, error) {
 		}
 		body["schema"] = s
 	}
-	said := "The request."
+	text := "The request."
 	if r.Format == jsonLines {
-		said = "One JSON value a line, of this schema each."
+		text = "One JSON value a line, of this schema each."
 	}
-	answers := object{"200": object{"description": said, "content": object{r.Format: body}}}
+	answers := object{"200": object{"description": text, "content": object{r.Format: body}}}
 	o := object{"operationId": operationID(r), "summary": r.Summary, "responses": answers, "x-hostler-access": "read", "x-hostler-network": "no"}
 	answers["403"] = fails("Over the network: the caller may not do this, or the route is not served there.")
 	if r.Acts {

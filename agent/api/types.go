@@ -57,7 +57,7 @@ type Status struct {
 	AddressMissing string `json:"addressMissing,omitempty"`
 	// CustomConditions are the checks of the administrator's own.
 	CustomConditions CustomConditions `json:"customConditions"`
-	// Drift is what of the Node is not as configured, and not hostler's to mend.
+	// Drift is what of the Node is not as configured, and not hostler's to fix.
 	Drift []Drift `json:"drift,omitempty"`
 	// LeasePace is how long the control plane asks the Lease to be good for; absent where
 	// it asks for nothing.
@@ -107,9 +107,9 @@ type ControlPlane struct {
 	Connected bool    `json:"connected"`
 	LastError string  `json:"lastError"`
 	Causes    []Cause `json:"causes,omitempty"` // of lastError
-	// Resting is why nothing is written there although nothing failed: the Node is
+	// Paused is why nothing is written there although nothing failed: the Node is
 	// waited for, or a person took it away.
-	Resting string `json:"resting,omitempty"`
+	Paused string `json:"resting,omitempty"`
 	// Credentials says what keeps a client certificate that is due from coming, or
 	// that the server does not accept the one in use; empty where nothing is amiss.
 	Credentials      string `json:"credentials,omitempty"`
@@ -163,10 +163,10 @@ type ReloadReport struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Drift is one thing that a person has to mend on the control plane, and how.
+// Drift is one thing that a person has to fix on the control plane, and how.
 type Drift struct {
 	Message string `json:"message"`
-	Mend    string `json:"mend"` // a command
+	Fix     string `json:"mend"` // a command
 }
 
 // Runtime is one container runtime as last seen.
@@ -290,7 +290,7 @@ type ShutdownPlan struct {
 	plan.Plan
 	State  shutdown.State `json:"state"` // of the guard, which carries the plan out where it is Armed
 	Reason string         `json:"reason"`
-	// Needed is the total with what comes after it; Shortage says, with the mend,
+	// Needed is the total with what comes after it; Shortage says, with the fix,
 	// why less is granted.
 	Needed   metav1.Duration `json:"needed"`
 	Shortage string          `json:"shortage,omitempty"`

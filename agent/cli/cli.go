@@ -54,9 +54,9 @@ func Run(p Process) int {
 	}
 
 	var unreachable *api.UnreachableError
-	var silent silentError
+	var unresponsive silentError
 	switch {
-	case errors.As(err, &silent):
+	case errors.As(err, &unresponsive):
 		return exitFailed
 	case !a.entered && !errors.As(err, new(usageError)): // cobra refused the command line
 		fmt.Fprintf(a.Stderr, "hostler: %v\nhint: see `%s --help`\n", err, cmd.CommandPath())

@@ -9,7 +9,7 @@ import (
 )
 
 // conditions are the Node's by their status. Since when and why wide output tells in a table of
-// its own, and the worries at the top of those that are not as they should be.
+// its own, and the problems at the top of those that are not as they should be.
 func conditions(out *output, s api.Status) string {
 	if s.Node == nil || out.wide() {
 		return ""

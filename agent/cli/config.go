@@ -255,7 +255,7 @@ func (a *app) inForce(ctx context.Context, file string) ([]byte, error) {
 		unreachable := new(api.UnreachableError)
 		if !errors.As(err, &unreachable) {
 			if trouble := c.Trouble(); trouble != "" {
-				fmt.Fprintf(a.Stderr, "warning: %s\nhint: %s\n", trouble, c.Mend())
+				fmt.Fprintf(a.Stderr, "warning: %s\nhint: %s\n", trouble, c.Fix())
 			}
 			return []byte(c.YAML), err
 		}

@@ -53,7 +53,7 @@ func (a *app) examine(ctx context.Context, c *api.Client) (doctor.Report, error)
 }
 
 // printDiagnosis puts the verdict first, then what is wrong, each with its
-// mend, and then what is not.
+// fix, and then what is not.
 func printDiagnosis(t *table, out *output, r doctor.Report) {
 	if r.Message != "" {
 		t.line("%s", out.yellow(r.Message))

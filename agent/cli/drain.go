@@ -72,7 +72,7 @@ func (a *app) drain(ctx context.Context, c *api.Client, out *output, req mainten
 	})
 	if err != nil {
 		if ctx.Err() != nil {
-			a.tellWhatIsLeft(c, req)
+			a.printRemaining(c, req)
 		}
 		if !human && !report.StartedAt.IsZero() { // a program, too, wants to know how far it came
 			return errors.Join(out.print(report, nil), err)
@@ -88,18 +88,18 @@ func (a *app) drain(ctx context.Context, c *api.Client, out *output, req mainten
 	return nil
 }
 
-// windingDown bounds how long a person who interrupts a drain waits to hear what it
+// cancelTime bounds how long a person who interrupts a drain waits to hear what it
 // has left behind. The agent takes two seconds at the most to end it.
-const windingDown = 5 * time.Second
+const cancelTime = 5 * time.Second
 
-// tellWhatIsLeft says what an interrupted drain did not stop, and whether the Node
+// printRemaining says what an interrupted drain did not stop, and whether the Node
 // is closed, as the agent has it once the drain has ended.
-func (a *app) tellWhatIsLeft(c *api.Client, req maintenance.DrainRequest) {
-	ctx, cancel := context.WithTimeout(context.Background(), windingDown)
+func (a *app) printRemaining(c *api.Client, req maintenance.DrainRequest) {
+	ctx, cancel := context.WithTimeout(context.Background(), cancelTime)
 	defer cancel()
 	fmt.Fprintln(a.Stderr, "drain interrupted: waiting for it to end")
 	s, err := c.Status(ctx)
-	for err == nil && s.Shutdown.ByHand != nil {
+	for err == nil && s.Shutdown.ManualDrain != nil {
 		select {
 		case <-time.After(200 * time.Millisecond):
 			s, err = c.Status(ctx)

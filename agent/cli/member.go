@@ -27,12 +27,12 @@ func showMember(ctx context.Context, c *api.Client, out *output, name string) er
 func printMember(t *table, out *output, m fleet.MemberOf) {
 	s := api.Status{Node: m.Node, Lease: m.Lease, ControlPlane: api.ControlPlane{Type: m.ControlPlane.Type, Endpoint: m.ControlPlane.Endpoint, Connected: true}}
 	own := m.Node.Name == m.ControlPlane.Node
-	wrong := memberWorries(m.Member)
-	if p := pulseOf(m.Member); p.beat == none && m.ControlPlane.LeasesEnd {
-		wrong = slices.Insert(wrong, 0, worry{what: "lease", text: "deleted: the control plane deletes a Lease that has expired", harm: dead})
+	wrong := memberProblems(m.Member)
+	if p := leaseViewOf(m.Member); p.leaseState == none && m.ControlPlane.LeasesEnd {
+		wrong = slices.Insert(wrong, 0, problem{what: "lease", text: "deleted: the control plane deletes a Lease that has expired", severity: leaseExpired})
 	}
-	first := verdict(out, s)
-	if len(wrong) > 0 && wrong[0].harm == dead {
+	first := headline(out, s)
+	if len(wrong) > 0 && wrong[0].severity == leaseExpired {
 		first = m.Node.Name + ": " + out.red("LEASE EXPIRED") + "; last reported status " + strings.TrimPrefix(first, m.Node.Name+" is ")
 	}
 	out.indented(t, "", first)
@@ -74,22 +74,22 @@ func offered(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
 }
 
 func memberLease(out *output, m fleet.MemberOf) string {
-	p := pulseOf(m.Member)
-	if p.beat == none {
+	p := leaseViewOf(m.Member)
+	if p.leaseState == none {
 		if m.ControlPlane.LeasesEnd {
 			return "deleted, see above"
 		}
 		return "none"
 	}
 	line := "renewed " + age(p.age) + " ago"
-	if p.beat == ahead {
+	if p.leaseState == ahead {
 		line = "renewed in " + age(-p.age)
 	}
 	line += ", by its own clock"
 	if p.good > 0 {
 		line += fmt.Sprintf(", valid for %s", p.good)
 	}
-	if p.beat == expired {
+	if p.leaseState == expired {
 		line += ", " + out.red("EXPIRED")
 	}
 	return line

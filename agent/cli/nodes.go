@@ -64,7 +64,7 @@ func (a *app) showFleet(ctx context.Context, c *api.Client, out *output, watch b
 	case "yaml":
 		return stream(ctx, c, &nodeList{w: out.w, begin: "apiVersion: v1\nkind: NodeList\nmetadata: {}\nitems:", end: "", none: " []\n", first: "\n", item: yamlItem})
 	}
-	var seen []sight
+	var seen []hostRow
 	whose, err := c.Fleet(ctx, func(m fleet.Member) error {
 		seen = append(seen, see(out, m))
 		return nil

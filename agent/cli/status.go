@@ -28,8 +28,8 @@ func (a *app) statusCommand() *cobra.Command {
 				return err
 			})
 		}
-		overdue, err := a.showStatus(ctx, c, out)
-		if err == nil && overdue {
+		leaseEnded, err := a.showStatus(ctx, c, out)
+		if err == nil && leaseEnded {
 			return silentError{}
 		}
 		return err
@@ -43,7 +43,7 @@ Exits 0 even if the host is not Ready; 1 if its lease has expired.`
 
 // showStatus prints the status. Whether the fleet takes the host for dead is what
 // the exit code tells a script; a watch goes on.
-func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) (overdue bool, err error) {
+func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) (leaseEnded bool, err error) {
 	s, err := c.Status(ctx)
 	if err != nil {
 		return false, err
@@ -54,8 +54,8 @@ func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) (overd
 // printStatus puts the verdict first, then what is wrong, then the rest. What has
 // been said above is not said again below.
 func printStatus(t *table, out *output, s api.Status) {
-	out.indented(t, "", verdict(out, s))
-	wrong := worries(out, s)
+	out.indented(t, "", headline(out, s))
+	wrong := problems(out, s)
 	for _, w := range wrong {
 		w.print(t, out)
 	}
@@ -67,7 +67,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"cordon", cordon(out, s)},
 		{"shutdown", guard(out, s, wrong)},
 		{"scheduled", scheduled(out, s)},
-		{"drain", byHand(s)},
+		{"drain", manualDrain(s)},
 		{"last boot", lastBoot(out, s)},
 		{"last shutdown", lastRecord(out, s)},
 		{"restarted", restarts(out, s)},
@@ -156,7 +156,7 @@ func lease(out *output, s api.Status) string {
 	if !mine(s, "lease") {
 		return "" // one of before tells nothing
 	}
-	if s.ControlPlane.Resting != "" {
+	if s.ControlPlane.Paused != "" {
 		return "paused, see above"
 	}
 	if s.Lease == nil || s.Lease.Spec.RenewTime == nil {
@@ -185,7 +185,7 @@ func controlPlane(s api.Status) string {
 		line += ", events only"
 	case !mine(s, "node"):
 		line += ", only events and hostler's own conditions"
-	case s.ControlPlane.Resting != "":
+	case s.ControlPlane.Paused != "":
 		line += ", paused, see above"
 	case s.Node == nil: // nothing was written yet
 	case !s.ControlPlane.Connected:
@@ -212,7 +212,7 @@ func runtimes(s api.Status) string {
 	return strings.Join(parts, ", ")
 }
 
-func guard(out *output, s api.Status, wrong []worry) string {
+func guard(out *output, s api.Status, wrong []problem) string {
 	g := s.Shutdown
 	switch g.State {
 	case shutdown.Armed:
@@ -224,7 +224,7 @@ func guard(out *output, s api.Status, wrong []worry) string {
 			return fmt.Sprintf("%s, but NOT protected: logind does not grant the %s needed, see above", g.State, g.InhibitDelayNeeded.Duration)
 		}
 		line := g.State.String() + ", "
-		if said(wrong, api.CauseShutdown) {
+		if covered(wrong, api.CauseShutdown) {
 			line += "but NOT all pods are protected, see above; "
 		}
 		line += g.GracePeriod.Duration.String() + " for pods"
@@ -253,7 +253,7 @@ func guard(out *output, s api.Status, wrong []worry) string {
 	case shutdown.Delegated:
 		return g.State.String() + " to " + g.Reason
 	}
-	if said(wrong, api.CauseShutdown) {
+	if covered(wrong, api.CauseShutdown) {
 		return g.State.String() + ", see above"
 	}
 	return g.State.String() + ": " + g.Reason
@@ -287,9 +287,9 @@ func cordon(out *output, s api.Status) string {
 	return ""
 }
 
-// byHand says how far a person's drain is, of the pods that it does not spare.
-func byHand(s api.Status) string {
-	r := s.Shutdown.ByHand
+// manualDrain says how far a person's drain is, of the pods that it does not spare.
+func manualDrain(s api.Status) string {
+	r := s.Shutdown.ManualDrain
 	if r == nil {
 		return ""
 	}
@@ -335,10 +335,10 @@ func lastRecord(out *output, s api.Status) string {
 	if s.Shutdown.Last != nil {
 		line = describeRecord(*s.Shutdown.Last)
 	}
-	if story := s.Shutdown.Story(); story.DrainedBefore() {
-		line += "; a drain before it stopped " + count(stopped(*story.Drained), "pod") + ", see `hostler ps --last-shutdown`"
+	if history := s.Shutdown.History(); history.DrainedBefore() {
+		line += "; a drain before it stopped " + count(stopped(*history.Drained), "pod") + ", see `hostler ps --last-shutdown`"
 	}
-	if r := s.Shutdown.CalledOff; r != nil {
+	if r := s.Shutdown.Cancelled; r != nil {
 		line += fmt.Sprintf("; one was cancelled %s, see `hostler ps --last-shutdown`", out.ago(r.CancelledAt))
 	}
 	return line

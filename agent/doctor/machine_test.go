@@ -24,7 +24,7 @@ func TestAProgramSaysSoWhereTheAgentIsOfAnotherVersion(t *testing.T) {
 	for _, c := range []struct {
 		name, agent, program string
 		want                 doctor.Status
-		says                 string
+		message              string
 	}{
 		{"the same", "1.2.3", "1.2.3", doctor.OK, "1.2.3"},
 		{"an agent of before", "1.2.2", "1.2.3", doctor.Warn, "the running agent is 1.2.2, the program on disk is 1.2.3"},
@@ -37,8 +37,8 @@ func TestAProgramSaysSoWhereTheAgentIsOfAnotherVersion(t *testing.T) {
 			r := doctor.Examine(f)
 			seen := r.SeenBy(c.program)
 			got := found(seen, "version")
-			if got.Status != c.want || !strings.Contains(got.Message, c.says) || (got.Hint != "") != (c.want == doctor.Warn) {
-				t.Errorf("SeenBy(%q) = %+v, want %q with %q, and a mend with a warning", c.program, got, c.want, c.says)
+			if got.Status != c.want || !strings.Contains(got.Message, c.message) || (got.Hint != "") != (c.want == doctor.Warn) {
+				t.Errorf("SeenBy(%q) = %+v, want %q with %q, and a fix with a warning", c.program, got, c.want, c.message)
 			}
 			if c.want == doctor.Warn && seen.Checks[0].Name != "version" {
 				t.Errorf("SeenBy(%q) begins with %s, want the worst first", c.program, seen.Checks[0].Name)

@@ -61,7 +61,7 @@ func TestEachFaultOfTheNetworkIsFoundWithItsMend(t *testing.T) {
 			"fail network|api.tls: no such file|fix that",
 		},
 		{
-			"the files are the service's own", func(n *doctor.Network) { n.Untold = true },
+			"the files are the service's own", func(n *doctor.Network) { n.Unchecked = true },
 			"unknown network|not checked|see check agent",
 		},
 		{

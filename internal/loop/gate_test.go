@@ -26,7 +26,7 @@ func TestALoopRestsWhileItsGateIsShut(t *testing.T) {
 				return ctx.Err()
 			})
 		})
-		supervised(t, l, silent())
+		supervised(t, l, discard())
 		for _, step := range []struct {
 			reason  string
 			running int32

@@ -35,7 +35,7 @@ type labDriver struct {
 }
 
 func (d labDriver) Abilities() runtimetest.Abilities {
-	return runtimetest.Abilities{Sandboxes: true, Namespaces: true, TellsMaking: true, Pins: !strings.HasPrefix(d.version, "1.6.")}
+	return runtimetest.Abilities{Sandboxes: true, Namespaces: true, ReportsCreation: true, Pins: !strings.HasPrefix(d.version, "1.6.")}
 }
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {

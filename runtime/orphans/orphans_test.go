@@ -41,7 +41,7 @@ type host struct {
 	asked  []string // what the runtimes were asked
 	root   string
 	state  string // folder of k3s's containerd
-	in     *orphans.StandIn
+	in     *orphans.Stopper
 }
 
 func newHost(t *testing.T) *host {

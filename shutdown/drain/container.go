@@ -71,14 +71,14 @@ type key struct{ runtime, id string }
 type container struct {
 	journal.ContainerRecord // as it is put on record
 
-	state     State
-	err       error          // why its stop has failed
-	code      *int32         // with which it ended when it was stopped; nil if its runtime has not reported that
-	kill      time.Time      // when its grace period ends
-	grace     *journal.Limit // what it was given, and if that is less than it requests, why; nil before its stop was requested
-	owed      time.Time      // when the drain learned of a run whose stop is still to be requested; zero if there is none
-	dead      bool           // a list has shown that it has ended since its stop
-	restarted bool           // it was started again after it had ended: what was requested before does not count
+	state        State
+	err          error          // why its stop has failed
+	code         *int32         // with which it ended when it was stopped; nil if its runtime has not reported that
+	kill         time.Time      // when its grace period ends
+	grace        *journal.Limit // what it was given, and if that is less than it requests, why; nil before its stop was requested
+	pendingSince time.Time      // when the drain learned of a run whose stop is still to be requested; zero if there is none
+	dead         bool           // a list has shown that it has ended since its stop
+	restarted    bool           // it was started again after it had ended: what was requested before does not count
 
 	over chan struct{} // closed when its stop is over, however; nil before there was one
 	gone chan struct{} // closed when a list shows that it has ended; only while a stop by an earlier process is awaited
@@ -168,8 +168,10 @@ func (p *pod) busy() bool { return p.stops > 0 || p.resort }
 // tears reports whether the sandbox is being torn down.
 func (p *pod) tears() bool { return p.tearing > 0 }
 
-// owes reports whether stops of containers are still to be requested.
-func (p *pod) owes() bool { return p.has(func(c *container) bool { return !c.owed.IsZero() }) }
+// pending reports whether stops of containers are still to be requested.
+func (p *pod) pending() bool {
+	return p.has(func(c *container) bool { return !c.pendingSince.IsZero() })
+}
 
 // requested reports whether the stop of a container was started.
 func (p *pod) requested() bool {
@@ -228,12 +230,12 @@ func (d *Drain) fail(c *container, why error) {
 	c.err = why
 }
 
-// owe notes which containers of a listed pod still have to be stopped.
-func (d *Drain) owe(listed runtime.Pod) {
+// notePending notes which containers of a listed pod still have to be stopped.
+func (d *Drain) notePending(listed runtime.Pod) {
 	p := d.podOf(listed)
 	for _, c := range listed.Containers {
 		if p.isUnrequested(c) {
-			p.container(c.ID).owed = time.Now()
+			p.container(c.ID).pendingSince = time.Now()
 		}
 	}
 }

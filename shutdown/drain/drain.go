@@ -101,12 +101,12 @@ type Drain struct {
 
 // progress is where Run is in the phases.
 type progress struct {
-	phase   int    // that runs
-	inPhase int    // calls that stop its pods and are in progress
-	calm    bool   // there are none, or the phase is over
-	overran bool   // a phase ended with calls in progress
-	begun   int    // calls that stop pods in all, and last resorts
-	queue   []*pod // whose sandboxes wait for their turn
+	phase       int    // that runs
+	inPhase     int    // calls that stop its pods and are in progress
+	noneWaiting bool   // there are none, or the phase is over
+	overran     bool   // a phase ended with calls in progress
+	started     int    // calls that stop pods in all, and last resorts
+	queue       []*pod // whose sandboxes wait for their turn
 }
 
 // New prepares a drain.
@@ -160,7 +160,7 @@ func (d *Drain) ReportBound() time.Duration { return 2 * d.schedule.slack }
 // or ctx ends. The record is then complete, unless ctx ended: another
 // process may continue it.
 func (d *Drain) Run(ctx context.Context) {
-	if t := d.record.Trigger; t != journal.TriggerPerson && t != journal.TriggerPersonAll {
+	if t := d.record.Trigger; t != journal.TriggerManual && t != journal.TriggerManualAll {
 		d.life.leaving = ctx.Done()
 	}
 	d.calls.begin(ctx, d.options.UnitStops)
@@ -184,12 +184,12 @@ func (d *Drain) Run(ctx context.Context) {
 	d.awaitStuck(ctx, d.schedule.deadline)
 	d.watch(ctx)
 	if d.life.ended(ctx) {
-		d.windDown(ctx)
+		d.awaitCalls(ctx)
 	}
 	if ctx.Err() == nil {
 		d.conclude()
 	} else { // another process continues
-		d.handOver()
+		d.leaveToNext()
 	}
 	d.record = d.snapshot() // nobody changes it from here on
 	d.options.Publish(d.record.Clone())

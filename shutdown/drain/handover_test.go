@@ -98,8 +98,8 @@ func TestWhoIsAskedLateIsAskedOnce(t *testing.T) {
 		w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed})
 		w.expectSignals("web0", "TERM@3s KILL@13s")
 		w.expectSignals("web1", "TERM@0s")
-		if owed := r.Pods[0].Asked; len(owed) > 0 {
-			t.Errorf("the record says of %v that they can be started again, want that of none", owed)
+		if pending := r.Pods[0].Asked; len(pending) > 0 {
+			t.Errorf("the record says of %v that they can be started again, want that of none", pending)
 		}
 	})
 }

@@ -84,7 +84,7 @@ func (d *Drain) firstList(ctx context.Context) {
 // container, such as its grace period.
 func lacksGrace(pods []runtime.Pod) bool {
 	for _, p := range pods {
-		if slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.Untold && c.State == runtime.Running }) {
+		if slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.Incomplete && c.State == runtime.Running }) {
 			return true
 		}
 	}
@@ -97,7 +97,7 @@ func (d *Drain) relist(ctx context.Context) {
 		return
 	}
 	d.lists.polling = true
-	at, quiet, after := time.Now(), d.progress.inPhase == 0, d.progress.begun
+	at, quiet, after := time.Now(), d.progress.inPhase == 0, d.progress.started
 	bound, first := min(listBound, d.schedule.slack), !d.lists.complete
 	if first || d.progress.inPhase > 0 {
 		// A host that goes down is busy, and what is known may be old. Nobody waits
@@ -134,7 +134,7 @@ func (d *Drain) settles(l listing) bool {
 	case l.err != nil:
 		return d.lists.complete || isIdle(l.err) || time.Since(d.schedule.start) >= firstListBound/2
 	}
-	return l.quiet && l.after == d.progress.begun
+	return l.quiet && l.after == d.progress.started
 }
 
 // take makes a list the current one.
@@ -149,7 +149,7 @@ func (d *Drain) take(l listing) {
 	}
 	d.takeOver(l.pods, d.lists.answered, true)
 	for _, p := range l.pods {
-		d.owe(p)
+		d.notePending(p)
 	}
 	d.forgetEnded(l.at)
 }
@@ -166,8 +166,8 @@ func (d *Drain) forgetEnded(requested time.Time) {
 	}
 	for _, p := range d.pods {
 		for _, c := range p.containers {
-			if d.lists.answered(p.runtime) && !alive[key{p.runtime, c.ID}] && !requested.Before(c.owed) {
-				c.owed = time.Time{}
+			if d.lists.answered(p.runtime) && !alive[key{p.runtime, c.ID}] && !requested.Before(c.pendingSince) {
+				c.pendingSince = time.Time{}
 			}
 		}
 	}

@@ -182,20 +182,20 @@ func TestWhoWasAskedInItsTurnIsNotAskedAgain(t *testing.T) {
 	})
 }
 
-// slowTeller is a runtime whose first lists lack how long containers may take to end.
-type slowTeller struct {
+// slowOrder is a runtime whose first lists lack how long containers may take to end.
+type slowOrder struct {
 	drain.Runtime
 	lacking int // lists that do
 	timeout time.Duration
 }
 
-func (r *slowTeller) Pods(ctx context.Context) ([]runtime.Pod, error) {
+func (r *slowOrder) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	pods, err := r.Runtime.Pods(ctx)
 	for i := range pods {
 		for j := range pods[i].Containers {
 			c := &pods[i].Containers[j]
-			c.Untold = r.lacking > 0
-			if !c.Untold {
+			c.Incomplete = r.lacking > 0
+			if !c.Incomplete {
 				c.StopTimeout = &r.timeout
 			}
 		}
@@ -211,7 +211,7 @@ func TestWhatIsNotToldYetIsNotGuessed(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.pod("db", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 				w.options.Phases = []plan.PhaseSpec{{Name: "all", Grace: time.Minute}}
-				w.roster.Runtime = &slowTeller{w.fake, lacking, 50 * time.Second}
+				w.roster.Runtime = &slowOrder{w.fake, lacking, 50 * time.Second}
 				w.run(t.Context())
 				w.expectSignals("db0", want)
 			})
@@ -224,14 +224,14 @@ func TestWhatIsKnownButNotToldIsAwaited(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("db", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.options.Phases = []plan.PhaseSpec{{Name: "all", Grace: time.Minute}}
-		teller := &slowTeller{w.fake, 1, 50 * time.Second}
-		w.roster.Runtime = teller
-		known, err := teller.Pods(t.Context())
+		order := &slowOrder{w.fake, 1, 50 * time.Second}
+		w.roster.Runtime = order
+		known, err := order.Pods(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.roster.Set(known)
-		w.roster.Runtime = late{teller, 200 * time.Millisecond}
+		w.roster.Runtime = late{order, 200 * time.Millisecond}
 		w.run(t.Context())
 		w.expectSignals("db0", "TERM@200ms KILL@50.2s")
 	})

@@ -21,8 +21,8 @@ func (d *Drain) note(r result) {
 	case r.order != nil:
 		d.noteOrder(r.order)
 		return
-	case r.torn != nil:
-		d.noteTorn(r)
+	case r.teardown != nil:
+		d.noteTeardown(r)
 	case r.requested != nil:
 		p := d.pod(r.pod)
 		c := p.container(r.requested.ID)
@@ -32,7 +32,7 @@ func (d *Drain) note(r result) {
 	default:
 		d.noteEnds(r)
 	}
-	if r.torn == nil || r.torn.last {
+	if r.teardown == nil || r.teardown.last {
 		d.publish()
 	}
 }
@@ -55,8 +55,8 @@ func (p *pod) noteUnrequested(ends []containerEnd) {
 		c := p.container(e.id)
 		c.Requested, c.RequestedAt, p.written = true, time.Time{}, nil
 	}
-	begun := func(c *container) bool { return c.state != Unrequested && (!c.Requested || !c.RequestedAt.IsZero()) }
-	if p.resumed.IsZero() && !p.has(begun) {
+	started := func(c *container) bool { return c.state != Unrequested && (!c.Requested || !c.RequestedAt.IsZero()) }
+	if p.resumed.IsZero() && !p.has(started) {
 		p.record.StartedAt = time.Time{}
 	}
 }
@@ -92,12 +92,12 @@ func (d *Drain) conclude() {
 // concludePod gives a pod its outcome, by what the last list has of it, which is nothing if it
 // is not there.
 func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
-	r, told, cancelled := p.record, d.lists.answered(p.runtime), d.life.isCancelled()
+	r, reported, cancelled := p.record, d.lists.answered(p.runtime), d.life.isCancelled()
 	switch {
 	case r.Outcome != "":
 	case p.busy():
 		p.judge()
-	case told && !plan.Runs(listed) && !cancelled: // by itself, or while no agent ran
+	case reported && !plan.Runs(listed) && !cancelled: // by itself, or while no agent ran
 		r.Outcome, r.FinishedAt = journal.Stopped, cmp.Or(d.lastEnd(listed), now)
 		if r.FinishedAt.Before(r.StartedAt) { // between the list and the order
 			r.FinishedAt = r.StartedAt
@@ -110,7 +110,7 @@ func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
 	default:
 		r.Outcome = journal.Left
 	}
-	if !told {
+	if !reported {
 		return
 	}
 	r.ExitCodes = p.exitCodes(listed)
@@ -135,7 +135,7 @@ func (d *Drain) noteLatecomers() {
 			switch {
 			case came && d.skips(pod):
 				p.record.Outcome = journal.Skipped
-			case d.runsUnasked(pod):
+			case d.runsUnrequested(pod):
 				p.record.Outcome, p.record.Error = journal.Left, "started when no time was left to stop it"
 				if d.options.Watch > 0 {
 					p.record.Error = "is started again after each stop: stop the service or scheduler that starts it, then drain again"

@@ -20,8 +20,8 @@ import (
 func (d *Drain) runPhase(ctx context.Context, i int) {
 	phase, began, end := d.schedule.phases[i], time.Now(), d.schedule.end(i, d.progress.overran)
 	d.progress.phase, d.progress.inPhase = i, 0
-	d.progress.calm = false
-	defer d.calmDown()
+	d.progress.noneWaiting = false
+	defer d.releaseSandboxes()
 	n := d.launch(i, end)
 	if d.progress.overran { // no list was made since
 		d.relist(ctx)
@@ -105,7 +105,7 @@ func (d *Drain) launch(i int, end time.Time) int {
 			}
 			containers := d.targets(p, inTime[k], i, end)
 			if len(containers) == 0 {
-				d.owe(pod.Pod)
+				d.notePending(pod.Pod)
 				continue
 			}
 			if record.StartedAt.IsZero() {
@@ -118,7 +118,7 @@ func (d *Drain) launch(i int, end time.Time) int {
 	}
 	for _, s := range starts { // now that it is known of all which stops begin
 		d.inTurn(s, end)
-		d.owe(s.listed)
+		d.notePending(s.listed)
 	}
 	for _, s := range starts {
 		d.begin(i, s.pod, s.listed, s.targets, end)
@@ -173,7 +173,7 @@ func (d *Drain) launchLate(i int, end time.Time) int {
 		return d.launch(i, end)
 	}
 	for _, pod := range d.lists.current {
-		d.owe(pod)
+		d.notePending(pod)
 	}
 	return 0
 }
@@ -194,9 +194,9 @@ func (d *Drain) skips(pod plan.PlannedPod) bool {
 	return d.options.SkipCritical && pod.Priority >= plan.CriticalPriority
 }
 
-// runsUnasked reports whether a pod that is not skipped has containers that run and whose stop is
+// runsUnrequested reports whether a pod that is not skipped has containers that run and whose stop is
 // still to be requested.
-func (d *Drain) runsUnasked(planned plan.PlannedPod) bool {
+func (d *Drain) runsUnrequested(planned plan.PlannedPod) bool {
 	p := d.podOf(planned.Pod)
 	return !d.skips(planned) && slices.ContainsFunc(planned.Containers, func(c plan.PlannedContainer) bool { return p.isUnrequested(c.Container) })
 }

@@ -166,12 +166,12 @@ var errLivingHangs = errors.New("search for container processes does not return"
 // living is which containers live. It is safe for concurrent use.
 type living struct {
 	mu   sync.Mutex
-	look *look     // guarded by mu: in progress, or the last; nil before the first
+	scan *scan     // guarded by mu: in progress, or the last; nil before the first
 	at   time.Time // guarded by mu: when that returned; zero as long as it has not
 }
 
-// look is one check at all processes.
-type look struct {
+// scan is one check at all processes.
+type scan struct {
 	done chan struct{} // closed once it has returned
 	ids  map[string]bool
 	err  error
@@ -191,14 +191,14 @@ func (l *living) get(ask func() (map[string]bool, error)) (map[string]bool, erro
 }
 
 // latest is the check in progress, or the last one if that is new enough, or else one that begins.
-func (l *living) latest(ask func() (map[string]bool, error)) *look {
+func (l *living) latest(ask func() (map[string]bool, error)) *scan {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.look != nil && (l.at.IsZero() || time.Since(l.at) < livingAge) {
-		return l.look
+	if l.scan != nil && (l.at.IsZero() || time.Since(l.at) < livingAge) {
+		return l.scan
 	}
-	now := &look{done: make(chan struct{})}
-	l.look, l.at = now, time.Time{}
+	now := &scan{done: make(chan struct{})}
+	l.scan, l.at = now, time.Time{}
 	go func() {
 		now.ids, now.err = ask()
 		l.mu.Lock()

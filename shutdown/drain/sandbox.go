@@ -13,9 +13,9 @@ func (d *Drain) begin(i int, p *pod, listed runtime.Pod, containers []target, en
 	p.listed, p.phase, p.end, p.kept = listed, i, end, false
 	p.stops++
 	for _, t := range containers {
-		p.container(t.ID).owed = time.Time{}
+		p.container(t.ID).pendingSince = time.Time{}
 	}
-	d.progress.begun++
+	d.progress.started++
 	d.progress.inPhase++
 	d.lists.settled = false
 	k := p.key
@@ -25,7 +25,7 @@ func (d *Drain) begin(i int, p *pod, listed runtime.Pod, containers []target, en
 // release continues with pods whose sandboxes stayed for containers that have ended by themselves.
 func (d *Drain) release() {
 	for _, p := range d.pods {
-		if p.kept && !p.owes() {
+		if p.kept && !p.pending() {
 			if p.phase == d.progress.phase {
 				d.progress.inPhase++
 			}
@@ -41,7 +41,7 @@ func (d *Drain) finish(p *pod, phase int) {
 	ended := d.endedAt(p)
 	p.kept = false
 	switch {
-	case p.owes():
+	case p.pending():
 		p.kept = true
 	case d.life.isCancelled():
 		p.noteOver(ended)
@@ -49,7 +49,7 @@ func (d *Drain) finish(p *pod, phase int) {
 		p.again = true
 	case p.failed():
 		p.resort, p.again = true, false
-		d.progress.begun++
+		d.progress.started++
 		d.lists.settled = false
 		d.tearDown(p, phase, true)
 		return
@@ -66,14 +66,14 @@ func (d *Drain) finish(p *pod, phase int) {
 func (d *Drain) countPhase(phase int) {
 	if phase == d.progress.phase {
 		d.progress.inPhase--
-		d.progress.calm = d.progress.calm || d.progress.inPhase == 0
+		d.progress.noneWaiting = d.progress.noneWaiting || d.progress.inPhase == 0
 	}
 	d.tearQueued()
 }
 
-// calmDown lets sandboxes go that waited for the containers of the phase.
-func (d *Drain) calmDown() {
-	d.progress.calm = true
+// releaseSandboxes lets sandboxes go that waited for the containers of the phase.
+func (d *Drain) releaseSandboxes() {
+	d.progress.noneWaiting = true
 	d.tearQueued()
 }
 
@@ -88,10 +88,10 @@ func (d *Drain) tearQueued() {
 		switch {
 		case p.busy():
 			return true // and comes again, or goes with that
-		case p.owes():
+		case p.pending():
 			p.kept = true
 			return true
-		case p.tears(), !d.progress.calm && p.phase == d.progress.phase && d.any(func(p *pod) bool { return p.tears() && p.phase == d.progress.phase }):
+		case p.tears(), !d.progress.noneWaiting && p.phase == d.progress.phase && d.any(func(p *pod) bool { return p.tears() && p.phase == d.progress.phase }):
 			return false
 		}
 		d.tearDown(p, p.phase, false)
@@ -106,21 +106,21 @@ func (d *Drain) tearDown(p *pod, phase int, last bool) {
 	d.calls.group.Go(func() { d.calls.tearDown(phase, k, what, end, last) })
 }
 
-// noteTorn takes in what became of a sandbox. A last resort that failed is tried again if others
+// noteTeardown takes in what became of a sandbox. A last resort that failed is tried again if others
 // of its pod have ended meanwhile.
-func (d *Drain) noteTorn(r result) {
+func (d *Drain) noteTeardown(r result) {
 	p := d.pod(r.pod)
 	p.tearing--
-	if !r.torn.last {
+	if !r.teardown.last {
 		d.tearQueued()
 		return
 	}
 	p.resort = false
 	switch {
-	case r.torn.err == nil: // a sandbox that is gone took along what still ran in it
+	case r.teardown.err == nil: // a sandbox that is gone took along what still ran in it
 		p.kept = false
 		for _, c := range p.containers {
-			c.owed = time.Time{}
+			c.pendingSince = time.Time{}
 			if c.state == Failed {
 				d.become(c, Killed)
 			}

@@ -20,7 +20,7 @@ type result struct {
 	phase     int // in which it was started
 	pod       key
 	ends      []containerEnd // of the containers that were to be stopped
-	torn      *teardown      // only this: what became of the sandbox
+	teardown  *teardown      // only this: what became of the sandbox
 	requested *turn          // only this: the stop of a container that has waited for others is requested
 
 	service *serviceEnd // of no pod, but of a service that is stopped first
@@ -257,7 +257,7 @@ func (c *calls) tearDown(phase int, pod key, what runtime.Pod, end time.Time, la
 	if err != nil {
 		c.log.Warn("cannot remove pod sandbox", "pod", strings.TrimPrefix(what.Namespace+"/"+what.Name, "/"), "error", err)
 	}
-	c.report(result{phase: phase, pod: pod, torn: &teardown{last, err}})
+	c.report(result{phase: phase, pod: pod, teardown: &teardown{last, err}})
 }
 
 // teardownBound bounds the end of a sandbox. Where containers failed to stop it is the

@@ -123,8 +123,8 @@ func (d *Drain) awaitSandboxes(ctx context.Context, atMost time.Duration) {
 	})
 }
 
-// windDown waits for the calls in flight after a cancellation.
-func (d *Drain) windDown(ctx context.Context) {
+// awaitCalls waits for the calls in flight after a cancellation.
+func (d *Drain) awaitCalls(ctx context.Context) {
 	atMost := cancelWait
 	for _, p := range d.pods {
 		for _, c := range p.containers {
@@ -143,9 +143,9 @@ func (d *Drain) windDown(ctx context.Context) {
 	}
 }
 
-// handOver waits for the stops that have just been requested, so that the next process reads on
+// leaveToNext waits for the stops that have just been requested, so that the next process reads on
 // record whose stop was not.
-func (d *Drain) handOver() {
+func (d *Drain) leaveToNext() {
 	if d.life.leaving == nil {
 		return
 	}

@@ -41,7 +41,7 @@ func (d *Drain) restarts(ctx context.Context) (came bool) {
 		listed: func(l listing) {
 			d.take(l)
 			for _, phase := range d.plan().Phases {
-				came = came || slices.ContainsFunc(phase.Pods, d.runsUnasked)
+				came = came || slices.ContainsFunc(phase.Pods, d.runsUnrequested)
 			}
 		},
 	})

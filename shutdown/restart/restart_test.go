@@ -31,8 +31,8 @@ type host struct {
 	held    atomic.Bool
 	options restart.Options
 
-	mu   sync.Mutex
-	told []journal.Restart
+	mu       sync.Mutex
+	reported []journal.Restart
 }
 
 // afterBoot runs the test in a bubble, on a host with a project of three services and a
@@ -75,7 +75,7 @@ func afterBoot(t *testing.T, test func(*testing.T, *host)) {
 			Report: func(r journal.Restart) {
 				h.mu.Lock()
 				defer h.mu.Unlock()
-				h.told = append(h.told, r)
+				h.reported = append(h.reported, r)
 			},
 		}
 		test(t, h)
@@ -150,8 +150,8 @@ func TestAllIsStartedOnceInReverse(t *testing.T) {
 		h.run("two", time.Hour)
 		h.expectStarts("dns db api web")
 		h.expectOutcomes("api=started db=started dns=started web=started")
-		if len(h.told) != 4 || h.told[0].Name != "dns" {
-			t.Errorf("told of %+v, want each, by its name", h.told)
+		if len(h.reported) != 4 || h.reported[0].Name != "dns" {
+			t.Errorf("told of %+v, want each, by its name", h.reported)
 		}
 		// Whatever ends from now on is none of a shutdown's.
 		h.fake.Exit("web", 1)
@@ -228,7 +228,7 @@ func TestAStartThatFailsIsTriedAgainAndHoldsNobodyUp(t *testing.T) {
 		if n := strings.Count(h.starts(), "db"); n != 5 {
 			t.Errorf("db was tried %d times, want 5", n)
 		}
-		if last := h.told[len(h.told)-1]; last.ID != "db" || !strings.Contains(last.Reason, "no such device") {
+		if last := h.reported[len(h.reported)-1]; last.ID != "db" || !strings.Contains(last.Reason, "no such device") {
 			t.Errorf("told last of %+v, want that db does not start", last)
 		}
 	})

@@ -93,8 +93,8 @@ func TestAnUnavailableControlPlaneIsLoggedWhenItBeginsAndEnds(t *testing.T) {
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if last := len(d.beats) - 1; last < 50 || d.beats[0] == nil || d.beats[last] != nil {
-			t.Errorf("%d beats, first %v, last %v, want a failure told each round, then success", len(d.beats), d.beats[0], d.beats[last])
+		if last := len(d.heartbeats) - 1; last < 50 || d.heartbeats[0] == nil || d.heartbeats[last] != nil {
+			t.Errorf("%d beats, first %v, last %v, want a failure told each round, then success", len(d.heartbeats), d.heartbeats[0], d.heartbeats[last])
 		}
 	})
 }
@@ -250,7 +250,7 @@ func TestAnAgentThatIsStartedAgainRemembers(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 
-				next := unasked(t)
+				next := newUnaskedDesk(t)
 				next.client, next.o.Client = d.client, d.client
 				if err := next.once(t.Context(), nil); err != nil {
 					t.Fatal(err)

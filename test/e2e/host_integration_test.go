@@ -180,7 +180,7 @@ func TestAHostWithAnotherMachineIDReplacesItsNode(t *testing.T) {
 	if got := s.Node.Annotations[controlplane.AnnotationMachineID]; got != other {
 		t.Errorf("the Node is machine %s's, want %s's", got, other)
 	}
-	if s.ControlPlane.LastError != "" || s.ControlPlane.Resting != "" {
+	if s.ControlPlane.LastError != "" || s.ControlPlane.Paused != "" {
 		t.Errorf("control plane: %+v, want nothing amiss", s.ControlPlane)
 	}
 	a.stop()

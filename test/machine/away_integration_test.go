@@ -37,7 +37,7 @@ func TestTheControlPlaneIsAway(t *testing.T) {
 		}
 		const up, down = "True/" + status.ReasonHostReady, "False/" + status.ReasonDraining
 		m.Eventually("the cluster sees the node Ready", func() bool { return word() == up })
-		said := recording(t, cluster, "get", "node", "machine", "--watch", "-o", wordPath)
+		text := recording(t, cluster, "get", "node", "machine", "--watch", "-o", wordPath)
 		if err := cluster.Cut(); err != nil {
 			t.Fatal(err)
 		}
@@ -57,24 +57,24 @@ func TestTheControlPlaneIsAway(t *testing.T) {
 		}
 		logindWaited(t, m)
 		m.AwaitArmed()
-		if err := cluster.Mend(); err != nil {
+		if err := cluster.Restore(); err != nil {
 			t.Fatal(err)
 		}
 		m.Eventually("the cluster sees the node Ready again", func() bool {
 			return word() == up && strings.Contains(m.Journal(0, "-u hostler"), "wrote final status of the last shutdown")
 		})
 		for _, event := range []string{"Shutdown", "ShutdownReleased", "LastShutdownGraceful"} {
-			var told string
+			var output string
 			m.Eventually("the cluster has the Event "+event, func() bool {
 				var err error
-				told, err = kubectl(t, cluster, "get", "events", "--all-namespaces", "--field-selector", "involvedObject.name=machine,reason="+event, "-o", "jsonpath={.items[*].message}")
-				return err == nil && told != ""
+				output, err = kubectl(t, cluster, "get", "events", "--all-namespaces", "--field-selector", "involvedObject.name=machine,reason="+event, "-o", "jsonpath={.items[*].message}")
+				return err == nil && output != ""
 			})
-			if event == "Shutdown" && o.Release != machine.Debian12 && !strings.Contains(told, "(reboot)") {
-				t.Errorf("the Event %s is %q, want it to tell of a reboot", event, told)
+			if event == "Shutdown" && o.Release != machine.Debian12 && !strings.Contains(output, "(reboot)") {
+				t.Errorf("the Event %s is %q, want it to tell of a reboot", event, output)
 			}
 		}
-		if got := slices.Compact(said()); !slices.Equal(got, []string{up, down, up}) {
+		if got := slices.Compact(text()); !slices.Equal(got, []string{up, down, up}) {
 			t.Errorf("the cluster heard %v, want it to hear of the shutdown that it missed", got)
 		}
 	})
@@ -120,7 +120,7 @@ func storeRefuses(t *testing.T, m *machine.Machine) {
 	}
 	expectAilment(t, m, ailment{
 		name: "a state folder that is read-only", reason: status.ReasonArmed, protected: true,
-		check: "state", verdict: doctor.Warn, says: "hostler may lose its state: not persisted", mend: "writable",
+		check: "state", verdict: doctor.Warn, message: "hostler may lose its state: not persisted", fix: "writable",
 	})
 	m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true})
 	boot := m.BootID()
@@ -163,7 +163,7 @@ func TestARuntimeIsAwayWhenTheAgentIsNew(t *testing.T) {
 		g := gracesOf(o.Bed)
 		o.Config = g.config()
 		m := machine.Boot(t, o)
-		for _, story := range []struct {
+		for _, scenario := range []struct {
 			name  string
 			known bool // which pods there are
 			down  func() machine.Down
@@ -184,13 +184,13 @@ func TestARuntimeIsAwayWhenTheAgentIsNew(t *testing.T) {
 			m.Deploy(machine.Pod{Name: "web", Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: g.regular() / 2}}}, machine.Pod{Name: "db", Critical: true})
 			m.AwaitArmed()
 			boot := m.BootID()
-			story.down()
+			scenario.down()
 			last := m.LastShutdown()
 			if last == nil || !strings.HasPrefix(last.BootID, boot) || last.Graceful || !strings.Contains(last.Error, "containerd") {
-				t.Fatalf("LastShutdown() where the runtime went away %s = %+v, want one that was not graceful, and that names it", story.name, last)
+				t.Fatalf("LastShutdown() where the runtime went away %s = %+v, want one that was not graceful, and that names it", scenario.name, last)
 			}
-			if i := slices.IndexFunc(last.Pods, func(p journal.PodRecord) bool { return p.Name == "db" }); story.known && (i < 0 || last.Pods[i].Outcome == journal.Stopped) {
-				t.Errorf("LastShutdown() where the runtime went away %s = %+v, want db in it, and not stopped: nobody has asked it", story.name, last)
+			if i := slices.IndexFunc(last.Pods, func(p journal.PodRecord) bool { return p.Name == "db" }); scenario.known && (i < 0 || last.Pods[i].Outcome == journal.Stopped) {
+				t.Errorf("LastShutdown() where the runtime went away %s = %+v, want db in it, and not stopped: nobody has asked it", scenario.name, last)
 			}
 		}
 	})

@@ -176,8 +176,8 @@ func TestACertificateThatTheServerDoesNotAcceptAnyMoreIsReplaced(t *testing.T) {
 			k.Doubt()
 			after(time.Second)
 		}
-		var told *certificate.RefusedError
-		if ends, err := k.Status(); !errors.As(err, &told) || !errors.As(err, new(*certificate.WaitingError)) || told.Until != ends || ends.IsZero() {
+		var reported *certificate.RefusedError
+		if ends, err := k.Status(); !errors.As(err, &reported) || !errors.As(err, new(*certificate.WaitingError)) || reported.Until != ends || ends.IsZero() {
 			t.Errorf("Status() = %v, %v, want that it is refused and what the next one waits for", ends, err)
 		}
 		if got := serial(t, k); got != first {

@@ -48,10 +48,10 @@ func await(t *testing.T, asked *atomic.Int32, n int32) {
 
 func ask(t *testing.T, c *engine.Conn, verb string, timeout time.Duration) error {
 	t.Helper()
-	var said string
-	err := c.Ask(t.Context(), "Say", "ask the daemon", timeout, engine.Request{Verb: verb, Path: "/say"}, &said)
-	if err == nil && said != "well" {
-		t.Errorf("the daemon said %q, want what it says", said)
+	var text string
+	err := c.Ask(t.Context(), "Say", "ask the daemon", timeout, engine.Request{Verb: verb, Path: "/say"}, &text)
+	if err == nil && text != "well" {
+		t.Errorf("the daemon said %q, want what it says", text)
 	}
 	return err
 }

@@ -34,14 +34,14 @@ func TestALookTellsTheClockAndTheRights(t *testing.T) {
 			asked.Done()
 			asked.Wait()
 			if question.Spec.ResourceAttributes.Verb == "delete" {
-				say(w, `{"status":{"allowed":false}}`)
+				respond(w, `{"status":{"allowed":false}}`)
 				return
 			}
-			say(w, `{"status":{"allowed":true}}`)
+			respond(w, `{"status":{"allowed":true}}`)
 		case strings.Contains(r.URL.Path, "/leases/"):
-			say(w, leaseText)
+			respond(w, leaseText)
 		default:
-			say(w, nodeText)
+			respond(w, nodeText)
 		}
 	})
 	o := kubernetes.Options{Kubeconfig: write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")), Version: "1.2.3", Log: quiet()}
