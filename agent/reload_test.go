@@ -119,7 +119,7 @@ func TestReloadRefusesTheRestByNameAndKeepsTheOld(t *testing.T) {
 	}
 }
 
-func TestReloadTellsEachOfSeveralFaultsOnALineOfItsOwn(t *testing.T) {
+func TestReloadReportsEachOfSeveralFaultsOnALineOfItsOwn(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	r.nextErr = errors.New("a.yaml:1: no")
@@ -198,7 +198,7 @@ func TestWhatIsRefusedTakesNoEffect(t *testing.T) {
 
 // A host that has shrunk since its reservation was taken up goes on, says so, and
 // takes up what has nothing to do with that.
-func TestAHostThatHasShrunkIsToldAndGoesOn(t *testing.T) {
+func TestAHostThatHasShrunkIsReportedAndGoesOn(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	if err := a.reports.reporter.ReportShutdown(t.Context(), a.shutdown.guard.Status()); err != nil {
@@ -228,7 +228,7 @@ func TestAHostThatHasShrunkIsToldAndGoesOn(t *testing.T) {
 }
 
 // A refusal must not be found out when the host goes down.
-func TestFilesThatAreNotInForceAreTold(t *testing.T) {
+func TestFilesThatAreNotInForceAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*rig)
 		reload bool

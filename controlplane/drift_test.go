@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-func TestDriftIsWhatRegisteringAgainMends(t *testing.T) {
+func TestDriftIsWhatRegisteringAgainFixes(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*corev1.Node)
 		want   []string

@@ -44,7 +44,7 @@ func leaseNamed(name string) coordinationv1.Lease {
 	return coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-func TestANodeOfAFleetIsToldWithItsLeaseWhateverPagesTheyAreOn(t *testing.T) {
+func TestANodeOfAFleetIsReportedWithItsLeaseWhateverPagesTheyAreOn(t *testing.T) {
 	for name, c := range map[string]struct{ nodes, leases, want string }{
 		"one page of each":               {"a b c", "a b c", "a+ b+ c+"},
 		"no node":                        {"", "a b", ""},
@@ -76,7 +76,7 @@ func TestANodeOfAFleetIsToldWithItsLeaseWhateverPagesTheyAreOn(t *testing.T) {
 	}
 }
 
-func TestAFleetIsToldNoFurtherThanItIsWanted(t *testing.T) {
+func TestAFleetIsReportedNoFurtherThanItIsWanted(t *testing.T) {
 	enough := errors.New("enough")
 	var reported []string
 	err := controlplane.JoinFleet(t.Context(), pages("a b|c", nodeNamed), pages("", leaseNamed), func(node *corev1.Node, _ *coordinationv1.Lease) error {

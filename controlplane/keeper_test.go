@@ -162,7 +162,7 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-func TestALeaseIsOverdueOnceTheFleetTakesTheHostForDead(t *testing.T) {
+func TestALeaseIsOverdueOnceTheFleetJudgesTheHostDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
 		fake.Inject(controlplanetest.RenewLease, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
@@ -280,7 +280,7 @@ func TestAnotherWriterOfTheLeaseIsFollowed(t *testing.T) {
 	})
 }
 
-func TestAServerThatLiesDoesNotTakeRenewTimeBack(t *testing.T) {
+func TestAServerWithWrongAnswersDoesNotTakeRenewTimeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
 		keeper, _ := keep(t, fake, policy(here), quiet())

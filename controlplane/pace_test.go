@@ -70,7 +70,7 @@ func TestALeaseIsGoodForAsLongAsIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestWhatIsAskedForAndOfNoUseIsTold(t *testing.T) {
+func TestAnInvalidLeaseDurationIsReported(t *testing.T) {
 	for text, says := range map[string]string{
 		"soon":                    "not a duration",
 		"39s":                     "lease.duration 40s",
@@ -98,7 +98,7 @@ func TestWhatIsAskedForAndOfNoUseIsTold(t *testing.T) {
 	}
 }
 
-func FuzzAskedPacesAreUsableOrTold(f *testing.F) {
+func FuzzRequestedPacesAreValidOrReported(f *testing.F) {
 	for _, text := range []string{"", "2m", "1h", "40s", "39s", "soon", "9223372036s", "-1ns", "1e9h", "1.5m"} {
 		f.Add(text)
 	}
@@ -273,7 +273,7 @@ func TestNoChangeOfPaceLeavesAGap(t *testing.T) {
 }
 
 // A fleet that is told at once spreads over the interval that it is told.
-func TestHostsThatAreToldTogetherDoNotRenewTogether(t *testing.T) {
+func TestHostsThatGetANewIntervalTogetherDoNotRenewTogether(t *testing.T) {
 	const hosts, pace = 200, 20 * time.Minute
 	for name, c := range map[string]struct{ from, to time.Duration }{
 		"to come less often": {40 * time.Second, pace},

@@ -29,7 +29,7 @@ func (r *rig) setCeiling(d time.Duration) {
 }
 
 // What was granted before must not be told, nor gone by, once it is nothing.
-func TestAGuardThatIsGrantedNothingSaysSo(t *testing.T) {
+func TestAGuardThatIsGrantedNothingReportsIt(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.expect(shutdown.Armed, 1)
@@ -42,7 +42,7 @@ func TestAGuardThatIsGrantedNothingSaysSo(t *testing.T) {
 	})
 }
 
-func TestAnArmedGuardTellsAtOnceWhatItIsGranted(t *testing.T) {
+func TestAnArmedGuardReportsAtOnceWhatItIsGranted(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.expect(shutdown.Armed, 1)

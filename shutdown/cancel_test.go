@@ -62,7 +62,7 @@ func TestACancellationIsSeenInTheMiddleOfADrain(t *testing.T) {
 }
 
 // systemd 257 takes a delayed shutdown back without a word (`shutdown -c`).
-func TestACancellationThatNobodyTellsIsNoticed(t *testing.T) {
+func TestACancellationThatNobodyReportsIsNoticed(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
@@ -79,7 +79,7 @@ func TestACancellationThatNobodyTellsIsNoticed(t *testing.T) {
 }
 
 // A kubelet that starts during a drain guards the next shutdown, not this one.
-func TestACancellationThatNobodyTellsIsNoticedBesideAnotherOwner(t *testing.T) {
+func TestACancellationThatNobodyReportsIsNoticedBesideAnotherOwner(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		var kubelet atomic.Bool
 		r.options.Delegated = func(context.Context) (string, bool) { return "kubelet", kubelet.Load() }
@@ -98,7 +98,7 @@ func TestACancellationThatNobodyTellsIsNoticedBesideAnotherOwner(t *testing.T) {
 	})
 }
 
-func TestACancellationThatNobodyTellsIsNoticedAfterTheRelease(t *testing.T) {
+func TestACancellationThatNobodyReportsIsNoticedAfterTheRelease(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()
@@ -111,7 +111,7 @@ func TestACancellationThatNobodyTellsIsNoticedAfterTheRelease(t *testing.T) {
 	})
 }
 
-func TestAShutdownAnnouncedAnewWhileTheLastIsBeingCancelled(t *testing.T) {
+func TestAShutdownAnnouncedAgainWhileTheLastIsBeingCancelled(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
 		r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
@@ -235,7 +235,7 @@ func (r *rig) restartable(name string, c runtimetest.ContainerSpec) {
 }
 
 // Whoever starts containers again looks once it is told, and finds them then.
-func TestWhatACancelledShutdownHasStoppedIsToldOfOnceItIsKnown(t *testing.T) {
+func TestWhatACancelledShutdownHasStoppedIsReportedOnceItIsKnown(t *testing.T) {
 	for name, after := range map[string]time.Duration{"in the middle": 3 * time.Second, "after the release": 20 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
@@ -264,7 +264,7 @@ func TestWhatACancelledShutdownHasStoppedIsToldOfOnceItIsKnown(t *testing.T) {
 
 // Between the cancellation and the moment at which the guard is armed again nobody has
 // settled the journal.
-func TestAShutdownRightAfterOneThatWasCalledOffForgetsNobody(t *testing.T) {
+func TestAShutdownRightAfterOneThatWasCancelledForgetsNobody(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
 		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
@@ -293,7 +293,7 @@ func TestAShutdownRightAfterOneThatWasCalledOffForgetsNobody(t *testing.T) {
 }
 
 // The same for an operator's drain, upon which it stays down.
-func TestADrainRightAfterAShutdownThatWasCalledOffWaives(t *testing.T) {
+func TestADrainRightAfterAShutdownThatWasCancelledWaives(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
 		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})

@@ -191,7 +191,7 @@ func TestAShutdownFoundUnderWay(t *testing.T) {
 	}
 }
 
-func TestAnAnnouncementIsHeardWhileTheLockIsBeingTaken(t *testing.T) {
+func TestAnAnnouncementIsNoticedWhileTheLockIsBeingTaken(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		defer r.logind.hangs("RaiseMaxDelay")()
@@ -232,7 +232,7 @@ func TestTheLockIsReleasedAfterTheStatusAndNeverLateForIt(t *testing.T) {
 	}
 }
 
-func TestALateReportOfTheBeginningIsCalledOff(t *testing.T) {
+func TestALateReportOfTheBeginningIsCancelled(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()

@@ -78,7 +78,7 @@ func TestAPersonsDrainIsSeenWhileItRuns(t *testing.T) {
 	})
 }
 
-func TestADrainByHandIsRefusedWhileTheHostGoesDown(t *testing.T) {
+func TestAManualDrainIsRefusedWhileTheHostGoesDown(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()
@@ -92,7 +92,7 @@ func TestADrainByHandIsRefusedWhileTheHostGoesDown(t *testing.T) {
 	})
 }
 
-func TestADrainByHandEndsWithTheAgent(t *testing.T) {
+func TestAManualDrainEndsWithTheAgent(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.start()
@@ -110,7 +110,7 @@ func TestADrainByHandEndsWithTheAgent(t *testing.T) {
 	})
 }
 
-func TestADrainByHandCanBeEnded(t *testing.T) {
+func TestAManualDrainCanBeEnded(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
@@ -140,7 +140,7 @@ func TestADrainByHandCanBeEnded(t *testing.T) {
 	})
 }
 
-func TestAPlanByHandSparesCriticalPodsUnlessToldOtherwise(t *testing.T) {
+func TestAPlanOfAManualDrainSparesCriticalPodsUnlessRequestedOtherwise(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.logind.ceiling = 8 * time.Second // what logind grants does not bind a person
 		r.usual()

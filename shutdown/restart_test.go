@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-func TestTheNextProcessTellsOfTheLastShutdown(t *testing.T) {
+func TestTheNextProcessReportsTheLastShutdown(t *testing.T) {
 	for _, boot := range []string{"one", "two"} {
 		onHost(t, func(t *testing.T, r *rig) {
 			r.usual()

@@ -313,7 +313,7 @@ func TestAServiceIsStartedAgainAlsoOnceTheSettingIsGone(t *testing.T) {
 }
 
 // Neither the others nor containers wait for it.
-func TestAServiceThatDoesNotStartHoldsNobodyUp(t *testing.T) {
+func TestAServiceThatDoesNotStartBlocksNobody(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		broken, s := &service{began: r.began, runs: true, broken: true}, r.orchestrated()
 		var settled atomic.Int32

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-func TestProtectedTellsTheTruth(t *testing.T) {
+func TestProtectedReportsTheTruth(t *testing.T) {
 	armed := status.Shutdown{State: "Armed", Reason: "shutdown lock held", Granted: 40 * time.Second, Needed: 36 * time.Second}
 	short := armed
 	short.Granted, short.Shortage = 8*time.Second, "granted 8s, because /etc/systemd/logind.conf.d/zzz.conf sets it"

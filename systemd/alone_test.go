@@ -91,7 +91,7 @@ func TestAUnitThatIsAboutToStartIsStopped(t *testing.T) {
 	}
 }
 
-func TestAStopIsWaitedForAlsoWhileSystemdExecutesItselfAnew(t *testing.T) {
+func TestAStopIsWaitedForAlsoWhileSystemdExecutesItselfAgain(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	state := func(active string) {
 		fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: active}})

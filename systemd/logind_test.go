@@ -124,7 +124,7 @@ func TestOnlyALogindThatAnswersToItsNameIsSignalled(t *testing.T) {
 	}
 }
 
-func TestWatchTellsTheKindWhereLogindDoes(t *testing.T) {
+func TestWatchReportsTheKindWhereLogindDoes(t *testing.T) {
 	for want, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		events := startWatch(t, newLogind(t, fake))
@@ -143,7 +143,7 @@ func TestWatchTellsTheKindWhereLogindDoes(t *testing.T) {
 
 // Seen on Debian 13, by an agent that had just been started: what is announced while it
 // subscribes is told with its kind, too.
-func TestWatchTellsTheKindOfWhatIsAnnouncedWhileItSubscribes(t *testing.T) {
+func TestWatchReportsTheKindOfWhatIsAnnouncedWhileItSubscribes(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{Metadata: true})
 	var once sync.Once
 	fake.OnSubscribe(func(member string) {
@@ -161,7 +161,7 @@ func TestWatchTellsTheKindOfWhatIsAnnouncedWhileItSubscribes(t *testing.T) {
 	}
 }
 
-func TestTheKindOfAShutdownIsToldToWhoAsks(t *testing.T) {
+func TestTheKindOfAShutdownIsReportedToWhoAsks(t *testing.T) {
 	for want, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		logind := newLogind(t, fake)
@@ -178,7 +178,7 @@ func TestTheKindOfAShutdownIsToldToWhoAsks(t *testing.T) {
 }
 
 // Seen on Debian 13: what is announced after that is no repetition.
-func TestWatchTellsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
+func TestWatchReportsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
 	for kind, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		events := startWatch(t, newLogind(t, fake))
@@ -212,7 +212,7 @@ func request(fake *systemdtest.Fake, method string, args ...any) error {
 	return nil
 }
 
-func TestWatchTellsACancellationOfWhatWasAnnouncedBefore(t *testing.T) {
+func TestWatchReportsACancellationOfWhatWasAnnouncedBefore(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	call(t, fake, "Reboot", false)
 	events := startWatch(t, newLogind(t, fake))

@@ -14,7 +14,7 @@ import (
 )
 
 // Names with what object paths have to escape, and one that no unit has.
-func TestUnitsAreToldWhateverTheirNames(t *testing.T) {
+func TestUnitsAreReportedWhateverTheirNames(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{Units: map[string]systemdtest.UnitState{
 		"9p@-dev-disk-by\\x2dlabel_1.service": {"ActiveState": "active"},
@@ -34,7 +34,7 @@ func TestUnitsAreToldWhateverTheirNames(t *testing.T) {
 	}
 }
 
-func TestScopesAreToldApart(t *testing.T) {
+func TestScopesAreDistinguished(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	active := func(more systemdtest.UnitState) systemdtest.UnitState {
 		state := systemdtest.UnitState{"ActiveState": "active"}

@@ -112,7 +112,7 @@ func TestADrainEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-func TestACallerThatStopsReadingDoesNotHoldADrainUp(t *testing.T) {
+func TestACallerThatStopsReadingDoesNotBlockADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := drainedPods()
 		b.pods = slices.Repeat([]journal.PodRecord{{Name: strings.Repeat("n", 1<<10)}}, 100)

@@ -41,7 +41,7 @@ func TestTheConfigurationIsShownWithoutPasswords(t *testing.T) {
 }
 
 // runc does not keep how a container ended, and 0 would be a success.
-func TestAnExitCodeThatNobodyKnowsIsNotTold(t *testing.T) {
+func TestAnExitCodeThatNobodyKnowsIsNotReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		container runtime.Container
 		reported  bool

@@ -148,7 +148,7 @@ func TestStatusSaysWhoDecidedOfTheCordonAndWhoHasYetToHear(t *testing.T) {
 }
 
 // A cause that several parts of the agent trip over is told once.
-func TestStatusTellsACauseOnce(t *testing.T) {
+func TestStatusReportsACauseOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		scene api.Status
 		cause string
@@ -236,7 +236,7 @@ func TestWatchEndsWithASignal(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedCommandSaysSo(t *testing.T) {
+func TestAnInterruptedCommandReportsIt(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"nodes"}, {"ps"}, {"images"}, {"gc", "plan"}, {"gc", "run"}, {"gc", "history"}, {"shutdown", "plan"}, {"doctor"}} {
 		signals := make(chan os.Signal, 1)
 		socket := serve(t, &backend{hang: true, entered: signals})

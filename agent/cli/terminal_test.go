@@ -92,7 +92,7 @@ func TestColourIsForTerminalsWithoutNOCOLOR(t *testing.T) {
 	}
 }
 
-func TestATerminalThatKnowsNothingIsToldNothing(t *testing.T) {
+func TestATerminalThatKnowsNothingIsSentNothing(t *testing.T) {
 	socket := serve(t, &backend{status: muchIsWrong()})
 	dumb := map[string]string{"HOSTLER_SOCKET": socket, "TERM": "dumb"}
 	if got, _ := onTerminal(t, nil, dumb, "status"); got != hostler(socket, "status").stdout {

@@ -183,7 +183,7 @@ func TestTheSchemasWordsAndBoundsAreThoseOfTheConfiguration(t *testing.T) {
 }
 
 // Every key has what an editor shows of it, and what the agent does when it changes.
-func TestTheSchemaTellsOfEachKey(t *testing.T) {
+func TestTheSchemaReportsEachKey(t *testing.T) {
 	keys, err := config.Keys()
 	if err != nil {
 		t.Fatal(err)

@@ -83,7 +83,7 @@ func TestABusySystemdIsAskedLittleAndSideBySide(t *testing.T) {
 	}
 }
 
-func TestWhatABusySystemdHasToldCounts(t *testing.T) {
+func TestWhatABusySystemdHasReportedCounts(t *testing.T) {
 	quick, _ := examined(t, 0)
 	slow, took := examined(t, 300*time.Millisecond)
 	if took != patience {
@@ -107,7 +107,7 @@ func TestWhatABusySystemdHasToldCounts(t *testing.T) {
 	}
 }
 
-func TestASystemdThatTellsNothingIsAFault(t *testing.T) {
+func TestASystemdThatReportsNothingIsAFault(t *testing.T) {
 	for what, takes := range map[string]time.Duration{"it hangs": time.Minute, "it answers a greeting, and no more": 2 * time.Second} {
 		hung, took := examined(t, takes)
 		if c := found(hung, "unit"); c.Status != doctor.Warn || !strings.Contains(c.Message, "systemd did not answer: no answer within 5s") || took != patience {
@@ -117,7 +117,7 @@ func TestASystemdThatTellsNothingIsAFault(t *testing.T) {
 }
 
 // Each fact by itself: what is not known is no fault, and nobody says that it is well.
-func TestWhatSystemdHasNotToldIsNotKnown(t *testing.T) {
+func TestWhatSystemdHasNotReportedIsNotKnown(t *testing.T) {
 	late := fmt.Errorf("some.unit: %w", context.DeadlineExceeded)
 	for _, c := range []struct {
 		name    string

@@ -52,7 +52,7 @@ func by(classes ...error) error {
 	return fmt.Errorf("get node %q: %w", "n", err)
 }
 
-func TestAHealthyNodeOfAClusterHasNothingToMend(t *testing.T) {
+func TestAHealthyNodeOfAClusterHasNothingToFix(t *testing.T) {
 	for name, change := range map[string]func(*doctor.Facts){
 		"joined by bootstrap":    func(*doctor.Facts) {},
 		"with a kubeconfig":      func(f *doctor.Facts) { f.Cluster.Certificate.Renewed = false },
@@ -75,7 +75,7 @@ func TestAHealthyNodeOfAClusterHasNothingToMend(t *testing.T) {
 	}
 }
 
-func TestWhatIsWellOfANodeIsNotMoreThanWasLookedAt(t *testing.T) {
+func TestWhatIsWellOfANodeIsNotMoreThanWasChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*doctor.Cluster)
 		want   string
@@ -99,7 +99,7 @@ func TestWhatIsWellOfANodeIsNotMoreThanWasLookedAt(t *testing.T) {
 	}
 }
 
-func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
+func TestEachFaultOfTheClusterIsFoundWithItsFix(t *testing.T) {
 	unread := func(f *doctor.Facts, err error) {
 		f.Cluster.Err, f.Cluster.Found, f.Cluster.Rights = err, false, doctor.Rights{}
 	}

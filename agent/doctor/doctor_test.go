@@ -102,7 +102,7 @@ func overridden(f *doctor.Facts) {
 	f.Logind.Files.After = f.Logind.Files.Effective
 }
 
-func TestAHealthyHostHasNothingToMend(t *testing.T) {
+func TestAHealthyHostHasNothingToFix(t *testing.T) {
 	r := doctor.Examine(healthy())
 	if !r.Protected || r.Failed() || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 17 || r.Message != "" {
 		t.Errorf("Examine() = %+v, want all ok", r)
@@ -115,7 +115,7 @@ func TestAHealthyHostHasNothingToMend(t *testing.T) {
 }
 
 // Ctrl-Alt-Del goes past logind unless it is masked.
-func TestWaysDownThatPassLogindByAreTold(t *testing.T) {
+func TestWaysDownThatPassLogindByAreReported(t *testing.T) {
 	for state, ways := range map[string]string{
 		"loaded": "shutdowns without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers) and Ctrl-Alt-Del. ",
 		"masked": "shutdowns without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers). ",
@@ -136,10 +136,10 @@ func TestWaysDownThatPassLogindByAreTold(t *testing.T) {
 	}
 }
 
-// TestEachFaultIsFoundWithItsMend spoils one thing at a time. Lines are the
+// TestEachFaultIsFoundWithItsFix spoils one thing at a time. Lines are the
 // checks that are not ok, the worst first: "status name: message | hint", of
 // which each wanted one gives status, name and parts.
-func TestEachFaultIsFoundWithItsMend(t *testing.T) {
+func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(*doctor.Facts)

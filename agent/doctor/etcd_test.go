@@ -29,7 +29,7 @@ func TestAHostInEtcdIsFine(t *testing.T) {
 	}
 }
 
-func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
+func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
 	unresponsive := func(f *doctor.Facts, err error) {
 		for i := range f.Etcd.Members {
 			f.Etcd.Members[i].Err = err

@@ -20,7 +20,7 @@ func found(r doctor.Report, name string) doctor.Check {
 	return r.Checks[i]
 }
 
-func TestAProgramSaysSoWhereTheAgentIsOfAnotherVersion(t *testing.T) {
+func TestACommandReportsAnAgentOfAnotherVersion(t *testing.T) {
 	for _, c := range []struct {
 		name, agent, program string
 		want                 doctor.Status
@@ -105,7 +105,7 @@ func TestUsersOwnPodmansAreMentioned(t *testing.T) {
 	}
 }
 
-func TestAGrantWithoutLimitIsSaidSo(t *testing.T) {
+func TestAGrantWithoutLimitIsReported(t *testing.T) {
 	f := healthy()
 	f.Logind.Granted, f.Logind.Files.Effective.Max = math.MaxInt64, math.MaxInt64
 	for _, name := range []string{"delay", "delay-files"} {
@@ -115,7 +115,7 @@ func TestAGrantWithoutLimitIsSaidSo(t *testing.T) {
 	}
 }
 
-func TestACertificatesRemainingLifeIsToldInWordsOfAPerson(t *testing.T) {
+func TestACertificatesRemainingLifeIsReportedInWordsOfAPerson(t *testing.T) {
 	for left, want := range map[time.Duration]string{
 		100*24*time.Hour + time.Hour:  "for 100 days more",
 		30*time.Hour + 20*time.Second: "for 30h0m0s more",

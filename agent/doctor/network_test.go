@@ -25,7 +25,7 @@ func TestAHostThatServesCallersOverTheNetworkIsFine(t *testing.T) {
 	t.Errorf("Examine() = %v, want network ok, and for how long", doctor.Examine(served()).Checks)
 }
 
-func TestEachFaultOfTheNetworkIsFoundWithItsMend(t *testing.T) {
+func TestEachFaultOfTheNetworkIsFoundWithItsFix(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(*doctor.Network)

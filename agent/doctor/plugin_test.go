@@ -59,7 +59,7 @@ func TestAHostWithAPluginIsFine(t *testing.T) {
 	}
 }
 
-func TestEachFaultOfAPluginIsFoundWithItsMend(t *testing.T) {
+func TestEachFaultOfAPluginIsFoundWithItsFix(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(*doctor.Facts)
@@ -116,7 +116,7 @@ func TestEachFaultOfAPluginIsFoundWithItsMend(t *testing.T) {
 	}
 }
 
-func TestAPluginIsLookedAtWithoutAnAgent(t *testing.T) {
+func TestAPluginIsCheckedWithoutAnAgent(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(*doctor.Facts)

@@ -99,7 +99,7 @@ func TestWhatCannotBeReadIsExplained(t *testing.T) {
 	}
 }
 
-func TestThisHostIsToldWhereOthersAreNot(t *testing.T) {
+func TestThisHostIsReportedWhereOthersAreNot(t *testing.T) {
 	fake := fleetOf(t, own)
 	fake.Inject(controlplanetest.Fleet, controlplanetest.Fault{Err: controlplane.ErrForbidden})
 	if m, err := fleet.New(fake, own).Member(t.Context(), own); err != nil || m.Node.Name != own {
@@ -107,7 +107,7 @@ func TestThisHostIsToldWhereOthersAreNot(t *testing.T) {
 	}
 }
 
-func TestAHostWithoutALeaseIsToldAllTheSame(t *testing.T) {
+func TestAHostWithoutALeaseIsStillReported(t *testing.T) {
 	fake := controlplanetest.NewFake(nil)
 	fake.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	if m, err := fleet.New(fake, own).Member(t.Context(), "a"); err != nil || m.Lease != nil {

@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-func TestWhatTheDoctorHearsOfChecks(t *testing.T) {
+func TestWhatTheDoctorLearnsOfChecks(t *testing.T) {
 	fault := conditions.Fault{Path: "/c/broken", Problem: "may be written", Fix: "chmod"}
 	facts := Conditions("/c", []conditions.Check{
 		{Path: "/c/broken", Answer: status.NotRun, Message: fault.String() + "; chmod", Faulty: true},
@@ -55,7 +55,7 @@ func TestChecksAreKnownWithoutAnAgent(t *testing.T) {
 	}
 }
 
-func TestTheDoctorHearsWhatTheNodeLacks(t *testing.T) {
+func TestTheDoctorLearnsWhatTheNodeLacks(t *testing.T) {
 	condition := func(kind corev1.NodeConditionType, is corev1.ConditionStatus, reason string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: kind, Status: is, Reason: reason, Message: "m"}
 	}
@@ -86,7 +86,7 @@ func TestTheDoctorHearsWhatTheNodeLacks(t *testing.T) {
 }
 
 // A host that has one of two addresses is reachable, and the other one may be mistyped.
-func TestTheDoctorHearsOfAnAddressThatIsMissingBesideAnother(t *testing.T) {
+func TestTheDoctorLearnsOfAnAddressThatIsMissingBesideAnother(t *testing.T) {
 	facts := status.Facts{Network: probe.Network{Addresses: []probe.Address{{IP: netip.MustParseAddr("10.0.0.5"), Bits: 24, Interface: "eth0", Up: true, Carrier: true}}}}
 	o := status.AddressOptions{Internal: []string{"10.0.0.5", "2001:db8::5"}}
 	available := []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse}}

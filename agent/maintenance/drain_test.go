@@ -22,7 +22,7 @@ import (
 
 var criticalLabel = map[string]string{runtime.LabelCritical: "true"}
 
-func TestADrainCordonsFirstAndTellsOfEachPod(t *testing.T) {
+func TestADrainCordonsFirstAndReportsEachPod(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
 		d.register(t)
@@ -64,7 +64,7 @@ func report0(s maintenance.DrainStep) time.Time {
 	return s.StartedAt
 }
 
-func TestADrainByACallerThatReadsNothingIsNotHeldUp(t *testing.T) {
+func TestADrainByACallerThatReadsNothingIsNotBlocked(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
 		began := time.Now()
@@ -109,7 +109,7 @@ func TestADrainEndsWithItsCallerAndLeavesTheNodeCordoned(t *testing.T) {
 	})
 }
 
-func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsTold(t *testing.T) {
+func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
 		d.over(&hanging{d.client, 1}) // holds both back after they were let in
@@ -136,7 +136,7 @@ func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsTold(t *testing.T) {
 	})
 }
 
-func TestADrainThatAShutdownCutsShortTellsOfWhatItDid(t *testing.T) {
+func TestADrainThatAShutdownCutsShortReportsWhatItDid(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		drainer, _ := d.guarded(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: 10 * time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
 		time.AfterFunc(time.Second, func() { _, _ = d.Guard.Drain(t.Context(), journal.TriggerServiceStop) })
@@ -226,7 +226,7 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 }
 
 // Their pods run on, of which nobody knows.
-func TestADrainTellsOfRuntimesThatAreOutOfReach(t *testing.T) {
+func TestADrainReportsRuntimesThatAreOutOfReach(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.register(t)
 		d.OutOfReach = func() string { return "podman: nothing answers" }

@@ -36,7 +36,7 @@ func (d *desk) keeps(t *testing.T) {
 	time.Sleep(time.Second)
 }
 
-func TestTheLeaseRestsBeforeTheNodeLeaves(t *testing.T) {
+func TestTheLeaseIsPausedBeforeTheNodeLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.register(t)
 		d.keeps(t)
@@ -56,7 +56,7 @@ func TestTheLeaseRestsBeforeTheNodeLeaves(t *testing.T) {
 	})
 }
 
-func TestTheLeaseRestsFromTheStartAndUntilTheNodeReturns(t *testing.T) {
+func TestTheLeaseIsPausedFromTheStartAndUntilTheNodeReturns(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.register(t)
 		if got, err := maintenance.New(d.Options).Return(t.Context()); got.Changed || err != nil {

@@ -81,7 +81,7 @@ func TestEachJobHasOneOwner(t *testing.T) {
 	}
 }
 
-func TestOwnersTellWhenTheyChange(t *testing.T) {
+func TestOwnersReportWhenTheyChange(t *testing.T) {
 	seen := map[Job]Owner{}
 	o := New(map[Job]Switch{ImageGC: Off}, func(context.Context, map[Job]Owner) map[Job]Owner { return seen }, discard())
 	if mine, _, _ := o.Mine(Lease); mine {
@@ -219,7 +219,7 @@ func TestEvidenceIsForPeople(t *testing.T) {
 	}
 }
 
-func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
+func TestALoopIsPausedWhileAnotherOwnerHasTheJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kubelet := Owner{Name: Kubelet, Evidence: "process kubelet, pid 7"}
 		seen := map[Job]Owner{}

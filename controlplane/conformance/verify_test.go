@@ -136,7 +136,7 @@ func (c *keeping) Leave(context.Context, string, controlplane.Identity) error {
 	return fmt.Errorf("leave: %w", controlplane.ErrForbidden)
 }
 
-func TestWhatCannotBeTakenAwayIsNamed(t *testing.T) {
+func TestWhatCannotBeRemovedIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, _ := newFleet(t)
 		b := conformance.Backend{Client: &keeping{fake}, Prefix: conformance.NewPrefix()}

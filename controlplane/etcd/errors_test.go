@@ -28,7 +28,7 @@ var classes = []error{
 	controlplane.ErrUnavailable, controlplane.ErrUnauthorized, controlplane.ErrUntrusted,
 }
 
-func TestEachAnswerIsAClassWithItsMend(t *testing.T) {
+func TestEachAnswerIsAClassWithItsFix(t *testing.T) {
 	asUser := func(o *etcd.Options) { o.Username, o.PasswordFile = "n", "/nowhere" }
 	for name, c := range map[string]struct {
 		change  func(*etcd.Options)

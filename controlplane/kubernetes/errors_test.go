@@ -70,7 +70,7 @@ func TestWhatAnswersMean(t *testing.T) {
 	}
 }
 
-func TestARefusalOfLabelsIsToldApart(t *testing.T) {
+func TestARefusalOfLabelsIsDistinguished(t *testing.T) {
 	for text, want := range map[string]bool{`nodes "n" is forbidden: is not allowed to modify labels: node-role.kubernetes.io/x`: true, `nodes "n" is forbidden`: false} {
 		_, err := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) { refuse(w, 403, "Forbidden", text) })).Node(t.Context(), "n")
 		if _, labels := errors.AsType[*controlplane.LabelsError](err); labels != want || !errors.Is(err, controlplane.ErrForbidden) {
@@ -79,7 +79,7 @@ func TestARefusalOfLabelsIsToldApart(t *testing.T) {
 	}
 }
 
-func TestAServerThatAsksToComeBackLaterIsNotWaitedFor(t *testing.T) {
+func TestAServerThatRequestsALaterRetryIsNotWaitedFor(t *testing.T) {
 	requests := 0
 	client := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		requests++
@@ -93,7 +93,7 @@ func TestAServerThatAsksToComeBackLaterIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAServerThatAsksToComeBackLaterWithAWatchIsNotWaitedForEither(t *testing.T) {
+func TestAServerThatRequestsALaterRetryWithAWatchIsNotWaitedForEither(t *testing.T) {
 	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if !r.URL.Query().Has("watch") {
 			respond(w, nodeText)
@@ -108,7 +108,7 @@ func TestAServerThatAsksToComeBackLaterWithAWatchIsNotWaitedForEither(t *testing
 	}
 }
 
-func TestWhyThereIsNoConnectionIsToldApart(t *testing.T) {
+func TestCausesOfNoConnectionAreDistinguished(t *testing.T) {
 	answers := func(w http.ResponseWriter, _ *http.Request) { respond(w, nodeText) }
 	for name, c := range map[string]struct {
 		client func(*testing.T) *kubernetes.Client

@@ -265,7 +265,7 @@ func TestAKubeconfigMayComeLaterAndChange(t *testing.T) {
 	}
 }
 
-func TestAPluginThatHangsHoldsUpNobodyForGood(t *testing.T) {
+func TestAPluginThatHangsBlocksNobodyForGood(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "go")
 	if err := os.Chmod(filepath.Dir(filepath.Dir(fifo)), 0o755); err != nil {
 		t.Fatal(err)

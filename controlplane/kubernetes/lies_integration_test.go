@@ -182,7 +182,7 @@ func (l tampered) changed() *corev1.Node {
 
 // What comes between a host and its server, and proves to be that, may be a proxy with a
 // cache, or one that asks people to log in.
-func TestAServerThatLiesIsNotBelieved(t *testing.T) {
+func TestAServerWithWrongAnswersIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
 	tamperer, err := cluster.NewTamperer()

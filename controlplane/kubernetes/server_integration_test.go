@@ -233,7 +233,7 @@ func TestANodeThatIsNoLongerOurs(t *testing.T) {
 	}
 }
 
-func TestALeaseThatIsDeletedIsMadeAnew(t *testing.T) {
+func TestALeaseThatIsDeletedIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
 	client := asNode(t, cluster, "n")

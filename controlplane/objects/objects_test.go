@@ -132,7 +132,7 @@ func (a *agent) renewed() *coordinationv1.Lease {
 	return lease
 }
 
-func TestAHostThatMayNotListIsTold(t *testing.T) {
+func TestAHostThatMayNotListIsReported(t *testing.T) {
 	store := objectstest.New()
 	a := newAgent(t, store, here)
 	store.Inject(objectstest.List, objectstest.Fault{Err: controlplane.ErrForbidden})
@@ -173,7 +173,7 @@ func TestEveryCallIsBounded(t *testing.T) {
 }
 
 // Whoever is slow may miss what has passed, but not what is.
-func TestAWatchTellsTheLastStateHoweverSlowTheReceiverIs(t *testing.T) {
+func TestAWatchReportsTheLastStateHoweverSlowTheReceiverIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := objectstest.New()
 		a := newAgent(t, store, here)
@@ -253,7 +253,7 @@ func TestManyAgentsAtOnce(t *testing.T) {
 	}
 }
 
-func TestAFleetIsToldButForWhatCannotBeRead(t *testing.T) {
+func TestAFleetIsReportedButForWhatCannotBeRead(t *testing.T) {
 	store := objectstest.New()
 	client := objects.New(store, objects.Options{})
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -288,7 +288,7 @@ func (s unsorted) List(ctx context.Context, kind objects.Kind, node, page string
 	return list[:1], "", nil
 }
 
-func TestAFleetThatIsToldOutOfOrderIsNotBelieved(t *testing.T) {
+func TestAFleetThatIsReportedOutOfOrderIsNotBelieved(t *testing.T) {
 	client := objects.New(unsorted{objectstest.New()}, objects.Options{})
 	for _, name := range []string{"a", "b"} {
 		if _, err := client.RenewLease(t.Context(), newLease(t, name, here)); err != nil {
@@ -304,7 +304,7 @@ func TestAFleetThatIsToldOutOfOrderIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestAStoreThatKeepsItsFleetToItselfSaysSo(t *testing.T) {
+func TestAStoreThatKeepsItsFleetToItselfReportsIt(t *testing.T) {
 	store := objectstest.New()
 	store.Inject(objectstest.List, objectstest.Fault{Err: controlplane.ErrForbidden})
 	err := objects.New(store, objects.Options{}).Fleet(t.Context(), func(*corev1.Node, *coordinationv1.Lease) error { return nil })

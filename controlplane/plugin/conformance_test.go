@@ -41,7 +41,7 @@ func TestConformance(t *testing.T) {
 	controlplanetest.Record(t, plugin.Type, *update, func(t *testing.T) controlplanetest.Backend { return backend(t, false) })
 }
 
-func TestConformanceOfAPluginThatTellsNoMoreThanThatASwapIsLost(t *testing.T) {
+func TestConformanceOfAPluginThatReportsNoMoreThanThatASwapIsLost(t *testing.T) {
 	t.Parallel() // it waits for deadlines most of the time
 	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend { return backend(t, true) })
 }

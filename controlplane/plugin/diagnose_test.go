@@ -25,7 +25,7 @@ func wants(t *testing.T, what string, err error, part string) {
 	}
 }
 
-func TestALookTellsWhatAPluginIsAndHas(t *testing.T) {
+func TestADiagnosisReportsWhatAPluginIsAndHas(t *testing.T) {
 	s := with(t, &plugintest.Server{})
 	if found := s.Diagnose(t.Context(), "n"); found.Node || found.Leaseless || found.Reading != nil {
 		t.Errorf("Look() at an empty plugin = %+v, want no node, and that read", found)
@@ -42,7 +42,7 @@ func TestALookTellsWhatAPluginIsAndHas(t *testing.T) {
 	}
 }
 
-func TestALookTellsWhatAPluginDoesNotDo(t *testing.T) {
+func TestADiagnosisReportsWhatAPluginDoesNotDo(t *testing.T) {
 	unresponsive := func(methods ...string) *plugintest.Server {
 		return &plugintest.Server{Fault: func(ctx context.Context, method string) error {
 			for _, m := range methods {
@@ -96,7 +96,7 @@ func TestALookTellsWhatAPluginDoesNotDo(t *testing.T) {
 	}
 }
 
-func TestALookTellsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
+func TestADiagnosisReportsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
 	for name, c := range map[string]struct {
 		furnish   func(path string) error
 		want, fix string

@@ -106,7 +106,7 @@ func failing(method string, err error) *plugintest.Server {
 	}}
 }
 
-func TestWhatAPluginRefusesIsToldByItsClass(t *testing.T) {
+func TestWhatAPluginRefusesIsReportedByItsClass(t *testing.T) {
 	for code, want := range map[codes.Code]error{
 		codes.NotFound:           controlplane.ErrNotFound,
 		codes.PermissionDenied:   controlplane.ErrForbidden,
@@ -129,7 +129,7 @@ func TestWhatAPluginRefusesIsToldByItsClass(t *testing.T) {
 	}
 }
 
-func TestALostSwapIsToldWithWhatIsThereWhereThePluginDoesNotSay(t *testing.T) {
+func TestALostSwapIsReportedWithWhatIsThereWhereThePluginDoesNotSay(t *testing.T) {
 	for _, code := range []codes.Code{codes.Aborted, codes.FailedPrecondition, codes.AlreadyExists, codes.NotFound} {
 		var failing atomic.Bool
 		s := with(t, &plugintest.Server{Fault: func(_ context.Context, method string) error {
@@ -148,7 +148,7 @@ func TestALostSwapIsToldWithWhatIsThereWhereThePluginDoesNotSay(t *testing.T) {
 	}
 }
 
-func TestAPluginThatAsksToComeBackLaterIsLeftAlone(t *testing.T) {
+func TestAPluginThatRequestsALaterRetryIsLeftAlone(t *testing.T) {
 	busy, err := status.New(codes.ResourceExhausted, "too many hosts").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(7 * time.Second)})
 	check(t, err)
 	s := with(t, failing("Get", busy.Err()))
@@ -159,7 +159,7 @@ func TestAPluginThatAsksToComeBackLaterIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAPluginThatLiesIsNotBelieved(t *testing.T) {
+func TestAPluginWithWrongAnswersIsNotBelieved(t *testing.T) {
 	asked, other := &v1.Key{Kind: "nodes", Node: "n"}, &v1.Key{Kind: "nodes", Node: "other"}
 	stored := func(key *v1.Key, version string) func(any) {
 		return func(a any) { a.(*v1.GetResponse).Object = &v1.Object{Key: key, Version: version} }

@@ -70,7 +70,7 @@ func watched(t *testing.T, s *plugin.Store) {
 	}
 }
 
-func TestAPluginTellsOfChanges(t *testing.T) { watched(t, with(t, &plugintest.Server{})) }
+func TestAPluginReportsChanges(t *testing.T) { watched(t, with(t, &plugintest.Server{})) }
 
 func TestAWatchEndsWithItsPlugin(t *testing.T) {
 	path := socket(t)

@@ -39,7 +39,7 @@ func TestCollectMeasuresTheWindow(t *testing.T) {
 }
 
 // Whoever cannot look afterwards must not leave it at that.
-func TestCollectTellsThatItCannotLookForHarm(t *testing.T) {
+func TestCollectReportsThatItCannotLookForHarm(t *testing.T) {
 	tests := []struct {
 		name string
 		harm func(h *host, cancel func())

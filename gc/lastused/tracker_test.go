@@ -290,7 +290,7 @@ func TestTrackerForgetsWhatIsGone(t *testing.T) {
 	})
 }
 
-func TestTrackerBoundsLooksUnderEvents(t *testing.T) {
+func TestTrackerBoundsScansUnderEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := runtimetest.NewFake(runtimetest.Options{})
 		addImage(fake, "a")
@@ -359,7 +359,7 @@ func TestTrackerReportsARuntimeThatFails(t *testing.T) {
 	})
 }
 
-func TestARuntimeWithoutEventsHasTheOthersLookedAtNoMoreOften(t *testing.T) {
+func TestARuntimeWithoutEventsHasTheOthersCheckedNoMoreOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		talks, blind := runtimetest.NewFake(runtimetest.Options{Name: "talks"}), runtimetest.NewFake(runtimetest.Options{Name: "blind"})
 		tracker, err := lastused.New(lastused.Options{

@@ -115,7 +115,7 @@ func TestOneWhoHangsKeepsOutNobodyElse(t *testing.T) {
 	}
 }
 
-func TestTheLogTellsThatNobodyIsKeptOutAnyMore(t *testing.T) {
+func TestTheLogReportsThatNobodyIsKeptOutAnyMore(t *testing.T) {
 	d := open(t, 1, 5, 0)
 	first := d.expects("prometheus", "come in")
 	d.expects("prometheus", "full")

@@ -70,7 +70,7 @@ func dialAs(t *testing.T, uid int, network, address string) net.Conn {
 	return r.conn
 }
 
-func TestUsersOfTheHostAreToldApart(t *testing.T) {
+func TestUsersOfTheHostAreDistinguished(t *testing.T) {
 	users := []int{os.Geteuid()}
 	if os.Geteuid() == 0 {
 		users = append(users, 65534)

@@ -330,7 +330,7 @@ func TestOnlyFilesThatEndAreRead(t *testing.T) {
 	}
 }
 
-func TestACertificateThatIsOverIsTold(t *testing.T) {
+func TestACertificateThatIsOverIsReported(t *testing.T) {
 	h := newRig(t)
 	h.install(-time.Hour)
 	if err := h.files.Refresh(); err == nil || !strings.Contains(err.Error(), h.paths.Certificate+" expired on ") || !strings.Contains(err.Error(), "replace it and its key") {

@@ -310,7 +310,7 @@ func TestGoesOnFromMemoryWhereNoFolderCanBe(t *testing.T) {
 	want(t, "after a restart", folder.File("a"), map[string]string{"i": "999"})
 }
 
-func TestAFileThatCannotBeWrittenHoldsUpNoOther(t *testing.T) {
+func TestAFileThatCannotBeWrittenBlocksNoOther(t *testing.T) {
 	for name, write := range map[string]func(*statefile.Folder){
 		"a state file": func(f *statefile.Folder) { save(f.File("stuck"), map[string]string{"k": "v"}) },
 		"notes": func(f *statefile.Folder) {

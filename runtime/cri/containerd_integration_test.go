@@ -174,7 +174,7 @@ func TestContainerdOfDebian13Conforms(t *testing.T) {
 	})
 }
 
-func TestContainerdTellsItsSandboxImage(t *testing.T) {
+func TestContainerdReportsItsSandboxImage(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	d.AddImage(t, "docker.io/library/a:1")
 	d.RunPod(t, "barn", "horse", runtimetest.Program{Name: "a", Image: "docker.io/library/a:1"})
@@ -218,7 +218,7 @@ func TestContainerdRemovesImagesInUse(t *testing.T) {
 }
 
 // A container that CRI does not know keeps its image all the same.
-func TestContainerdTellsWhoElseUsesImages(t *testing.T) {
+func TestContainerdReportsWhoElseUsesImages(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	d.AddImage(t, "docker.io/library/a:1")
 	d.RunPod(t, "barn", "horse", runtimetest.Program{Name: "a", Image: "docker.io/library/a:1"})

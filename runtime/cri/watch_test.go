@@ -151,7 +151,7 @@ func hangingSocket(t *testing.T) string {
 	return path
 }
 
-func TestAMuteRuntimeIsNotWaitedFor(t *testing.T) {
+func TestAnUnresponsiveRuntimeIsNotWaitedFor(t *testing.T) {
 	r, err := cri.New(cri.Options{Endpoint: hangingSocket(t), Timeouts: local.Timeouts{Query: 200 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)

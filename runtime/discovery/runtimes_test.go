@@ -24,7 +24,7 @@ import (
 )
 
 // Two containerds on one host are a containerd and a k3s, or two configured ones.
-func TestTwoRuntimesOfOneKindAreToldApart(t *testing.T) {
+func TestTwoRuntimesOfOneKindAreDistinguished(t *testing.T) {
 	first, second := newContainerd(t), newContainerd(t)
 	r := opened(t, first.socket, second.socket)
 	if err := r.Refresh(t.Context()); err != nil {

@@ -246,7 +246,7 @@ func TestComposeProjectsArePods(t *testing.T) {
 	}
 }
 
-func TestAContainerThatEndedAnewIsAskedAnew(t *testing.T) {
+func TestAContainerThatEndedAgainIsAskedAgain(t *testing.T) {
 	ended := func(status string) []any {
 		c := listed("a", "exited", nil)
 		c["Status"] = status

@@ -251,7 +251,7 @@ func TestThePodTakesItsContainersAlong(t *testing.T) {
 }
 
 // Between the last list and the end of the runtime something may have come.
-func TestWhatNobodyHasToldOfIsFound(t *testing.T) {
+func TestWhatNobodyHasReportedIsFound(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	h.goes()

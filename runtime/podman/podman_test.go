@@ -154,7 +154,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 }
 
 // Podman lists such an image for each of its stores.
-func TestAnImageThatOthersHaveAsWellIsToldOnceAndKept(t *testing.T) {
+func TestAnImageThatOthersHaveAsWellIsReportedOnceAndKept(t *testing.T) {
 	own, theirs := object{"Id": "a", "Size": 2, "RepoTags": []string{"a:1", "a:2"}}, object{"Id": "a", "Size": 1, "RepoTags": []string{"a:2", "a:3"}, "ReadOnly": true}
 	for name, list := range map[string][]any{
 		"its own first": {own, theirs, theirs, object{"Id": "b", "Size": 1}},
@@ -182,7 +182,7 @@ func TestWhatIsNotPodmanIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeIsTold(t *testing.T) {
+func TestAnUpgradeIsReported(t *testing.T) {
 	s := newServer(t, nil)
 	r := s.open(t, nil)
 	reported := func() string {

@@ -105,7 +105,7 @@ func TestAPolicyIsAskedAgainAfterAWhile(t *testing.T) {
 }
 
 // A list has seconds. Each run is asked of once.
-func TestRunsOfPodmansContainersAreToldExactly(t *testing.T) {
+func TestRunsOfPodmansContainersAreReportedExactly(t *testing.T) {
 	began := time.Date(2026, 11, 22, 10, 0, 0, 700, time.UTC)
 	ended := began.Add(time.Minute)
 	second := ended.Truncate(time.Second)

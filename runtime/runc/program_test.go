@@ -48,7 +48,7 @@ func TestTheProgramDeletes(t *testing.T) {
 	}
 }
 
-func TestWhatTheProgramComplainsOfIsTold(t *testing.T) {
+func TestWhatTheProgramComplainsOfIsReported(t *testing.T) {
 	root := dead(t, "runc")
 	standFor(t, "runc", "echo 'cgroup is busy' >&2\nexit 1")
 	err := open(t, root).RemoveContainer(t.Context(), runtime.Container{ID: "-web", Name: "web"})

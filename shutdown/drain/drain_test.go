@@ -198,7 +198,7 @@ func TestTwoHundredPodsStartTogether(t *testing.T) {
 	})
 }
 
-func TestAHungStopHoldsNobodyUpAndIsNamed(t *testing.T) {
+func TestAHungStopBlocksNobodyAndIsNamed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("stuck", 0, runtimetest.ContainerSpec{}, runtimetest.ContainerSpec{})
 		w.pod("web", 0)
@@ -364,7 +364,7 @@ func TestProgressIsPublished(t *testing.T) {
 	})
 }
 
-func TestRosterKeepsWhatOneRuntimeDoesNotTell(t *testing.T) {
+func TestRosterKeepsWhatOneRuntimeDoesNotReport(t *testing.T) {
 	answer := []runtime.Pod{{Runtime: "a", ID: "1"}, {Runtime: "b", ID: "2"}}
 	var fault error
 	roster := &drain.Roster{Runtime: lister{func() ([]runtime.Pod, error) { return answer, fault }}}

@@ -60,7 +60,7 @@ func TestWhatEndsWhileNoProcessLooksTookItsOwnTime(t *testing.T) {
 }
 
 // What hangs has had its chance, and does not hold the process up.
-func TestARuntimeThatHangsHoldsUpNoProcessThatEnds(t *testing.T) {
+func TestARuntimeThatHangsBlocksNoProcessThatEnds(t *testing.T) {
 	for at, want := range map[time.Duration]time.Duration{100 * time.Millisecond: time.Second, 5 * time.Second: 5 * time.Second} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
@@ -259,7 +259,7 @@ func TestWhoIsStartedBetweenTwoProcessesIsAsked(t *testing.T) {
 }
 
 // One that an earlier process asked stays so where only others are noted since.
-func TestARecordThatToldOfNoneIsCarriedOn(t *testing.T) {
+func TestARecordThatReportedNoneIsCarriedOn(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("60s")})
 		forget := sync.OnceFunc(func() {

@@ -64,7 +64,7 @@ func TestWhoWillNotEndLeavesTimeToThoseAfterIt(t *testing.T) {
 	})
 }
 
-func TestWhoCannotBeKilledHoldsNobodyUp(t *testing.T) {
+func TestWhoCannotBeKilledBlocksNobody(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0,
 			runtimetest.ContainerSpec{Unkillable: true, StopsBefore: []string{"shop1"}},
@@ -205,7 +205,7 @@ func (r *slowOrder) Pods(ctx context.Context) ([]runtime.Pod, error) {
 }
 
 // Of a container made a moment ago nobody may know yet how long it may take to end.
-func TestWhatIsNotToldYetIsNotGuessed(t *testing.T) {
+func TestWhatIsNotReportedYetIsNotGuessed(t *testing.T) {
 	for lacking, want := range map[int]string{0: "TERM@0s KILL@50s", 1: "TERM@0s KILL@50s", 2: "TERM@0s KILL@1m0s", 100: "TERM@0s KILL@1m0s"} {
 		t.Run(fmt.Sprint(lacking, " lists lack it"), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -220,7 +220,7 @@ func TestWhatIsNotToldYetIsNotGuessed(t *testing.T) {
 }
 
 // The one that is known may lack it, and the one in progress tell.
-func TestWhatIsKnownButNotToldIsAwaited(t *testing.T) {
+func TestWhatIsKnownButNotReportedIsAwaited(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("db", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.options.Phases = []plan.PhaseSpec{{Name: "all", Grace: time.Minute}}

@@ -281,7 +281,7 @@ func TestAFileThatCannotBeReadIsNotLost(t *testing.T) {
 	}
 }
 
-func TestADiskThatDoesNotTakeItHoldsNobodyUp(t *testing.T) {
+func TestADiskThatDoesNotTakeItBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := t.TempDir()
 		obstacle := filepath.Join(folder, "state")

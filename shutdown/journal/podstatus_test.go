@@ -167,7 +167,7 @@ func TestWhatACancelledShutdownStoppedIsKeptAcrossABoot(t *testing.T) {
 }
 
 // It is told until another shutdown is, or another boot.
-func TestAShutdownThatWasCalledOffIsTold(t *testing.T) {
+func TestAShutdownThatWasCancelledIsReported(t *testing.T) {
 	record := func(after time.Duration, cancelled bool, outcomes ...journal.Outcome) *journal.Record {
 		r := &journal.Record{BootID: "one", StartedAt: time.Now().Add(after), Pods: pods(outcomes...)}
 		if cancelled {

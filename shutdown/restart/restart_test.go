@@ -219,7 +219,7 @@ func TestWhatOneBootDidNotStartTheNextDoes(t *testing.T) {
 	})
 }
 
-func TestAStartThatFailsIsTriedAgainAndHoldsNobodyUp(t *testing.T) {
+func TestAStartThatFailsIsTriedAgainAndBlocksNobody(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Err: errors.New("no such device"), Subject: "db"})
 		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Err: errors.New("address in use"), Subject: "dns", Times: 2})
@@ -266,7 +266,7 @@ func TestWhatARuntimeCannotStartIsSettled(t *testing.T) {
 }
 
 // A person who drains the host while it comes up wants it stopped.
-func TestADrainByHandEndsWhatIsUnderWay(t *testing.T) {
+func TestAManualDrainEndsWhatIsUnderWay(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Delay: 8 * time.Second})
 		time.AfterFunc(5*time.Second, func() { h.journal.WaiveRestarts("drained", func(int32) bool { return false }) })
@@ -301,7 +301,7 @@ func TestARuntimeThatIsGoneIsNotWaitedForForEver(t *testing.T) {
 }
 
 // One whose policy nobody tells holds up whoever needs it, for two minutes.
-func TestWhatIsNotToldHoldsUpForAWhile(t *testing.T) {
+func TestWhatIsNotReportedIsAwaitedForAWhile(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		set, err := runtime.NewSet(reticent{h.fake})
 		if err != nil {
@@ -324,7 +324,7 @@ func TestWhatIsNotToldHoldsUpForAWhile(t *testing.T) {
 }
 
 // The hour begins when the runtime answers: its first word may lack what the next one has.
-func TestSilenceIsNoTimeInWhichSomethingCouldBeTold(t *testing.T) {
+func TestSilenceIsNoTimeInWhichSomethingCouldBeReported(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		set, err := runtime.NewSet(reticent{h.fake})
 		if err != nil {

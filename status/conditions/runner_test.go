@@ -222,7 +222,7 @@ func TestACheckThatCannotBeKilledIsNotStartedAgain(t *testing.T) {
 	})
 }
 
-func TestTemporaryProblemsAreTold(t *testing.T) {
+func TestTemporaryProblemsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		put(t, b.folder+"/hiccup", header("temporary: true", "reason: Hiccup", "interval: 10s"), 0o755)
@@ -304,7 +304,7 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 }
 
 // Where a file is a link to a network mount that does not answer, reading it hangs.
-func TestAFolderThatHangsHoldsUpNothing(t *testing.T) {
+func TestAFolderThatHangsBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "a")
 		b.message["hostler.io/A"] = conditions.Result{Answer: status.Passed}

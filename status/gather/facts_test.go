@@ -95,7 +95,7 @@ func TestWhatARuntimeLastListedStands(t *testing.T) {
 	})
 }
 
-func TestALookAtTheHostIsBounded(t *testing.T) {
+func TestAScanOfTheHostIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		b.runtime.Inject(runtimetest.Every, runtimetest.Fault{Hang: true})
 		began := time.Now()

@@ -11,7 +11,7 @@ import (
 )
 
 // A host that people plug parts into while it runs, a check each ten seconds.
-func TestWhatIsPluggedInIsSeenAtTheNextLook(t *testing.T) {
+func TestWhatIsPluggedInIsSeenAtTheNextCheck(t *testing.T) {
 	root := t.TempDir()
 	if err := os.CopyFS(root, os.DirFS("../../test/hosts/small-vm")); err != nil {
 		t.Fatal(err)

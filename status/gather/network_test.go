@@ -246,7 +246,7 @@ func TestAnswersInTurnsDoNotTurnTheWays(t *testing.T) {
 	})
 }
 
-func TestDNSThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
+func TestDNSThatDoesNotAnswerBlocksNothing(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443", hangs: true}, func(w *wire) {
 		w.want(t, "at the start", "", true)
 		w.set(func() { w.addrs = []string{"10.0.0.5"} }) // DHCP has come
@@ -369,7 +369,7 @@ func TestAControlPlaneOnThisHostHasNoWays(t *testing.T) {
 	})
 }
 
-func TestAFileThatHangsHoldsUpNoStart(t *testing.T) {
+func TestAFileThatHangsBlocksNoStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{server: "api.example.com:6443", addrs: []string{"192.0.2.10"}}
 		comes := make(chan struct{})

@@ -68,7 +68,7 @@ func start(store *shelf, boot string, j left, began time.Time) *reboots.Ledger {
 	})
 }
 
-func TestHowABootCameAboutIsTold(t *testing.T) {
+func TestHowABootCameAboutIsReported(t *testing.T) {
 	const before = "one@100"
 	back := noon.Add(100 * time.Second)
 	goesDown := func(l *reboots.Ledger) { l.Ends(true) }
@@ -194,7 +194,7 @@ func TestReboots(t *testing.T) {
 	counts("after a power cut", l, 1, 1, 1)
 }
 
-func TestWhatCannotBeKnownIsNotTold(t *testing.T) {
+func TestWhatCannotBeKnownIsNotReported(t *testing.T) {
 	known := &shelf{}
 	start(known, "one", nothing, noon)
 	other := func(store *shelf, j left) *reboots.Ledger {

@@ -75,7 +75,7 @@ func (d *desk) publishing(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
+func TestAnEventReportsOnceHowTheLastBootEnded(t *testing.T) {
 	began := time.Now().Add(-time.Minute)
 	pods := func(outcomes ...journal.Outcome) []journal.PodRecord {
 		var list []journal.PodRecord
@@ -139,7 +139,7 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheLastBootIsToldWhenItCanBe(t *testing.T) {
+func TestTheEndOfTheLastBootIsReportedWhenItCanBe(t *testing.T) {
 	path := left(t, map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -186,7 +186,7 @@ func TestTheEndOfTheLastBootIsToldWhenItCanBe(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheLastBootIsToldOnceAlsoIfTheControlPlaneIsAwayForLong(t *testing.T) {
+func TestTheEndOfTheLastBootIsReportedOnceAlsoIfTheControlPlaneIsUnreachableForLong(t *testing.T) {
 	path := left(t, map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
 	bubble(t, func(t *testing.T, d *desk) {
 		d.controlPlaneAway()
@@ -232,7 +232,7 @@ func (d *desk) guarded(t *testing.T, pods ...runtimetest.ContainerSpec) (*shutdo
 	return guard, fake
 }
 
-func TestAShutdownIsToldOnceHoweverOftenTheServiceStops(t *testing.T) {
+func TestAShutdownIsReportedOnceHoweverOftenTheServiceStops(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
 		guard, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: time.Second})
@@ -260,7 +260,7 @@ func TestAShutdownIsToldOnceHoweverOftenTheServiceStops(t *testing.T) {
 }
 
 // A boot that nobody guarded leaves no journal, and a disk may come from elsewhere.
-func TestRebootsAreToldOnceAndOnlyThoseOfThisMachine(t *testing.T) {
+func TestRebootsAreReportedOnceAndOnlyThoseOfThisMachine(t *testing.T) {
 	folder, elsewhere := t.TempDir(), left(t, map[string]any{"bootID": "zero", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)

@@ -73,7 +73,7 @@ func TestACordonIsStoredAndSurvivesRestartAndReboot(t *testing.T) {
 }
 
 // As a downgrade loses it, which sets the state file aside.
-func TestAPersonsWordOutlivesTheStore(t *testing.T) {
+func TestAPersonsDecisionOutlivesTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		next := func() {
 			t.Helper()
@@ -174,7 +174,7 @@ func (c *cordoner) Cordon(ctx context.Context, name string, unschedulable bool) 
 	return c.Fake.Cordon(ctx, name, unschedulable)
 }
 
-func TestACordonReachesAControlPlaneThatIsAwayLater(t *testing.T) {
+func TestACordonReachesAControlPlaneThatIsUnreachableLater(t *testing.T) {
 	for name, restart := range map[string]bool{"the agent lives on": false, "the agent is started again meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {

@@ -63,7 +63,7 @@ func (d *desk) goesDown(t *testing.T, bound time.Duration) (took time.Duration, 
 	return time.Since(began), err
 }
 
-func TestTheLastWordReachesAControlPlaneThatWasAwayAfterTheBoot(t *testing.T) {
+func TestTheFinalStatusReachesAControlPlaneThatWasUnreachableAfterTheBoot(t *testing.T) {
 	for name, fault := range map[string]controlplanetest.Fault{
 		"it refuses": {Err: controlplane.ErrUnavailable},
 		"it hangs":   {Hang: true},
@@ -102,7 +102,7 @@ func TestTheLastWordReachesAControlPlaneThatWasAwayAfterTheBoot(t *testing.T) {
 	}
 }
 
-func TestALastWordThatWasTakenIsNotToldAgain(t *testing.T) {
+func TestAFinalStatusThatWasTakenIsNotReportedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		w := d.witnessed()
 		if err := d.once(t.Context(), nil); err != nil {
@@ -126,7 +126,7 @@ func TestALastWordThatWasTakenIsNotToldAgain(t *testing.T) {
 	})
 }
 
-func TestALastWordOfAShutdownThatWasCancelledIsForgotten(t *testing.T) {
+func TestAFinalStatusOfAShutdownThatWasCancelledIsForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func TestALastWordOfAShutdownThatWasCancelledIsForgotten(t *testing.T) {
 	})
 }
 
-func TestALastWordThatIsRefusedDoesNotHoldUpTheRest(t *testing.T) {
+func TestAFinalStatusThatIsRefusedDoesNotBlockTheRest(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
@@ -187,7 +187,7 @@ func TestAShutdownsReportOvertakesARoundThatHangs(t *testing.T) {
 	})
 }
 
-func TestTheLastWordIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
+func TestTheFinalStatusIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.client.Inject(controlplanetest.Any, controlplanetest.Fault{Hang: true})

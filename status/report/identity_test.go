@@ -147,7 +147,7 @@ func TestANodeThatAnotherMachineHasTakenIsLeftToItUntilThatIsDead(t *testing.T) 
 	}
 }
 
-func TestWhatAClusterKeepsOfADeadMachineIsToldUntilItIsMended(t *testing.T) {
+func TestWhatAClusterKeepsOfADeadMachineIsReportedUntilItIsFixed(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.strange(t)()
 		d.client.KeepNodes()
@@ -206,7 +206,7 @@ func TestANodeThatMayOnlyBeAdoptedWaitsForTheWatchToo(t *testing.T) {
 	})
 }
 
-func TestClonesAreToldOnceAndUntilTheyAreGone(t *testing.T) {
+func TestClonesAreReportedOnceAndUntilTheyAreGone(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		var mu sync.Mutex
 		var clones []controlplane.Clone

@@ -137,7 +137,7 @@ func TestADepartureIsOfOneNodeAndOneControlPlane(t *testing.T) {
 	})
 }
 
-func TestOfANodeThatHasLeftTheFleetHearsNoMore(t *testing.T) {
+func TestTheFleetGetsNoMoreEventsOfANodeThatHasLeft(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		if err := d.Leave(t.Context(), "alice"); err != nil {
@@ -165,7 +165,7 @@ func TestOfANodeThatHasLeftTheFleetHearsNoMore(t *testing.T) {
 	})
 }
 
-func TestAKubeletsNodeIsNotTakenAway(t *testing.T) {
+func TestAKubeletsNodeIsNotRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.beside()
 		d.client.Create(d.kubelets())

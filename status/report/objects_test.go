@@ -170,7 +170,7 @@ func TestAStatusThatIsSetBackIsWrittenAgainSoon(t *testing.T) {
 	})
 }
 
-func TestAHostMendsItsOwnTaintsInAStore(t *testing.T) {
+func TestAHostFixesItsOwnTaintsInAStore(t *testing.T) {
 	inArchive(t, func(t *testing.T, a *archive) {
 		ours := corev1.Taint{Key: "example.com/gpu", Value: "true", Effect: corev1.TaintEffectNoSchedule}
 		later := corev1.Taint{Key: "example.com/later", Effect: corev1.TaintEffectNoExecute}
@@ -214,7 +214,7 @@ func TestAHostMendsItsOwnTaintsInAStore(t *testing.T) {
 
 // What a machine before has left is fixed by the host itself: there may be no kubectl
 // at all.
-func TestRemainsInAStoreAreMendedFromTheHost(t *testing.T) {
+func TestRemainsInAStoreAreFixedFromTheHost(t *testing.T) {
 	inArchive(t, func(t *testing.T, a *archive) {
 		other := bare()
 		other.Labels = map[string]string{"old": "1"}

@@ -105,7 +105,7 @@ func TestAConditionWhoseCheckIsGoneGoes(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeTakenAwayIsTriedAgain(t *testing.T) {
+func TestWhatCannotBeRemovedIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.wantPublished(otherDomain)
 		if err := d.once(t.Context(), nil); err != nil {

@@ -126,7 +126,7 @@ func TestTheLeaseOfANodeThatIsNotHostlersWaitsForNobody(t *testing.T) {
 	})
 }
 
-func TestTaintsThatTheNodeLacksAreToldWithTheMend(t *testing.T) {
+func TestTaintsThatTheNodeLacksAreReportedWithTheFix(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.configure(func(o *status.Options) {
 			o.ExternalCloud = true // whose taint is not configured
@@ -168,7 +168,7 @@ func TestTaintsThatTheNodeLacksAreToldWithTheMend(t *testing.T) {
 // alone is a control plane that nobody else writes.
 type alone struct{ controlplane.Client }
 
-func TestTaintsOfAControlPlaneThatNobodyElseWritesAreMendedHere(t *testing.T) {
+func TestTaintsOfAControlPlaneThatNobodyElseWritesAreFixedHere(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)

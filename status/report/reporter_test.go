@@ -329,7 +329,7 @@ func TestANodeThatIsNeverThereIsNotRegisteredInAHurry(t *testing.T) {
 
 // A status that nobody takes waits for as long as the server asks, except a shutdown's;
 // the host is read meanwhile.
-func TestAServerThatAsksForTimeIsLeftAlone(t *testing.T) {
+func TestAServerThatRequestsTimeIsLeftAlone(t *testing.T) {
 	for name, c := range map[string]struct{ asked, least, most time.Duration }{
 		"for less than an interval":   {5 * time.Second, 5 * time.Second, 20 * time.Second},
 		"for a minute":                {time.Minute, time.Minute, 85 * time.Second},

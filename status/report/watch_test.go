@@ -136,7 +136,7 @@ func TestACordonOnTheControlPlaneIsHonouredAtOnce(t *testing.T) {
 }
 
 // The watch may report what was before a person's word only after it.
-func TestAPersonsWordIsNotTakenBackByOldNews(t *testing.T) {
+func TestAPersonsDecisionIsNotTakenBackByOldNews(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		old := d.stored(t)
@@ -190,7 +190,7 @@ func lose(n *corev1.Node) {
 }
 
 // Whoever reads the Node counts from when it was taken back, as with a kubelet.
-func TestWhatIsTakenBackHasChangedAnew(t *testing.T) {
+func TestWhatIsTakenBackHasChangedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -233,7 +233,7 @@ func TestWhatIsTakenBackHasChangedAnew(t *testing.T) {
 
 // It leaves it to the Node to take that back, also where nothing has changed on the
 // host, and the Lease is renewed again by then.
-func TestAHostThatWasTakenForLostSaysThatItIsThere(t *testing.T) {
+func TestAHostThatWasJudgedLostSaysThatItIsThere(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -255,7 +255,7 @@ func TestAHostThatWasTakenForLostSaysThatItIsThere(t *testing.T) {
 	})
 }
 
-func TestWhoeverTakesAHostForLostAgainAndAgainIsNotFoughtInATightLoop(t *testing.T) {
+func TestWhoeverJudgesAHostLostAgainAndAgainIsNotFoughtInATightLoop(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -354,7 +354,7 @@ func TestAWatchComesBackWhenItIsAskedTo(t *testing.T) {
 }
 
 // The person's own Event was made when he said it.
-func TestAPersonsWordThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testing.T) {
+func TestAPersonsDecisionThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)

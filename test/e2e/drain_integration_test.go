@@ -152,7 +152,7 @@ func TestCtrlCEndsADrain(t *testing.T) {
 	untouched(t, database, before)
 }
 
-func TestADrainEndsWithTheAgentAndSaysSo(t *testing.T) {
+func TestADrainEndsWithTheAgentAndReportsIt(t *testing.T) {
 	pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
 	database := pod(t, "database", critical, 0, lab.ServeFor(0))
 	before := mainOf(t, database)
@@ -264,7 +264,7 @@ func TestEveryWayToSayWhoIsCriticalAndHowLongCounts(t *testing.T) {
 	a.stop()
 }
 
-func TestWhatTheLastShutdownEndedIsToldAndKeptForADay(t *testing.T) {
+func TestWhatTheLastShutdownEndedIsReportedAndKeptForADay(t *testing.T) {
 	login := logind(t)
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
 	_, err := c.Pull(t.Context(), lab.ImageSpec{Names: []string{webImage}})
@@ -351,7 +351,7 @@ func wantEvents(t testing.TB, a *agent, texts ...string) {
 	}
 }
 
-func TestAForcedRebootIsToldInPlainWords(t *testing.T) {
+func TestAForcedRebootIsReportedInPlainWords(t *testing.T) {
 	login := logind(t)
 	web := pod(t, "web", nil, 0, lab.ServeFor(0))
 	a := startAgent(t, phases)

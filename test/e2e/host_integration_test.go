@@ -91,7 +91,7 @@ func TestWithNothingInstalledTheAgentGoesOnAndSaysWhatIsMissing(t *testing.T) {
 	a.stop()
 }
 
-func TestABusWithoutLogindIsSaidSoAndLogindIsTakenUpWhenItComes(t *testing.T) {
+func TestABusWithoutLogindIsReportedAndLogindIsTakenUpWhenItComes(t *testing.T) {
 	login := logind(t)
 	check(t, login.Logind.Stop(t.Context()))
 	a := startAgent(t, quick)
@@ -109,7 +109,7 @@ func TestABusWithoutLogindIsSaidSoAndLogindIsTakenUpWhenItComes(t *testing.T) {
 	a.stop()
 }
 
-func TestTheNodeTellsOfTheHost(t *testing.T) {
+func TestTheNodeReportsTheHost(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "node: {labels: {example.com/rack: r7}, reserved: {memory: 64Mi, cpu: 100m}}\n")
 	s := a.awaitReady(corev1.ConditionTrue)

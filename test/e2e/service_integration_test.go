@@ -144,7 +144,7 @@ func TestWithoutAServiceManagerTheLockEndsWithTheAgent(t *testing.T) {
 	a.stop()
 }
 
-func TestTheServiceManagerIsToldWhatTheAgentDoes(t *testing.T) {
+func TestTheServiceManagerIsNotifiedOfWhatTheAgentDoes(t *testing.T) {
 	logind(t)
 	manager := serviceManager(t)
 	a := newAgent(t, quick)

@@ -121,7 +121,7 @@ func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
 }
 
 // A host that somebody took out of service must not come back by itself.
-func TestAPersonsWordOutlivesTheStateFiles(t *testing.T) {
+func TestAPersonsDecisionOutlivesTheStateFiles(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, quick)
 	first := a.awaitNode()

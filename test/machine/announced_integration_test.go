@@ -150,10 +150,10 @@ func cancelAnnounced(t *testing.T, m *machine.Machine) {
 	stillOpen(t, m, "it was called off, and its time is over")
 }
 
-// TestAShutdownIsCalledOffTooLate takes one back while it is being delayed. systemd 252 says
+// TestAShutdownIsCancelledTooLate takes one back while it is being delayed. systemd 252 says
 // that it did, and shuts down nevertheless (systemd#34554). 257 does as it says, and tells
 // nobody: what is left of the house stays open until the next shutdown.
-func TestAShutdownIsCalledOffTooLate(t *testing.T) {
+func TestAShutdownIsCancelledTooLate(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()
 		m := machine.Boot(t, o)

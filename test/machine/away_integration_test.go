@@ -22,10 +22,10 @@ import (
 // first change.
 const wordPath = `jsonpath={.status.conditions[?(@.type=="Ready")].status}/{.status.conditions[?(@.type=="Ready")].reason}{"\n"}`
 
-// TestTheControlPlaneIsAway shuts down while no packet reaches kube-apiserver, nor any comes
+// TestTheControlPlaneIsUnreachable shuts down while no packet reaches kube-apiserver, nor any comes
 // back: the pods get their time, nobody waits for it, and what there was to tell it is told
 // after the boot.
-func TestTheControlPlaneIsAway(t *testing.T) {
+func TestTheControlPlaneIsUnreachable(t *testing.T) {
 	inVMs(t, func(t *testing.T, o machine.Options) {
 		cluster := kube.For(t, kube.Options{Apart: true})
 		o.Uplink, o.Config, o.Files = true, clusterConfig+gracesOf(o.Bed).config(), credentials(t, cluster)
@@ -97,10 +97,10 @@ func loggedAt(t *testing.T, m *machine.Machine, text string) time.Time {
 	return time.Time{}
 }
 
-// TestTheStoreIsAway takes the store of the embedded control plane away, which is the
+// TestTheStoreIsUnreachable takes the store of the embedded control plane away, which is the
 // one of a machine that is told of no other, and shuts down: the pods get their time, and
 // nobody waits for the store.
-func TestTheStoreIsAway(t *testing.T) {
+func TestTheStoreIsUnreachable(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = gracesOf(o.Bed).config()
 		m := machine.Boot(t, o)
@@ -156,9 +156,9 @@ ExecStop=fsfreeze --unfreeze /var/lib/hostler
 	awaitReady(t, m, "after a boot with a store that hung")
 }
 
-// TestARuntimeIsAwayWhenTheAgentIsNew has an agent that never saw the runtime asked to close
+// TestARuntimeIsUnreachableWhenTheAgentIsNew has an agent that never saw the runtime asked to close
 // the house: what it cannot see it does not take for gone, and says so after the boot.
-func TestARuntimeIsAwayWhenTheAgentIsNew(t *testing.T) {
+func TestARuntimeIsUnreachableWhenTheAgentIsNew(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)
 		o.Config = g.config()

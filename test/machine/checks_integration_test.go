@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestChecksDoNotHoldUpTheirAgent restarts an agent one of whose checks runs, and
+// TestChecksDoNotBlockTheirAgent restarts an agent one of whose checks runs, and
 // another has left behind what does not end when it is asked to.
-func TestChecksDoNotHoldUpTheirAgent(t *testing.T) {
+func TestChecksDoNotBlockTheirAgent(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()
 		m := machine.Boot(t, o)

@@ -31,9 +31,9 @@ func (f *failed) end() {
 	}
 }
 
-// TestAFailingStoryLeavesItsJournalAndItsConsole, also that of a machine that is off by then,
+// TestAFailingScenarioLeavesItsJournalAndItsConsole, also that of a machine that is off by then,
 // for whoever looks into the failure.
-func TestAFailingStoryLeavesItsJournalAndItsConsole(t *testing.T) {
+func TestAFailingScenarioLeavesItsJournalAndItsConsole(t *testing.T) {
 	t.Parallel()
 	dist := filepath.Join("..", "..", "dist", "machine")
 	t.Cleanup(func() {

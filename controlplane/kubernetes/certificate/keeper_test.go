@@ -140,7 +140,7 @@ func TestTheOldCertificateIsUsedUntilTheNewOneWorks(t *testing.T) {
 	}
 }
 
-func TestACertificateThatIsOverBeginsAnew(t *testing.T) {
+func TestACertificateThatIsOverBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, time.Hour)
 		renewal := newCluster(t, time.Hour)
@@ -222,7 +222,7 @@ func TestADoubtThatPassesChangesNothing(t *testing.T) {
 	}
 }
 
-func TestARenewalThatIsNotAcceptedBeginsAnew(t *testing.T) {
+func TestARenewalThatIsNotAcceptedBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, renewal := newCluster(t, 100*time.Hour), newCluster(t, 100*time.Hour)
 		renewal.away = errUnknown

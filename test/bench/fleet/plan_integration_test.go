@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/test/bench/fleet"
 )
 
-func TestWhatThereIsNoRoomForIsStoodInForByShorterIntervals(t *testing.T) {
+func TestWhatThereIsNoSpaceForIsStoodInForByShorterIntervals(t *testing.T) {
 	k := kind{name: "etcd", connections: 1}
 	tried := func(agents int, pace fleet.Pace, held bool) result {
 		return result{step: step{agents, pace, 0}, held: held, values: map[string]float64{"memory: fleet": 3000, "memory: of the control plane": 2000}}
@@ -48,7 +48,7 @@ func TestTheSearchClosesInOnWhatIsCarried(t *testing.T) {
 	}
 }
 
-func TestSlopesTellAgentsFromRenewals(t *testing.T) {
+func TestSlopesDistinguishAgentsFromRenewals(t *testing.T) {
 	longer := fleet.Pace{Duration: 2 * time.Minute, Interval: 30 * time.Second}
 	steps := []step{{500, standard(), 0}, {1000, standard(), 0}, {5000, standard(), 0}, {5000, longer, 0}}
 	made := func(steps []step, of func(s step) float64) (all []result) {

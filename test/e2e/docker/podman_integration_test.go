@@ -86,7 +86,7 @@ func TestAPodmanHostGoesDownInOrder(t *testing.T) {
 }
 
 // A person drains a Podman that is named.
-func TestAPodmanIsDrainedByHand(t *testing.T) {
+func TestAPodmanIsDrainedManually(t *testing.T) {
 	p := lab.PodmanFor(t, lab.PodmanOptions{})
 	runPodman(t, p)
 	a := startAgentOf(t, "runtimes: [{type: podman, endpoint: /run/podman/podman.sock}]\n", "podman")

@@ -151,7 +151,7 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 }
 
 // What a shutdown has stopped that is called off comes up again.
-func TestAShutdownOfAPodmanHostThatIsCalledOffIsMadeUpFor(t *testing.T) {
+func TestAShutdownOfAPodmanHostThatIsCancelledIsMadeUpFor(t *testing.T) {
 	s := &stable{T: t, runtime: lab.PodmanFor(t, lab.PodmanOptions{Activated: true})}
 	_, err := s.runtime.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
 	check(t, err)

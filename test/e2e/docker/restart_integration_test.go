@@ -212,7 +212,7 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 
 // What a shutdown has stopped that is called off comes up again, but for what nobody wants
 // started anew.
-func TestAShutdownThatIsCalledOffIsMadeUpFor(t *testing.T) {
+func TestAShutdownThatIsCancelledIsMadeUpFor(t *testing.T) {
 	for name, inTheMiddle := range map[string]bool{"after the drain": false, "in the middle of it": true} {
 		t.Run(name, func(t *testing.T) {
 			h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
