@@ -84,7 +84,7 @@ type request struct {
 }
 
 // NewPacing returns a Pacing without requests. apply is called for each change, one after the other;
-// before the first one, the configured duration is effective. takeOff is the command that removes the
+// before the first one, the configured duration is effective. takeOff says how to remove the
 // annotation, for messages about an invalid value.
 func NewPacing(configured time.Duration, takeOff string, apply func(time.Duration), log *slog.Logger) *Pacing {
 	return &Pacing{

@@ -133,7 +133,7 @@ func RemainsOn(stored *corev1.Node) *Remains {
 	return &left
 }
 
-// only returns the elements of the list for which keep is true; nil if there are none.
+// only returns the elements of the list for which stays is true; nil if there are none.
 func only(list []string, stays func(string) bool) (kept []string) {
 	for _, item := range list {
 		if stays(item) {

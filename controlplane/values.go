@@ -4,8 +4,8 @@ package controlplane
 // two bytes in JSON and, as a condition, 112 in memory. A Node has about 1,000 values.
 const MostValues = 1 << 18
 
-// CountValues counts the values in JSON text: all elements but the first of each object and array,
-// except the elements of arrays directly in the outermost object, as in a list.
+// CountValues counts the commas in JSON text: values is all of them, and items those between the
+// elements of arrays directly in the outermost object, as in a list.
 func CountValues(text []byte) (values, items int) {
 	depth, list := 0, false
 	quoted, escaped := false, false
