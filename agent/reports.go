@@ -16,7 +16,7 @@ import (
 // conditionsPatience is how long the loop of checks may go without a round.
 const conditionsPatience = 6*conditions.ScanInterval + time.Minute
 
-// reports is what the control plane learns of this host.
+// reports has the parts that report this host to the control plane.
 type reports struct {
 	reporter   *report.Reporter
 	bootEvents *report.BootEvents
@@ -59,7 +59,7 @@ func (a *Agent) buildReports(cfg config.Config) (err error) {
 	return nil
 }
 
-// reportOptions say what the reporter writes, and where.
+// reportOptions returns the options of the reporter.
 func (a *Agent) reportOptions(cfg config.Config) report.Options {
 	return report.Options{
 		Client:   a.plane.Client,

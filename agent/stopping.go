@@ -89,7 +89,7 @@ func (a *Agent) restartOptions(cfg config.Config) restart.Options {
 	}
 }
 
-// coming returns what systemd is still to bring up in this boot.
+// coming returns the units that systemd has yet to start in this boot.
 func (a *Agent) coming(ctx context.Context, units ...string) ([]restart.PendingUnit, error) {
 	list, err := a.host.manager.PendingUnits(ctx, units...)
 	coming := make([]restart.PendingUnit, len(list))
@@ -99,8 +99,8 @@ func (a *Agent) coming(ctx context.Context, units ...string) ([]restart.PendingU
 	return coming, err
 }
 
-// restartsHeld reports whether nothing may be started now: the host goes down, as far as is
-// known, or a person drains it, or the agent ends.
+// restartsHeld reports whether no container may be started now: the host shuts down, a manual drain
+// runs, or the agent ends.
 func (a *Agent) restartsHeld() bool {
 	g := a.shutdown.guard.Status()
 	return a.shutdown.ending.Load() || a.kept.journal.Current() != nil || g.ManualDrain != nil ||

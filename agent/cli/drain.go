@@ -62,7 +62,7 @@ func (a *app) cordoner(verb, short string, unschedulable bool) *cobra.Command {
 	return cmd
 }
 
-// drain stops the pods, tells of each, and fails unless all have stopped.
+// drain stops the pods, prints each result, and fails unless all have stopped.
 func (a *app) drain(ctx context.Context, c *api.Client, out *output, req maintenance.DrainRequest) error {
 	human := out.format == "table" || out.wide()
 	report, err := c.Drain(ctx, req, func(s maintenance.DrainStep) {
@@ -74,7 +74,7 @@ func (a *app) drain(ctx context.Context, c *api.Client, out *output, req mainten
 		if ctx.Err() != nil {
 			a.printRemaining(c, req)
 		}
-		if !human && !report.StartedAt.IsZero() { // a program, too, wants to know how far it came
+		if !human && !report.StartedAt.IsZero() { // JSON output also has the partial result
 			return errors.Join(out.print(report, nil), err)
 		}
 		return err
@@ -88,12 +88,12 @@ func (a *app) drain(ctx context.Context, c *api.Client, out *output, req mainten
 	return nil
 }
 
-// cancelTime bounds how long a person who interrupts a drain waits to hear what it
-// has left behind. The agent takes two seconds at the most to end it.
+// cancelTime is how long an interrupted command waits to list the pods that still run. The agent ends
+// the drain in two seconds.
 const cancelTime = 5 * time.Second
 
-// printRemaining says what an interrupted drain did not stop, and whether the Node
-// is closed, as the agent has it once the drain has ended.
+// printRemaining prints what an interrupted drain did not stop, and whether the Node is cordoned,
+// once the drain has ended.
 func (a *app) printRemaining(c *api.Client, req maintenance.DrainRequest) {
 	ctx, cancel := context.WithTimeout(context.Background(), cancelTime)
 	defer cancel()
@@ -133,7 +133,7 @@ func (a *app) printRemaining(c *api.Client, req maintenance.DrainRequest) {
 	}
 }
 
-// describePod is what became of one pod, in one line.
+// describePod returns the result of one pod in one line.
 func describePod(p journal.PodRecord) string {
 	name := strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")
 	took := ""

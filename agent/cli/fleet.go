@@ -30,7 +30,7 @@ type hostRow struct {
 // well is a host that nothing is wrong with.
 const well = info + 1
 
-// see makes out of what the control plane has what a person wants to know.
+// see converts a host of the control plane to a row.
 func see(out *output, m fleet.Member) hostRow {
 	node := m.Node
 	s := hostRow{name: node.Name, lease: leaseViewOf(m), address: address(node), version: version(node), severity: well, cordon: node.Spec.Unschedulable}
@@ -53,7 +53,7 @@ func see(out *output, m fleet.Member) hostRow {
 	return s
 }
 
-// nodeState is what a Node says of itself: "Ready 3d".
+// nodeState is the Ready condition of a Node: "Ready 3d".
 func nodeState(out *output, node *corev1.Node) string {
 	ready := condition(node, corev1.NodeReady)
 	if ready == nil {
@@ -102,7 +102,7 @@ func (w problem) line(out *output, node *corev1.Node) string {
 	return strings.Join(strings.Fields(strings.TrimSuffix(head+": "+w.text, ": ")), " ")
 }
 
-// leaseState is what a Lease tells of its host.
+// leaseState is the state of a Lease.
 type leaseState int
 
 const (
@@ -113,7 +113,7 @@ const (
 	ahead              // renewed in this host's future
 )
 
-// skewed is by how much a host's clock has to be before this one's to be told of.
+// skewed is the least clock difference that is reported.
 const skewed = 5 * time.Second
 
 // leaseView is a Lease as it was when it was read.
@@ -175,8 +175,7 @@ func memberProblems(m fleet.Member) []problem {
 	return list
 }
 
-// judge takes a Lease that is not there for what it means on that control plane, and
-// puts the hosts in order.
+// judge interprets missing Leases as the control plane does, and sorts the hosts.
 func judge(whose fleet.Fleet, seen []hostRow) {
 	for i := range seen {
 		if whose.LeasesEnd && seen[i].lease.leaseState == none {
@@ -228,7 +227,7 @@ func printFleet(t *table, out *output, whose fleet.Fleet, seen []hostRow, limit 
 	}
 }
 
-// summary counts the hosts by what is the worst of each.
+// summary counts the hosts by their worst problem.
 func summary(whose fleet.Fleet, seen []hostRow) string {
 	where := whose.Type
 	if whose.Endpoint != "" {
@@ -283,7 +282,7 @@ func printWideFleet(t *table, whose fleet.Fleet, seen []hostRow) {
 	}
 }
 
-// mark tells this host from the others.
+// mark marks this host.
 func mark(whose fleet.Fleet, s hostRow) string {
 	if s.name == whose.Node && s.name != "" {
 		return "* "

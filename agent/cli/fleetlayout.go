@@ -3,11 +3,11 @@ package cli
 import "strings"
 
 const (
-	// columnGap is what stands between two columns, and markWidth before the first.
+	// columnGap is the space between two columns, and markWidth the space before the first.
 	columnGap, markWidth = 3, 2
-	// shortestName is how much room names have, whatever else there is.
+	// shortestName is the least width of names.
 	shortestName = 12
-	// longAddress and longVersion are how wide those columns are at the most.
+	// longAddress and longVersion are the largest widths of these columns.
 	longAddress, longVersion = 17, 14
 )
 
@@ -30,8 +30,8 @@ func layoutOf(seen []hostRow) layout {
 	return l
 }
 
-// row is a host on one line, or on as many as it takes: a name that is too long has one
-// of its own, and what ends beyond the screen goes on the next.
+// row prints a host on one line, or on several: a name that is too long has its own line, and text
+// beyond the screen continues on the next line.
 func (l layout) row(out *output, mark string, s hostRow, lease string) []string {
 	paint := func(text string) string { return text }
 	switch s.severity {

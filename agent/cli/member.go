@@ -22,8 +22,7 @@ func showMember(ctx context.Context, c *api.Client, out *output, name string) er
 	return out.print(m, func(t *table) { printMember(t, out, m) })
 }
 
-// printMember tells of a host what the control plane has of it, which is what that told
-// last.
+// printMember prints what the control plane has of a host: its last report.
 func printMember(t *table, out *output, m fleet.MemberOf) {
 	s := api.Status{Node: m.Node, Lease: m.Lease, ControlPlane: api.ControlPlane{Type: m.ControlPlane.Type, Endpoint: m.ControlPlane.Endpoint, Connected: true}}
 	own := m.Node.Name == m.ControlPlane.Node
@@ -65,7 +64,7 @@ func printMember(t *table, out *output, m fleet.MemberOf) {
 	}
 }
 
-// offered is empty where the host has not said yet.
+// offered is empty before the first report of the host.
 func offered(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
 	if len(of(s.Node)) == 0 {
 		return ""
@@ -95,7 +94,7 @@ func memberLease(out *output, m fleet.MemberOf) string {
 	return line
 }
 
-// memberCordon does not know who closed another host.
+// memberCordon cannot name who cordoned another host.
 func memberCordon(node *corev1.Node, own bool) string {
 	switch {
 	case !node.Spec.Unschedulable:
@@ -129,7 +128,7 @@ func labels(node *corev1.Node) string {
 	return strings.Join(list, ", ")
 }
 
-// software is what runs there, by the versions that the Node tells.
+// software returns the versions in the Node's status.
 func software(node *corev1.Node) string {
 	info := node.Status.NodeInfo
 	own := version(node)
@@ -139,7 +138,7 @@ func software(node *corev1.Node) string {
 	return strings.Join(slices.DeleteFunc([]string{own, info.ContainerRuntimeVersion, info.OSImage, info.KernelVersion, info.Architecture}, func(s string) bool { return s == "" }), ", ")
 }
 
-// identity is what the machine is known by.
+// identity returns the machine's IDs.
 func identity(node *corev1.Node) string {
 	info := node.Status.NodeInfo
 	var parts []string

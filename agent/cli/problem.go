@@ -49,7 +49,7 @@ const (
 	noPods                       // the host is not Ready
 	pressed                      // the host lacks something
 	unprotected                  // a shutdown cuts pods off
-	unreported                   // the fleet is not told
+	unreported                   // the control plane gets no report
 	unseen                       // nobody knows how the host is
 	failing                      // a loop does not do its work
 	info                         // nothing that pods or the fleet feel
@@ -101,7 +101,7 @@ func (o *output) indented(t *table, indent, text string) {
 	}
 }
 
-// problems lists what is wrong, the worst first, each once, and the same step once.
+// problems lists all problems once, the worst first, and each next step once.
 func problems(out *output, s api.Status) []problem {
 	var list []problem
 	if s.Node != nil {
@@ -133,11 +133,11 @@ func problems(out *output, s api.Status) []problem {
 
 const (
 	logOfAgent = "journalctl -u hostler -n 50"
-	// fresh is for how long an unexpected reboot is worth a look.
+	// fresh is how long an unexpected reboot is shown as a problem.
 	fresh = 24 * time.Hour
 )
 
-// fleetProblems tell what stands between the host and its fleet, beside what is said.
+// fleetProblems lists problems with the control plane that are not listed yet.
 func fleetProblems(s api.Status, list []problem) []problem {
 	next := "`" + logOfAgent + "`"
 	if s.ControlPlane.Type != "embedded" {
@@ -173,7 +173,7 @@ func fleetProblems(s api.Status, list []problem) []problem {
 	return list[known:]
 }
 
-// checkProblems tells of the administrator's own checks what no condition tells.
+// checkProblems lists problems of custom checks that no condition shows.
 func checkProblems(c api.CustomConditions, before []problem) []problem {
 	var list []problem
 	for _, f := range c.Faults {
@@ -201,7 +201,7 @@ func checkProblems(c api.CustomConditions, before []problem) []problem {
 	return list
 }
 
-// infos are what neither pods nor the fleet feel.
+// infos lists problems that affect neither pods nor the fleet.
 func infos(out *output, s api.Status) []problem {
 	var list []problem
 	if r := s.ImageGC.LastRun; r != nil {
@@ -253,8 +253,7 @@ func unexpected(out *output, s api.Status) bool {
 	return r != nil && r.Verdict == reboots.Unexpected && out.now().Sub(s.Reboots.BootedAt) < fresh
 }
 
-// conditionProblems tell what the conditions say that is not as it should be, Ready
-// first, for all others are about what it says.
+// conditionProblems lists conditions with a problem, Ready first, because the others explain it.
 func conditionProblems(s api.Status) []problem {
 	var list []problem
 	for _, c := range slices.SortedStableFunc(slices.Values(s.Node.Status.Conditions), readyFirst) {
@@ -305,7 +304,7 @@ func covered(list []problem, causes ...api.Cause) bool {
 	return len(causes) > 0
 }
 
-// causesOf are those of what fails for the sake of runtimes.
+// causesOf returns the causes of failures of runtimes.
 func causesOf(runtimes []string) []api.Cause {
 	var causes []api.Cause
 	for _, name := range runtimes {

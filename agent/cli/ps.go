@@ -84,8 +84,8 @@ func podState(p api.Pod) string {
 	return strings.Join(parts, ", ")
 }
 
-// history is how the last shutdowns went. Where no agent answers, root reads it from the
-// journal; fault tells that the journal may be another one.
+// history returns the records of the last shutdowns. If no agent answers, root reads the journal
+// file; fault says that it may be the wrong file.
 func (a *app) history(ctx context.Context, c *api.Client) (history journal.History, fault, err error) {
 	s, err := c.Status(ctx)
 	history = s.Shutdown.History()
@@ -97,7 +97,7 @@ func (a *app) history(ctx context.Context, c *api.Client) (history journal.Histo
 		fmt.Fprintln(a.Stderr, "no agent answers; reading its records in", cfg.State.Directory)
 		history, err = inspect.LastShutdown(cfg, slog.New(slog.DiscardHandler))
 		if fault != nil {
-			fault = silentError{} // it was told
+			fault = silentError{} // it was reported
 		}
 	}
 	return history, fault, err
@@ -136,7 +136,7 @@ type endedPod struct {
 	Status journal.PodStatus `json:"status"`
 }
 
-// printShutdowns tells of the last shutdown, of one that was cancelled since, and of a drain by a person.
+// printShutdowns prints the last shutdown, a later cancelled one, and a manual drain.
 func printShutdowns(t *table, history journal.History) {
 	ofLast, ofCancelled := history.Restarts, []journal.Restart(nil)
 	if called := history.Cancelled; called != nil { // which was later
@@ -278,7 +278,7 @@ func outcomes(r journal.Record) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// shutdownTitle says what a shutdown was, as far as it is known.
+// shutdownTitle names the kind of a shutdown, as far as it is known.
 func shutdownTitle(r journal.Record) string {
 	switch {
 	case r.Kind != "":

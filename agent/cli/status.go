@@ -41,8 +41,8 @@ Exits 0 even if the host is not Ready; 1 if its lease has expired.`
 	return cmd
 }
 
-// showStatus prints the status. Whether the fleet takes the host for dead is what
-// the exit code tells a script; a watch goes on.
+// showStatus prints the status, and reports whether the Lease has expired, for the exit code. A watch
+// continues.
 func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) (leaseEnded bool, err error) {
 	s, err := c.Status(ctx)
 	if err != nil {
@@ -51,8 +51,7 @@ func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) (lease
 	return s.ControlPlane.Overdue != "", out.print(s, func(t *table) { printStatus(t, out, s) })
 }
 
-// printStatus puts the verdict first, then what is wrong, then the rest. What has
-// been said above is not said again below.
+// printStatus prints the verdict, then the problems, then the rest without repetitions.
 func printStatus(t *table, out *output, s api.Status) {
 	out.indented(t, "", headline(out, s))
 	wrong := problems(out, s)
@@ -93,7 +92,7 @@ func printStatus(t *table, out *output, s api.Status) {
 	}
 }
 
-// labelWidth is that of the longest label with the gap behind it.
+// labelWidth is the width of the longest label and the gap.
 const labelWidth = len("left to others") + 3
 
 // field writes a labelled value, none where it is empty. Lines are broken to fit a
@@ -124,7 +123,7 @@ func printLoops(t *table, out *output, s api.Status) {
 	}
 }
 
-// served is what is served beyond this host, and how long its certificate holds.
+// served prints the network listeners, and how long the certificate is valid.
 func served(out *output, s api.Status) string {
 	n := s.Network
 	if n == nil {
@@ -154,7 +153,7 @@ func served(out *output, s api.Status) string {
 
 func lease(out *output, s api.Status) string {
 	if !mine(s, "lease") {
-		return "" // one of before tells nothing
+		return "" // an older one has no information
 	}
 	if s.ControlPlane.Paused != "" {
 		return "paused, see above"
@@ -268,8 +267,7 @@ func scheduled(out *output, s api.Status) string {
 	return out.yellow(fmt.Sprintf("%s at %s, in %s; to cancel it, run `shutdown -c`", next.Kind, next.At.Format("2006-01-02 15:04 MST"), age(next.At.Sub(out.now()))))
 }
 
-// cordon says who closed the Node to new pods, and what the control plane has
-// yet to hear of.
+// cordon prints who cordoned the Node, and what the control plane has not stored yet.
 func cordon(out *output, s api.Status) string {
 	closed, c := s.Node != nil && s.Node.Spec.Unschedulable, s.Cordon
 	switch {
@@ -307,8 +305,7 @@ func stopped(r journal.Record) int {
 	return n
 }
 
-// lastBoot says when this boot began and whether anybody wanted it, and what came of
-// those before.
+// lastBoot prints when this boot began, whether it was expected, and the count of earlier boots.
 func lastBoot(out *output, s api.Status) string {
 	b := s.Reboots
 	if b.BootID == "" {
@@ -404,7 +401,7 @@ func mine(s api.Status, job string) bool {
 	return !known || o.Name == owner.Hostler
 }
 
-// others says which jobs hostler does not do, by who does them and how one sees it.
+// others prints the jobs of other owners, and the evidence.
 func others(s api.Status) string {
 	var parts []string
 	listed := map[owner.Owner]bool{}
