@@ -1,9 +1,9 @@
-// Package agent is the daemon: it builds the parts in one visible order, keeps their loops
-// running, and decides what a signal means.
+// Package agent is the daemon. It builds the parts in one visible order, keeps their loops running,
+// and handles signals.
 //
-// It owns which job is hostler's on this host, the health of the loops, and what happens
-// between the first line of the log and the last. It decides nothing about pods, images or
-// conditions, and answers no request: package backend does.
+// It owns which jobs hostler does on this host, the health of the loops, and the order of start and
+// stop. It decides nothing about pods, images or conditions, and answers no request: package backend
+// does.
 package agent
 
 import (
@@ -29,7 +29,7 @@ import (
 	"hostler.io/hostler/status/gather"
 )
 
-// Options is what the agent gets from the process it runs in.
+// Options is the environment of the agent's process.
 type Options struct {
 	Config   config.Loaded
 	File     string                        // that it is read from; empty for the default one
@@ -46,7 +46,7 @@ type Agent struct {
 	log      *slog.Logger
 	version  string
 	settings *settings.Settings
-	changed  loop.Signal // the status loop is to look at the host now
+	changed  loop.Signal // the status loop checks the host now
 	loops    loop.Set
 	metrics  *metrics.Metrics
 
@@ -66,8 +66,8 @@ type Agent struct {
 // serving is what answers requests.
 type serving struct {
 	listener net.Listener  // of the socket
-	files    *listen.Files // of what is served over the network; nil if nothing is
-	metrics  http.Handler  // the counts, and how things stand
+	files    *listen.Files // of the network listener; nil without one
+	metrics  http.Handler  // counters and current state
 	network  loop.Set      // the loops that serve over the network
 	backend  *backend.Backend
 	reloader *reloader

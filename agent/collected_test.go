@@ -76,7 +76,7 @@ func TestACollectionIsMadeUpForOnceTheRuntimeIsReady(t *testing.T) {
 	<-ended
 }
 
-func TestPastCollectionsAreToldAfterARestart(t *testing.T) {
+func TestPastCollectionsAreReportedAfterARestart(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	a.collected(a.gc.imageLoop, "images", runs.Report{

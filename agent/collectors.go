@@ -98,11 +98,11 @@ func members[R any](set *runtime.Set, as func(runtime.Runtime) R) []R {
 	return list
 }
 
-// collected takes in the report of a run of a loop.
+// collected handles the report of a collection.
 func (a *Agent) collected(l *loop.Loop, kind string, r runs.Report) {
 	a.metrics.Collection(l.Name(), r)
 	a.gc.history.Add(kind, r)
-	if err := r.Err(); err == nil || !r.Asked() { // else the person who asked has got the error, and the loop works
+	if err := r.Err(); err == nil || !r.Requested() { // otherwise the caller got the error, and the loop works
 		l.Heartbeat(err)
 	}
 	node := controlplane.NodeReference(a.node())

@@ -25,13 +25,13 @@ func TestChecksAreKnownBeforeTheyHaveRun(t *testing.T) {
 	a := r.build(t)
 	a.owners.Refresh(t.Context())
 	c := checksOf(t, a)
-	if len(c.Checks) != 2 || len(c.Faults) != 1 || c.Checks[0].LocalOnly || c.Checks[0].Answer != status.NotAsked {
+	if len(c.Checks) != 2 || len(c.Faults) != 1 || c.Checks[0].LocalOnly || c.Checks[0].Answer != status.NotRunYet {
 		t.Errorf("Status() = %+v, want two checks that were not asked, and a fault", c)
 	}
 	if facts := a.host.facts.Now(t.Context(), nil); len(facts.Custom) != 2 {
 		t.Errorf("Now() = checks %+v, want both", facts.Custom)
 	}
-	owner.OpenPast(owner.PastOptions{Notes: a.kept.notes, Node: nodeName, Shared: true, Log: silent()}).NodeShows(true)
+	owner.OpenPast(owner.PastOptions{Notes: a.kept.notes, Node: nodeName, Shared: true, Log: discard()}).NodeShows(true)
 	if err := a.close(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,20 +11,20 @@ import (
 
 // first are the services that a shutdown stops before any pod.
 func (a *Agent) first() shutdown.First {
-	return shutdown.First{Names: a.config().Shutdown.StopFirst, Services: services{a.host.manager, a.shutdown.standIn}}
+	return shutdown.First{Names: a.config().Shutdown.StopFirst, Services: services{a.host.manager, a.shutdown.orphanStopper}}
 }
 
-// services are those of systemd, some of which have container runtimes run. They are stopped
-// before the pods, and started again if the host does not go down.
+// services are systemd services that are stopped before the pods, because they run container
+// runtimes. They are started again if the host does not go down.
 type services struct {
 	*systemd.Manager
-	*orphans.StandIn // stops pods whose runtime has stopped
+	*orphans.Stopper // stops pods whose runtime has stopped
 }
 
-// observed passes the pods that run to the guard, and to the stand-in if it may be needed.
+// observed passes the running pods to the guard, and to the Stopper if it may be needed.
 func (a *Agent) observed(pods []runtime.Pod) {
 	a.shutdown.guard.Observe(pods)
 	if len(a.config().Shutdown.StopFirst) > 0 {
-		a.shutdown.standIn.Learn(context.Background(), pods) // bounds itself
+		a.shutdown.orphanStopper.Learn(context.Background(), pods) // bounds itself
 	}
 }

@@ -25,7 +25,7 @@ import (
 	"hostler.io/hostler/systemd/notify"
 )
 
-// host is what the agent sees of the host, and by whom.
+// host has the facts of the host and their sources.
 type host struct {
 	reader   *probe.Reader
 	machine  probe.Machine // as it was at the start
@@ -40,7 +40,7 @@ type host struct {
 	facts    *gather.Facts
 }
 
-// newHost reads the machine, and connects to nobody yet.
+// newHost reads the machine. It makes no connection.
 func newHost(o Options) (h host, err error) {
 	h.notifier = notify.New(o.Getenv, o.Unsetenv)
 	kept, err := notify.PassedFiles(o.Getenv, o.Unsetenv)
@@ -67,15 +67,15 @@ func (h *host) openRuntimes(cfg config.Runtimes, m *metrics.Metrics, units local
 // kept is what outlives the agent.
 type kept struct {
 	folder  *statefile.Folder
-	values  *statefile.Values // the agent's own: what is to be reported later
+	values  *statefile.Values // of the agent: reports to send later
 	notes   *statefile.Values // of the Node: what nothing else records, such as a cordon
 	journal *journal.Journal
 	reboots *reboots.Ledger
 	drained *maintenance.Drained
 }
 
-// newKept opens what is kept. It fails if others than root can write there: they could have containers
-// started.
+// newKept opens the state directory. It fails if users other than root can write there: they could
+// start containers.
 func newKept(cfg config.Config, h host, log *slog.Logger) (k kept, err error) {
 	_, _, err = trust.Path(cfg.State.Directory)
 	if untrusted, ok := errors.AsType[*trust.Error](err); ok {
@@ -101,14 +101,14 @@ func newKept(cfg config.Config, h host, log *slog.Logger) (k kept, err error) {
 	return k, nil
 }
 
-// flush writes what is kept. The error is in the state's health as well.
+// flush writes the state files. The health of the state has the error, too.
 func (k kept) flush() error { return k.folder.Flush() }
 
-// uptime is how long the kernel has run, whatever became of the wall clock.
+// uptime returns how long the kernel has run. It does not depend on the wall clock.
 func uptime() time.Duration {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
-		return 0 // as good as just booted: what is kept too long does no harm
+		return 0 // treat it as just booted: keeping objects too long does no harm
 	}
 	return time.Duration(now.Nano())
 }

@@ -15,11 +15,11 @@ import (
 	"hostler.io/hostler/status/report"
 )
 
-// run is what a loop does. It gets its loop.
+// run is the function of a loop.
 type run = func(context.Context, *loop.Loop) error
 
-// fillLoops lists the loops in the order in which `hostler status` shows them. Those that parts
-// report to were made with these parts, and get here what they run.
+// fillLoops fills in the loops, in the order of `hostler status`. The parts already refer to them;
+// here they get their functions.
 func (a *Agent) fillLoops(cfg config.Config) {
 	newLoop := func(name string, patience time.Duration, do run) *loop.Loop {
 		return loop.New(name, patience, nil).Do(do)
@@ -46,7 +46,7 @@ func (a *Agent) fillLoops(cfg config.Config) {
 		}),
 		loop.New("events", 0, a.plane.recorder.Run),
 		loop.New("state", 0, a.kept.folder.Run),
-		newLoop("owners", 3*time.Minute, a.lookForOwners),
+		newLoop("owners", 3*time.Minute, a.searchOwners),
 		metrics,
 	}
 	// The others only some agents have.
@@ -100,10 +100,9 @@ func whileOpen(g *loop.Gate, do run) run {
 	}
 }
 
-// runtimesChanged has those look again whom it concerns. A collection that failed
-// for a runtime's sake is made up for once that is ready: until then its loop is
-// shown as failing. So is one that was made before a runtime was found, as that at the
-// start is.
+// runtimesChanged starts the loops that depend on runtimes. A collection that failed because of a
+// runtime is repeated when the runtime is ready; until then its loop is shown as failing. The same
+// applies to one from before a runtime was found.
 func (a *Agent) runtimesChanged(before, after []runtime.Health) {
 	a.host.facts.Renew()
 	a.changed.Send()
@@ -114,21 +113,21 @@ func (a *Agent) runtimesChanged(before, after []runtime.Health) {
 	}
 }
 
-// same tells which runtime is r, in r's state.
+// same identifies runtime r and its state.
 func same(r runtime.Health) func(runtime.Health) bool {
 	return func(o runtime.Health) bool {
 		return o.Name == r.Name && o.Endpoint == r.Endpoint && o.Ready == r.Ready
 	}
 }
 
-// notice hands an event of a runtime to those whom it concerns.
+// notice passes a runtime's event to the parts that need it.
 func (a *Agent) notice(e runtime.Event) {
 	a.gc.tracker.Notify(e)
 	a.host.facts.Notice(e)
 	a.shutdown.pods.Notice(e)
 }
 
-// setBlind tells those who go by events that a runtime sends none, or does again.
+// setBlind reports to the parts that use events whether a runtime sends any.
 func (a *Agent) setBlind(name string, blind bool) {
 	a.gc.tracker.SetBlind(name, blind)
 	a.shutdown.pods.SetBlind(name, blind)

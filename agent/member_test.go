@@ -86,25 +86,25 @@ func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
 	fake := controlplanetest.NewFake(nil)
 	a, signals, ended := r.over(t, fake), make(chan os.Signal, 1), make(chan error, 1)
 	go func() { ended <- a.Run(signals) }()
-	r.manager.hears(t, "READY=1")
+	r.manager.expects(t, "READY=1")
 	r.eventually(t, "a Node that is waited for", func(s api.Status) bool {
-		return strings.Contains(s.ControlPlane.Resting, "no Node node-a exists yet") && s.ControlPlane.Connected
+		return strings.Contains(s.ControlPlane.Paused, "no Node node-a exists yet") && s.ControlPlane.Connected
 	})
 	if n := fake.Calls(controlplanetest.RenewLease); n != 0 {
 		t.Errorf("the lease was renewed %d times before there was a Node, want never", n)
 	}
 	fake.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}})
 	r.eventually(t, "a Node and a lease that is its own", func(s api.Status) bool {
-		return s.ControlPlane.Resting == "" && s.Node.UID != "" && s.Lease != nil && len(s.Lease.OwnerReferences) == 1
+		return s.ControlPlane.Paused == "" && s.Node.UID != "" && s.Lease != nil && len(s.Lease.OwnerReferences) == 1
 	})
 
-	var told []string
+	var reported []string
 	whose, err := api.NewClient(r.cfg.API.Socket).Fleet(t.Context(), func(m fleet.Member) error {
-		told = append(told, m.Node.Name+" of "+m.Lease.Name)
+		reported = append(reported, m.Node.Name+" of "+m.Lease.Name)
 		return nil
 	})
-	if want := nodeName + " of " + nodeName; err != nil || whose.Node != nodeName || strings.Join(told, " ") != want {
-		t.Errorf("Fleet() = %+v, %v after %q, want this host with its lease", whose, err, told)
+	if want := nodeName + " of " + nodeName; err != nil || whose.Node != nodeName || strings.Join(reported, " ") != want {
+		t.Errorf("Fleet() = %+v, %v after %q, want this host with its lease", whose, err, reported)
 	}
 
 	if err := fake.Edit(t.Context(), nodeName, func(n *corev1.Node) { n.Spec.Unschedulable = true }); err != nil {
@@ -120,21 +120,21 @@ func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
 	r.eventually(t, "the pace that the Node asks for", func(s api.Status) bool {
 		return s.LeasePace != nil && s.LeasePace.Duration.Duration == 20*time.Minute && strings.Contains(s.LeasePace.By, controlplane.AnnotationLeaseDuration)
 	})
-	fake.AskPace("soon")
+	fake.RequestPace("soon")
 	r.eventually(t, "that what the control plane asks of all is of no use", func(s api.Status) bool {
 		return len(s.LeasePace.Faults) == 1 && s.LeasePace.Duration.Duration == 20*time.Minute
 	})
 	if err := fake.Edit(t.Context(), nodeName, func(n *corev1.Node) { delete(n.Annotations, controlplane.AnnotationLeaseDuration) }); err != nil {
 		t.Fatal(err)
 	}
-	fake.AskPace("")
+	fake.RequestPace("")
 	r.eventually(t, "the pace that is configured", func(s api.Status) bool { return s.LeasePace == nil })
 
 	if _, err := api.NewClient(r.cfg.API.Socket).Leave(t.Context()); err != nil {
 		t.Errorf("Leave() = %v, want no error", err)
 	}
 	renewed := fake.Calls(controlplanetest.RenewLease)
-	r.eventually(t, "that it has left", func(s api.Status) bool { return strings.Contains(s.ControlPlane.Resting, "hostler leave") })
+	r.eventually(t, "that it has left", func(s api.Status) bool { return strings.Contains(s.ControlPlane.Paused, "hostler leave") })
 	looked := func() time.Time {
 		n, _, _, _ := a.reports.reporter.Current()
 		return n.Status.Conditions[0].LastHeartbeatTime.Time
@@ -153,9 +153,9 @@ func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
 	r.manager, r.cfg.Node.Register = newManager(t), true
 	a = r.over(t, fake)
 	go func() { ended <- a.Run(signals) }()
-	r.manager.hears(t, "READY=1")
+	r.manager.expects(t, "READY=1")
 	r.eventually(t, "that it has left after the next start, too", func(s api.Status) bool {
-		return strings.Contains(s.ControlPlane.Resting, "hostler leave --undo") && s.Node != nil && s.Lease == nil
+		return strings.Contains(s.ControlPlane.Paused, "hostler leave --undo") && s.Node != nil && s.Lease == nil
 	})
 	if _, err := fake.Node(t.Context(), nodeName); !errors.Is(err, controlplane.ErrNotFound) || fake.Calls(controlplanetest.RenewLease) != renewed {
 		t.Errorf("after the next start: Node() = %v, %d renewals, want nothing written", err, fake.Calls(controlplanetest.RenewLease)-renewed)
@@ -164,7 +164,7 @@ func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
 		t.Errorf("Return() = %v, want no error", err)
 	}
 	r.eventually(t, "a Node and a lease again", func(s api.Status) bool {
-		return s.ControlPlane.Resting == "" && s.ControlPlane.Connected && s.Node.UID != "" && s.Lease != nil
+		return s.ControlPlane.Paused == "" && s.ControlPlane.Connected && s.Node.UID != "" && s.Lease != nil
 	})
 	signals <- syscall.SIGTERM
 	within(t, "after SIGTERM", ended)
@@ -207,7 +207,7 @@ func TestTheWatchdogBitesForAttemptsThatDoNotEndNotForThoseThatFail(t *testing.T
 				if err != nil {
 					t.Fatal(err)
 				}
-				a := &Agent{log: silent(), settings: settings.New(cfg, policies, settings.Source{}), metrics: metrics.New(), kept: kept{notes: statefile.NewMemory().Notes("node")}}
+				a := &Agent{log: discard(), settings: settings.New(cfg, policies, settings.Source{}), metrics: metrics.New(), kept: kept{notes: statefile.NewMemory().Notes("node")}}
 				if err := a.joins(cfg, &open.ControlPlane{Client: client}, probe.Machine{MachineID: "m"}); err != nil {
 					t.Fatal(err)
 				}

@@ -14,8 +14,7 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// ErrNamed is why an agent ends that is to be started again: the host has got a name, by
-// which its Node is to be called.
+// ErrNamed is why the agent ends to be restarted: the host got a name, which its Node must have.
 var ErrNamed = errors.New("host name set: restart of the agent needed")
 
 const (
@@ -49,7 +48,7 @@ func (n naming) name() *doctor.Name {
 	}
 }
 
-// withheld says why there is to be no Node so far; empty if there may be.
+// withheld says why no Node may be created yet; empty if it may.
 func (n naming) withheld() string {
 	if name := n.name(); name != nil {
 		return name.Withheld()
@@ -57,15 +56,15 @@ func (n naming) withheld() string {
 	return ""
 }
 
-// unnamed reports whether nobody else may hear of this host by the name that its Node has.
+// unnamed reports whether nothing may be published under the Node's name.
 func (n naming) unnamed() bool {
 	name := n.name()
 	return name != nil && name.Unnamed != "" && name.Shared
 }
 
-// awaitName returns once a host without a name has got one, or ctx ends. What the agent
-// started meanwhile bears the old name, all over: it is to be started again, which stops no
-// container. While pods are stopped it waits on.
+// awaitName returns when a host without a name has got one, or ctx ends. Everything that the agent
+// started has the old name, so the agent is restarted, which stops no container. It waits while pods
+// are being stopped.
 func (a *Agent) awaitName(ctx context.Context) (name string, err error) {
 	tick := time.NewTicker(nameInterval)
 	defer tick.Stop()
@@ -76,7 +75,7 @@ func (a *Agent) awaitName(ctx context.Context) (name string, err error) {
 			return "", ctx.Err()
 		}
 		guard := a.shutdown.guard.Status()
-		busy := guard.State == shutdown.Draining || guard.State == shutdown.Released || guard.ByHand != nil
+		busy := guard.State == shutdown.Draining || guard.State == shutdown.Released || guard.ManualDrain != nil
 		if name, err := status.NodeName("", a.host.reader.HostName()); err == nil && !busy {
 			return name, nil
 		}

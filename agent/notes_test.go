@@ -48,7 +48,7 @@ func TestWhatAnEarlierVersionHasKeptOfTheNodeOutlivesTheStateFiles(t *testing.T)
 		if got := a.reports.reporter.Left(); got == nil || got.By != "bob" || !got.At.Equal(at) {
 			t.Errorf("%s Left() = %+v, want that bob had it leave", when, got)
 		}
-		if past := owner.OpenPast(owner.PastOptions{Notes: a.kept.notes, Node: nodeName, Log: silent()}); past.Look("", false)[owner.Node].Name != owner.Kubelet {
+		if past := owner.OpenPast(owner.PastOptions{Notes: a.kept.notes, Node: nodeName, Log: discard()}); past.Update("", false)[owner.Node].Name != owner.Kubelet {
 			t.Errorf("%s it is not known that the Node is a kubelet's", when)
 		}
 		if err := a.close(); err != nil {

@@ -13,10 +13,10 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// ownersInterval is how often the agent looks for other owners of its jobs.
+// ownersInterval is how often the agent searches for other owners of its jobs.
 const ownersInterval = 30 * time.Second
 
-// newOwners returns who does which job, and what is remembered of kubelets.
+// newOwners returns the owners of jobs, and the record of kubelets.
 func newOwners(n naming, client controlplane.Client, h host, notes *statefile.Values, log *slog.Logger) (*owner.Owners, *owner.Past) {
 	_, shared := client.(controlplane.ConditionWriter)
 	s := n.settings
@@ -36,9 +36,8 @@ func newOwners(n naming, client controlplane.Client, h host, notes *statefile.Va
 	return owner.New(switches, owner.Withhold(n.withheld, search.Others), log), past
 }
 
-// switches says which jobs a configuration wants done here. Without a Node there is no
-// Lease, unless that is wanted: it would have a fleet believe for good what was last
-// written of the Node.
+// switches returns the configured jobs. Without a Node there is no Lease unless it is configured: a
+// Lease would confirm a Node status that nobody updates.
 func switches(cfg config.Config) map[owner.Job]owner.Switch {
 	lease := owner.Switch(cfg.Lease.Enabled)
 	if cfg.Node.Enabled == config.Off && lease == owner.Auto {
@@ -61,15 +60,15 @@ func (a *Agent) otherGuard() string {
 	return ""
 }
 
-// delegated tells the guard whether somebody else guards the shutdown.
+// delegated reports to the guard whether another program guards the shutdown.
 func (a *Agent) delegated(ctx context.Context) (string, bool) {
 	a.owners.Refresh(ctx)
 	mine, other, _ := a.owners.Mine(owner.Shutdown)
 	return other.Name + ": " + other.Evidence, !mine
 }
 
-// lookForOwners looks every now and then who else does hostler's jobs.
-func (a *Agent) lookForOwners(ctx context.Context, l *loop.Loop) error {
+// searchOwners searches regularly for other owners of hostler's jobs.
+func (a *Agent) searchOwners(ctx context.Context, l *loop.Loop) error {
 	tick := time.NewTicker(ownersInterval)
 	defer tick.Stop()
 	for {

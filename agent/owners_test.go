@@ -19,8 +19,8 @@ func TestTroubleWithALostJobIsForgotten(t *testing.T) {
 	full := controlplanetest.NewFake(nil)
 	full.Inject(controlplanetest.Any, controlplanetest.Fault{Err: errors.New("disk full")})
 	seen := map[owner.Job]owner.Owner{}
-	look := func(context.Context, map[owner.Job]owner.Owner) map[owner.Job]owner.Owner { return seen }
-	a.joinAs(t, struct{ controlplane.Client }{full}, owner.New(nil, look, silent()), nil) // to which nobody adds conditions
+	scan := func(context.Context, map[owner.Job]owner.Owner) map[owner.Job]owner.Owner { return seen }
+	a.joinAs(t, struct{ controlplane.Client }{full}, owner.New(nil, scan, discard()), nil) // to which nobody adds conditions
 	for _, step := range []struct {
 		what, want string
 		seen       map[owner.Job]owner.Owner

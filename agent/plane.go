@@ -30,7 +30,7 @@ type plane struct {
 	lease     *loop.Loop               // of the keeper
 	pacing    *controlplane.Pacing     // for how long the control plane requests the Lease to be good
 	leases    *controlplane.LeaseWatch // judges whether another machine is alive
-	census    *census.Census           // nil where the control plane has no fleet to look through
+	census    *census.Census           // nil if the control plane cannot list the fleet
 	existence *loop.Gate               // shut while there is no Node, and hostler is not to create it
 	member    *loop.Gate               // shut once a person took the Node off the control plane
 	left      *report.Departures       // who did
@@ -46,7 +46,7 @@ func (a *Agent) buildControlPlane(cfg config.Config) error {
 	opened, err := open.NewControlPlane(cfg.ControlPlane, open.ControlPlaneOptions{
 		Node: a.node(), Version: a.version,
 		State: a.kept.folder, Endpoint: cfg.State.Directory, Machine: identity(a.host.machine),
-		Renewed: a.changed.Send, // the status need not wait for its next look
+		Renewed: a.changed.Send, // write the status now
 		Log:     a.log,
 	})
 	if err != nil {
@@ -60,11 +60,11 @@ func (a *Agent) buildControlPlane(cfg config.Config) error {
 func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine probe.Machine) (err error) {
 	client := opened.Client
 	left := report.OpenDepartures(a.kept.notes, a.node(), client.Type(), a.log)
-	silent := func() bool { return left.Gone() || a.naming.unnamed() } // no Events of a Node that is to be gone, or has no name
+	unresponsive := func() bool { return left.Gone() || a.naming.unnamed() } // no Events of a Node that has left or has no name
 	a.plane = plane{
 		ControlPlane: opened,
 		left:         left,
-		recorder:     controlplane.NewRecorder(client, a.node(), time.Now, silent, a.log),
+		recorder:     controlplane.NewRecorder(client, a.node(), time.Now, unresponsive, a.log),
 		lease:        loop.New("lease", time.Duration(cfg.Lease.Duration), nil),
 		leases:       controlplane.NewLeaseWatch(nil),
 		existence:    loop.NewGate(""), member: loop.NewGate(""),

@@ -22,7 +22,7 @@ type reloader struct {
 	settings *settings.Settings
 	version  string
 	effects  []effect
-	notify   func(done bool) // tells the service manager that a reload begins, or is done
+	notify   func(done bool) // notifies the service manager of a reload's start and end
 	ending   func() bool     // reports whether the agent is about to end
 	log      *slog.Logger
 
@@ -35,8 +35,7 @@ type effect struct {
 	// fits returns why the host cannot have the new values; nil if it can have all. It is asked
 	// before anything takes effect, if one of the keys has changed.
 	fits func(status.Options) error
-	// lacks returns what the host does not have (yet) of the new values, which are effective all the
-	// same.
+	// lacks returns what the host lacks for the new values. They are effective nevertheless.
 	lacks func(status.Options) error
 	// apply has valid values take effect. It is called with each reload.
 	apply func(config.Config, open.Policies)
@@ -47,16 +46,16 @@ func whenRead(config.Config, open.Policies) {}
 
 // effects has a row for each key that may change live, which a test checks.
 func (a *Agent) effects(level *slog.LevelVar) []effect {
-	look := func(config.Config, open.Policies) {
+	check := func(config.Config, open.Policies) {
 		a.host.facts.Renew() // the Node may be to list more images
 		a.changed.Send()
 	}
 	return []effect{
-		{keys: "node.address", lacks: a.missingAddresses, apply: look},
-		{keys: "node.maxPods", apply: look},
-		{keys: "node.reserved", fits: a.checkReserved, apply: look},
-		{keys: "status.maxImages", apply: look},
-		{keys: "pressure", fits: a.checkReserved, apply: look},
+		{keys: "node.address", lacks: a.missingAddresses, apply: check},
+		{keys: "node.maxPods", apply: check},
+		{keys: "node.reserved", fits: a.checkReserved, apply: check},
+		{keys: "status.maxImages", apply: check},
+		{keys: "pressure", fits: a.checkReserved, apply: check},
 		{keys: "conditions", apply: func(cfg config.Config, _ open.Policies) { a.host.checks.SetPolicy(cfg.ConditionsPolicy()) }},
 		{keys: "imageGC", apply: func(cfg config.Config, p open.Policies) {
 			a.gc.imageLoop.Allow(collectorPatience(cfg.ImageGC.Interval))
@@ -105,7 +104,7 @@ func (r *reloader) Reload(context.Context) (api.ReloadReport, error) {
 	return api.ReloadReport{Changed: changed, Warnings: warnings}, nil
 }
 
-// takeUp returns the keys that have changed, what the files say, and what of that the host lacks.
+// takeUp returns the changed keys, the new configuration, and what the host lacks for it.
 func (r *reloader) takeUp() (next config.Config, changed, warnings []string, err error) {
 	loaded, err := r.settings.Read()
 	warnIgnored(r.log, loaded.Ignored)

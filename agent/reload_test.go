@@ -42,8 +42,8 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	if got := a.host.checks.Folder(); got != r.next.Conditions.Directory {
 		t.Errorf("checks lie in %s, want the new folder", got)
 	}
-	r.manager.hears(t, "RELOADING=1")
-	r.manager.hears(t, "READY=1")
+	r.manager.expects(t, "RELOADING=1")
+	r.manager.expects(t, "READY=1")
 	if !reflect.DeepEqual(a.config(), r.next) {
 		t.Errorf("config() = %+v, want %+v", a.config(), r.next)
 	}
@@ -119,7 +119,7 @@ func TestReloadRefusesTheRestByNameAndKeepsTheOld(t *testing.T) {
 	}
 }
 
-func TestReloadTellsEachOfSeveralFaultsOnALineOfItsOwn(t *testing.T) {
+func TestReloadReportsEachOfSeveralFaultsOnALineOfItsOwn(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	r.nextErr = errors.New("a.yaml:1: no")
@@ -138,8 +138,8 @@ func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
 	r.next.ImageGC.HighThresholdPercent = 99
 	r.nextErr = errors.New("hostler.yaml:3: imageGC.highThresholdPercent: much is not a whole number")
 	_, _ = a.serving.reloader.Reload(t.Context())
-	r.manager.hears(t, "RELOADING=1")
-	r.manager.hears(t, "READY=1") // else systemd waits for it
+	r.manager.expects(t, "RELOADING=1")
+	r.manager.expects(t, "READY=1") // else systemd waits for it
 	if !reflect.DeepEqual(a.config(), r.cfg) || a.gc.images.Policy().HighPercent != 85 {
 		t.Errorf("config() = %+v, want the old one", a.config())
 	}
@@ -198,7 +198,7 @@ func TestWhatIsRefusedTakesNoEffect(t *testing.T) {
 
 // A host that has shrunk since its reservation was taken up goes on, says so, and
 // takes up what has nothing to do with that.
-func TestAHostThatHasShrunkIsToldAndGoesOn(t *testing.T) {
+func TestAHostThatHasShrunkIsReportedAndGoesOn(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	if err := a.reports.reporter.ReportShutdown(t.Context(), a.shutdown.guard.Status()); err != nil {
@@ -228,7 +228,7 @@ func TestAHostThatHasShrunkIsToldAndGoesOn(t *testing.T) {
 }
 
 // A refusal must not be found out when the host goes down.
-func TestFilesThatAreNotInForceAreTold(t *testing.T) {
+func TestFilesThatAreNotInForceAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*rig)
 		reload bool

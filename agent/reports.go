@@ -16,11 +16,11 @@ import (
 // conditionsPatience is how long the loop of checks may go without a round.
 const conditionsPatience = 6*conditions.ScanInterval + time.Minute
 
-// reports is what the control plane learns of this host.
+// reports has the parts that report this host to the control plane.
 type reports struct {
-	reporter  *report.Reporter
-	chronicle *report.Chronicle
-	drains    *report.DrainEvents
+	reporter   *report.Reporter
+	bootEvents *report.BootEvents
+	drains     *report.DrainEvents
 }
 
 func (a *Agent) buildReports(cfg config.Config) (err error) {
@@ -54,12 +54,12 @@ func (a *Agent) buildReports(cfg config.Config) (err error) {
 		Custom:     h.checks.Custom,
 	})
 	a.reports.reporter = report.New(a.reportOptions(cfg))
-	a.reports.chronicle = report.NewChronicle(a.node(), a.plane.recorder, a.kept.journal, a.kept.reboots, a.kept.values, a.log)
+	a.reports.bootEvents = report.NewBootEvents(a.node(), a.plane.recorder, a.kept.journal, a.kept.reboots, a.kept.values, a.log)
 	a.reports.drains = report.NewDrainEvents(a.node(), a.plane.recorder)
 	return nil
 }
 
-// reportOptions say what the reporter writes, and where.
+// reportOptions returns the options of the reporter.
 func (a *Agent) reportOptions(cfg config.Config) report.Options {
 	return report.Options{
 		Client:   a.plane.Client,
@@ -79,12 +79,12 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 		Boot:    a.host.boot,
 		Storage: report.Storage{Store: a.kept.values, Notes: a.kept.notes, Flush: a.kept.flush, Departures: a.plane.left},
 		Listeners: report.Listeners{
-			Named:   a.plane.keeper.SetOwner,
-			Asked:   func(leaseDuration string) { a.plane.pacing.Ask(controlplane.AskedOfNode, leaseDuration) },
-			Waits:   a.plane.existence.Set,
-			Theirs:  a.plane.past.NodeShows,
-			Observe: a.metrics.StatusWrite,
-			Count:   a.transitioned,
+			Named:     a.plane.keeper.SetOwner,
+			Requested: func(leaseDuration string) { a.plane.pacing.Request(controlplane.RequestedForNode, leaseDuration) },
+			Waits:     a.plane.existence.Set,
+			Theirs:    a.plane.past.NodeShows,
+			Observe:   a.metrics.StatusWrite,
+			Count:     a.transitioned,
 		},
 		Changed: a.changed,
 		Log:     a.log,

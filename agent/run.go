@@ -24,9 +24,9 @@ const (
 	flushTimeout = 2 * time.Second
 )
 
-// Run runs the agent until a signal ends it: SIGTERM and SIGINT stop it, SIGHUP
-// reloads the configuration. What SIGTERM means for the pods depends on why it
-// came, see stop. It returns ErrNamed if it is to be started again. Run may be called once.
+// Run runs the agent until a signal ends it: SIGTERM and SIGINT stop it, SIGHUP reloads the
+// configuration. For the effect of SIGTERM on pods, see stop. It returns ErrNamed if it must be
+// restarted. It can be called once.
 func (a *Agent) Run(signals <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -34,7 +34,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	defer stopGuarding()
 
 	a.owners.Refresh(ctx)
-	if len(a.settings.Policies().Phases) == 0 { // whatever an agent of before has left is of no use
+	if len(a.settings.Policies().Phases) == 0 { // files of an earlier agent are not needed
 		a.restoreDelay()
 	}
 	var loops, guard sync.WaitGroup
@@ -64,7 +64,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		})
 	}
 	if !a.naming.unnamed() { // else the start that finds a name does
-		loops.Go(func() { a.reports.chronicle.ReportLastBoot(ctx) })
+		loops.Go(func() { a.reports.bootEvents.ReportLastBoot(ctx) })
 	}
 	a.notify(a.host.notifier.Ready())
 	a.log.Info("agent started", "version", a.version, "node", a.node(), "socket", a.config().API.Socket, "state", a.config().State.Directory)
@@ -77,7 +77,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	_ = server.Shutdown(closing) // what still runs is ended below
 	closed()
 	_ = server.Close()
-	a.reports.chronicle.Keep() // those of the last requests, too; written when the state is closed
+	a.reports.bootEvents.Keep() // those of the last requests, too; written when the state is closed
 	err = errors.Join(err, a.within("loops", stopTimeout, func() error { loops.Wait(); return nil }))
 	stopGuarding()
 	err = errors.Join(err, a.within("shutdown guard", stopTimeout, func() error { guard.Wait(); return nil }))
@@ -104,8 +104,8 @@ func (a *Agent) logLastShutdown() {
 	a.log.Log(context.Background(), level, "last shutdown", "graceful", last.Graceful, "kind", last.Kind, "trigger", last.Trigger, "pods", len(last.Pods), "killed", last.Killed(), "error", last.Error)
 }
 
-// await handles signals until one of them, or a failure, ends the agent, and tells
-// whether the whole system is going down.
+// await handles signals until a signal or a failure ends the agent, and returns whether the whole
+// system is shutting down.
 func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-chan error, named <-chan string) (goingDown bool, err error) {
 	for {
 		select {
@@ -119,7 +119,7 @@ func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-ch
 			return a.stop(ctx, "cannot serve the API", signals), err
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
-				_, _ = a.serving.reloader.Reload(ctx) // the log tells
+				_, _ = a.serving.reloader.Reload(ctx) // logged there
 				continue
 			}
 			a.shutdown.ending.Store(true)
@@ -128,8 +128,8 @@ func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	}
 }
 
-// within does the last thing of something, but waits no longer than limit: a disk
-// that hangs must not hold up a shutdown. The error names what was given up.
+// within runs a final step, but waits no longer than limit: a hanging disk must not delay a shutdown.
+// The error names the step.
 func (a *Agent) within(what string, limit time.Duration, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -141,7 +141,7 @@ func (a *Agent) within(what string, limit time.Duration, do func() error) error 
 	return fmt.Errorf("%s did not stop within %s and were abandoned; stuck: %s", what, limit, cmp.Or(strings.Join(a.loops.Stuck(), ", "), "no loop"))
 }
 
-// notify logs that the service manager could not be told something.
+// notify logs a failed notification of the service manager.
 func (a *Agent) notify(err error) {
 	if err != nil {
 		a.log.Warn("service manager", "error", err)

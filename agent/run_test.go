@@ -30,7 +30,7 @@ import (
 
 const nodeName = "node-a"
 
-func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func ready(n *corev1.Node) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
@@ -76,8 +76,8 @@ func (m *manager) next(t *testing.T, within time.Duration) string {
 	return string(buffer[:n])
 }
 
-// hears waits until it is told something that begins so.
-func (m *manager) hears(t *testing.T, want string) {
+// expects waits until it is told something that begins so.
+func (m *manager) expects(t *testing.T, want string) {
 	t.Helper()
 	var heard []string
 	for end := time.Now().Add(bound); time.Now().Before(end); {
@@ -158,7 +158,7 @@ func (r *rig) run(t *testing.T) (signals chan<- os.Signal, ended <-chan error) {
 		default:
 		}
 	})
-	r.manager.hears(t, "READY=1")
+	r.manager.expects(t, "READY=1")
 	return input, done
 }
 
@@ -202,14 +202,14 @@ func TestTheAgentRunsAnswersAndEnds(t *testing.T) {
 	}
 
 	signals <- syscall.SIGHUP
-	r.manager.hears(t, "RELOADING=1")
-	r.manager.hears(t, "READY=1")
+	r.manager.expects(t, "RELOADING=1")
+	r.manager.expects(t, "READY=1")
 	if _, err := client.Status(t.Context()); err != nil {
 		t.Errorf("Status() after a reload = %v, want an answer", err)
 	}
 
 	signals <- syscall.SIGTERM
-	r.manager.hears(t, "STOPPING=1")
+	r.manager.expects(t, "STOPPING=1")
 	within(t, "after SIGTERM", ended)
 	if _, err := os.Lstat(r.cfg.API.Socket); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the API socket = %v, want it gone", err)
@@ -302,7 +302,7 @@ func named(t *testing.T, a *Agent, name string) *loop.Loop {
 	return a.loops[i]
 }
 
-func TestMetricsTellHowThingsStand(t *testing.T) {
+func TestMetricsReportHowThingsStand(t *testing.T) {
 	a := newRig(t).build(t)
 	a.owners.Refresh(t.Context())
 	if err := a.reports.reporter.ReportShutdown(t.Context(), a.shutdown.guard.Status()); err != nil {

@@ -35,13 +35,13 @@ func (a *Agent) serveMetrics(ctx context.Context, l *loop.Loop) error {
 	return a.overTLS("metrics.listen", cfg.Listen, l).Serve(ctx, api.NewServer(routes))
 }
 
-// overTLS is for what a loop serves over the network.
+// overTLS holds the network listener of a loop.
 func (a *Agent) overTLS(key, address string, l *loop.Loop) listen.Network {
 	return listen.Network{Key: key, Address: address, Files: a.serving.files, Log: a.log.With("component", l.Name()), Heartbeat: l.Heartbeat}
 }
 
-// allowedNames are those in force: a name that a reload takes away is out with the next
-// request.
+// allowedNames returns the effective names: a name that a reload removes is refused from the next
+// request on.
 func (a *Agent) allowedNames() api.Names { return api.Names(a.config().API.TLS.AllowedNames) }
 
 // buildBackend makes what answers requests.
@@ -80,10 +80,10 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 		Configuration: backend.Configuration{Settings: a.settings},
 		Health:        backend.Health{Loops: a.loops, Keeper: a.plane.keeper, Settings: a.settings},
 	}
-	a.serving.metrics = a.metrics.Handler(func() metrics.Standing { return answers.Standing(a.plane.recorder) })
+	a.serving.metrics = a.metrics.Handler(func() metrics.State { return answers.MetricsState(a.plane.recorder) })
 }
 
-// notifyReload tells the service manager that a reload begins, or is done.
+// notifyReload notifies the service manager of a reload's start and end.
 func (a *Agent) notifyReload(done bool) {
 	if done {
 		a.notify(a.host.notifier.Ready())

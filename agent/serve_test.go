@@ -201,7 +201,7 @@ func TestWithoutAnAddressNothingIsServedOverTheNetwork(t *testing.T) {
 	}
 }
 
-func TestAPortThatIsTakenIsToldAndTriedAgain(t *testing.T) {
+func TestAPortThatIsTakenIsReportedAndTriedAgain(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// askTimeout bounds a question of what is to end with the agent.
+	// askTimeout bounds the question of what ends with the agent.
 	askTimeout = 3 * time.Second
-	// verdictTimeout bounds the question whether the whole system is stopping. A systemd
-	// that stops much at once on a busy host answers after seconds, and without its answer
-	// pods would be cut off; who stops the service alone loses nothing by waiting.
+	// verdictTimeout bounds the question whether the whole system is stopping. A busy systemd answers
+	// after seconds, and without its answer pods would be cut off. A stop of only the service loses
+	// nothing by waiting.
 	verdictTimeout = 20 * time.Second
 	// extension is how much more time to stop the agent asks for at a time.
 	extension = 15 * time.Second
@@ -27,9 +27,9 @@ const (
 	teardown = 20 * time.Second
 )
 
-// stop ends the agent's work on a signal. A service that is stopped, restarted
-// or upgraded leaves every container alone. Only if systemd itself is stopping,
-// which a shutdown that bypasses logind looks like from here, pods are drained.
+// stop ends the agent after a signal. A stop, restart or upgrade of the service does not touch
+// containers. Only if systemd itself is stopping, as in a shutdown without logind notification, pods
+// are drained.
 func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) (goingDown bool) {
 	a.notify(a.host.notifier.Stopping())
 	stopping, again, err := a.systemStops(ctx, signals)
@@ -46,7 +46,7 @@ func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) 
 	} else {
 		ending, ended := context.WithTimeout(ctx, askTimeout)
 		defer ended()
-		a.shutdown.guard.EndByHand(ending) // what stops no container begins to stop no more of them
+		a.shutdown.guard.EndManualDrain(ending) // what stops no container begins to stop no more of them
 	}
 	flushing, flushed := context.WithTimeout(ctx, flushTimeout)
 	defer flushed()
@@ -97,7 +97,7 @@ func (a *Agent) outlast(done <-chan struct{}, signals <-chan os.Signal) os.Signa
 	}
 }
 
-// restoreDelay takes back what logind was told for the pods' sake.
+// restoreDelay removes our setting of logind's maximum delay.
 func (a *Agent) restoreDelay() {
 	// In the other states somebody counts on the delay.
 	if state := a.shutdown.guard.Status().State; state != shutdown.Armed && state != shutdown.Disarmed {
@@ -110,9 +110,8 @@ func (a *Agent) restoreDelay() {
 	}
 }
 
-// drain stops the pods because the system is going down, and has systemd wait
-// for it, but not for ever. A second signal, which may have come again before, ends the
-// waiting, not the pods' own time.
+// drain stops the pods because the system shuts down. systemd waits for it, within limits. Another
+// signal, perhaps an earlier one that was repeated, ends only the wait, not the pods' time.
 func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Signal) {
 	ctx, cancel := context.WithTimeout(ctx, a.shutdown.guard.Status().InhibitDelayNeeded.Duration+teardown)
 	defer cancel()
@@ -138,7 +137,7 @@ func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Si
 	}
 }
 
-// shutdownChanged takes in a change of the guard's state.
+// shutdownChanged handles a change of the guard's state.
 func (a *Agent) shutdownChanged(c shutdown.Change) {
 	a.changed.Send()
 	a.notify(a.host.notifier.Status(fmt.Sprintf("shutdown guard %s: %s", c.To, c.Status.Reason)))

@@ -99,7 +99,7 @@ func TestASecondSignalEndsTheWaiting(t *testing.T) {
 	})
 }
 
-func TestAGuardThatDoesNotAnswerDoesNotHoldTheHostUpForEver(t *testing.T) {
+func TestAGuardThatDoesNotAnswerDoesNotBlockTheHostForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := guarded(t, 5*time.Second)
 		began := time.Now()
@@ -142,7 +142,7 @@ func TestAStopTakesTheRaisedDelayAway(t *testing.T) {
 	}
 }
 
-func TestAServiceManagerThatDoesNotTellDoesNotCutADrainOff(t *testing.T) {
+func TestAServiceManagerThatDoesNotReportDoesNotCutADrainOff(t *testing.T) {
 	a := guarded(t, 100*time.Millisecond)
 	root := t.TempDir()
 	socket := filepath.Join(root, "private")

@@ -24,20 +24,20 @@ import (
 
 // stopping is what stops pods at a shutdown, and starts them again.
 type stopping struct {
-	guard     *shutdown.Guard
-	guardLoop *loop.Loop
-	standIn   *orphans.StandIn    // for runtimes that stop before their pods
-	pods      *discovery.PodWatch // for the guard
-	restarts  *restart.Restarter
-	wake      loop.Signal     // for the restarts
-	board     *shutdown.Board // the guard's status
-	ending    atomic.Bool     // a signal has ended the agent
+	guard         *shutdown.Guard
+	guardLoop     *loop.Loop
+	orphanStopper *orphans.Stopper    // for runtimes that stop before their pods
+	pods          *discovery.PodWatch // for the guard
+	restarts      *restart.Restarter
+	wake          loop.Signal     // for the restarts
+	board         *shutdown.Board // the guard's status
+	ending        atomic.Bool     // a signal has ended the agent
 }
 
 func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 	runtimes, policies := a.host.runtimes, a.settings.Policies()
 	s := &a.shutdown
-	s.standIn, err = orphans.New(orphans.Options{
+	s.orphanStopper, err = orphans.New(orphans.Options{
 		Runtime: runtimes.Guarded(),
 		Member: func(name string) bool {
 			return slices.ContainsFunc(runtimes.Set().Members(), func(m runtime.Runtime) bool { return m.Name() == name })
@@ -53,15 +53,15 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 	s.guard, err = shutdown.New(shutdown.Options{
 		Phases:    policies.Phases,
 		Rules:     policies.Rules,
-		Runtime:   s.standIn,
+		Runtime:   s.orphanStopper,
 		Living:    func() (map[string]bool, error) { return local.Living("/proc") },
 		Board:     s.board,
 		Journal:   a.kept.journal,
 		Log:       a.log,
 		Inhibitor: a.host.logind,
 		First:     a.first(),
-		Starter:   services{a.host.manager, s.standIn},
-		Reporter:  report.Farewell{Reporter: a.reports.reporter, Chronicle: a.reports.chronicle, Flush: a.kept.flush},
+		Starter:   services{a.host.manager, s.orphanStopper},
+		Reporter:  report.ShutdownReporter{Reporter: a.reports.reporter, BootEvents: a.reports.bootEvents, Flush: a.kept.flush},
 		Delegated: a.delegated,
 		Notify:    a.shutdownChanged,
 		Settled:   s.wake.Send,
@@ -70,7 +70,7 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	s.pods = discovery.NewPodWatch(s.standIn.Pods, a.observed, s.guard.Change)
+	s.pods = discovery.NewPodWatch(s.orphanStopper.Pods, a.observed, s.guard.Change)
 	s.restarts = restart.New(a.restartOptions(cfg))
 	return nil
 }
@@ -89,7 +89,7 @@ func (a *Agent) restartOptions(cfg config.Config) restart.Options {
 	}
 }
 
-// coming returns what systemd is still to bring up in this boot.
+// coming returns the units that systemd has yet to start in this boot.
 func (a *Agent) coming(ctx context.Context, units ...string) ([]restart.PendingUnit, error) {
 	list, err := a.host.manager.PendingUnits(ctx, units...)
 	coming := make([]restart.PendingUnit, len(list))
@@ -99,11 +99,11 @@ func (a *Agent) coming(ctx context.Context, units ...string) ([]restart.PendingU
 	return coming, err
 }
 
-// restartsHeld reports whether nothing may be started now: the host goes down, as far as is
-// known, or a person drains it, or the agent ends.
+// restartsHeld reports whether no container may be started now: the host shuts down, a manual drain
+// runs, or the agent ends.
 func (a *Agent) restartsHeld() bool {
 	g := a.shutdown.guard.Status()
-	return a.shutdown.ending.Load() || a.kept.journal.Current() != nil || g.ByHand != nil ||
+	return a.shutdown.ending.Load() || a.kept.journal.Current() != nil || g.ManualDrain != nil ||
 		g.State == shutdown.Draining || g.State == shutdown.Released
 }
 

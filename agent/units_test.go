@@ -36,20 +36,20 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 	a := guarded(t, 0)
 	path := filepath.Join(t.TempDir(), "shutdown.json")
 	a.kept.journal = journal.Open(path, "one", a.log)
-	told := 0
-	stop := func(ctx context.Context, pid int, owed bool) {
-		before := told
+	reported := 0
+	stop := func(ctx context.Context, pid int, pending bool) {
+		before := reported
 		stopping, err := open.Units{Manager: systemd.NewManager(systemdFake.ManagerSocket())}.StopUnit(ctx, "web.service", pid, func(ctx context.Context, names []string) {
 			runtime.ReportUnitStops(ctx, names) // as runtimes do
 			name := names[0]
-			told++
+			reported++
 			data, err := os.ReadFile(path)
-			if err != nil && owed || strings.Contains(string(data), name) != owed || len(systemdFake.StoppedUnits()) > told-1 {
-				t.Errorf("on disk is %s, %v as %s is asked to stop, want it to be there if the host goes down (%t)", data, err, name, owed)
+			if err != nil && pending || strings.Contains(string(data), name) != pending || len(systemdFake.StoppedUnits()) > reported-1 {
+				t.Errorf("on disk is %s, %v as %s is asked to stop, want it to be there if the host goes down (%t)", data, err, name, pending)
 			}
 		})
-		if got := len(a.kept.journal.PendingServices()) == 1; stopping != (pid == 10) || err != nil || got != owed || told > before != stopping {
-			t.Errorf("StopUnit(%d) = %t, %v, and Owed() = %+v, want it owed %t", pid, stopping, err, a.kept.journal.PendingServices(), owed)
+		if got := len(a.kept.journal.PendingServices()) == 1; stopping != (pid == 10) || err != nil || got != pending || reported > before != stopping {
+			t.Errorf("StopUnit(%d) = %t, %v, and Owed() = %+v, want it owed %t", pid, stopping, err, a.kept.journal.PendingServices(), pending)
 		}
 	}
 	fake := runtimetest.NewFake(runtimetest.Options{})
@@ -72,7 +72,7 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 	if _, err := a.shutdown.guard.Drain(ctx, journal.TriggerServiceStop); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(systemdFake.StoppedUnits()); told != 2 || got != "[web.service replace web.service replace]" {
-		t.Errorf("told of %d stops, and made %s, want two", told, got)
+	if got := fmt.Sprint(systemdFake.StoppedUnits()); reported != 2 || got != "[web.service replace web.service replace]" {
+		t.Errorf("told of %d stops, and made %s, want two", reported, got)
 	}
 }

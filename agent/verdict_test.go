@@ -52,14 +52,14 @@ func TestASystemdThatAnswersLateIsWaitedFor(t *testing.T) {
 func TestASecondSignalEndsTheWaitForSystemd(t *testing.T) {
 	t.Parallel()
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
-	mute := filepath.Join(filepath.Dir(fake.ManagerSocket()), "mute")
-	listener, err := net.Listen("unix", mute)
+	unresponsive := filepath.Join(filepath.Dir(fake.ManagerSocket()), "mute")
+	listener, err := net.Listen("unix", unresponsive)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
 	a := newRig(t).build(t)
-	a.host.manager = systemd.NewManager(mute)
+	a.host.manager = systemd.NewManager(unresponsive)
 	signals := make(chan os.Signal, 2)
 	signals <- syscall.SIGHUP
 	signals <- syscall.SIGTERM

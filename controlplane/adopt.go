@@ -9,9 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NewNode returns the Node as a client creates it: desired with its status and
-// taints, and with what lets hostler know it again. It is the stored object's
-// beginning; UID, resourceVersion and creation time are the control plane's.
+// NewNode returns the Node that a client creates: desired, with its status, its taints and hostler's
+// annotations. The control plane adds UID, resourceVersion and creation time.
 func NewNode(desired *corev1.Node) (*corev1.Node, error) {
 	node := desired.DeepCopy()
 	node.ResourceVersion, node.UID = "", ""
@@ -21,20 +20,19 @@ func NewNode(desired *corev1.Node) (*corev1.Node, error) {
 	return node, nil
 }
 
-// Disputed reports whether the stored Node may be another machine's than the one that
-// wants it to be desired, so that it takes the Lease to tell.
+// Disputed reports whether the stored Node may belong to another machine. Then the caller reads the
+// Lease, too, before it calls Claim. desired is the Node that this machine wants.
 func Disputed(stored, desired *corev1.Node) bool {
 	ours := IdentityOf(desired)
 	return identityIn(stored.Annotations).Differs(ours) || reportedBy(stored).Differs(ours)
 }
 
-// Claim reports whether the stored Node is another machine's that yields to this
-// one, which wants it to be desired: then comes TakeOver or Replace, else Adopt.
+// Claim reports whether the stored Node belongs to another machine that yields to this one. If so,
+// TakeOver or Replace follows, otherwise Adopt.
 //
-// storedLease is the Node's Lease, nil where there is none or the control plane
-// itself knows that it is dead. *IdentityError where the other machine is not known
-// to be dead, unless takeover is requested: without a Lease it is, except one that has
-// taken the Node from this process.
+// storedLease is the Node's Lease; nil if there is none, or if the control plane knows that the
+// holder is dead. Claim returns an *IdentityError if the other machine may be alive and takeover is
+// false. A machine without a Lease counts as dead, unless it took the Node from this process.
 func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o RegisterOptions) (others bool, err error) {
 	theirs, ours := holderOf(stored, storedLease), IdentityOf(desired)
 	if !theirs.Differs(ours) {
@@ -46,22 +44,19 @@ func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o Re
 	case storedLease == nil:
 		return true, &IdentityError{Name: stored.Name, Theirs: theirs, Ours: ours}
 	}
-	if sight := o.Watch.See(storedLease); !sight.Dead {
-		return true, refusal(stored.Name, theirs, ours, storedLease, sight)
+	if observed := o.Watch.See(storedLease); !observed.Dead {
+		return true, refusal(stored.Name, theirs, ours, storedLease, observed)
 	}
 	return true, nil
 }
 
-// Adopt returns what the stored Node, which is this machine's, becomes when this
-// machine, which wants it to be desired, registers. It decides alone; the client
-// stores the result if it differs, under the stored resourceVersion.
+// Adopt returns what the client stores when this machine registers on its own Node. The client writes
+// the result only if it differs, and under the stored resourceVersion.
 //
-// Labels and annotations of desired are set, those that hostler set earlier and
-// wants no longer are removed, and all others are left alone. The provider ID
-// is filled in where there is none. Taints, spec.unschedulable and the rest of
-// the spec stay as they are stored, since a node may not change its taints
-// (NodeRestriction; where it may, ReconcileTaints follows) and whoever cordoned it
-// meant it. The status stays as well.
+// Labels and annotations of desired are set. Those that hostler set earlier and that are no longer
+// configured are removed. All others are kept, and so are the taints, the cordon and the status: a
+// node may not change its taints (NodeRestriction); where it may, ReconcileTaints follows. The
+// provider ID is set if it is empty.
 func Adopt(stored, desired *corev1.Node) (*corev1.Node, error) {
 	node := stored.DeepCopy()
 	if err := reconcile(node, desired, ownedOn(stored)); err != nil {
@@ -73,8 +68,8 @@ func Adopt(stored, desired *corev1.Node) (*corev1.Node, error) {
 	return node, nil
 }
 
-// holds reports whether the Lease is known to be this machine's, which happens
-// while its Node still names the machine that had the name before.
+// holds reports whether this machine holds the Lease. That is possible while its Node still names the
+// previous machine.
 func holds(ours Identity, lease *coordinationv1.Lease) bool {
 	holder := identityIn(lease.Annotations)
 	return holder != (Identity{}) && !holder.Differs(ours)
@@ -87,8 +82,8 @@ type owned struct {
 	Taints      []string `json:"taints,omitempty"` // KEY:EFFECT, where they are reconciled
 }
 
-// reconcile brings the labels and annotations of desired into node, of which
-// hostler set before earlier, and notes them and the machine.
+// reconcile sets the labels and annotations of desired on node, removes those of before that are no
+// longer configured, and records the keys and the machine.
 func reconcile(node, desired *corev1.Node, before owned) error {
 	now := ownedBy(desired)
 	node.Labels = replace(node.Labels, desired.Labels, before.Labels, now.Labels)
@@ -97,7 +92,7 @@ func reconcile(node, desired *corev1.Node, before owned) error {
 	return now.note(node)
 }
 
-// ownedBy are the keys that hostler sets on a Node that it wants to be desired.
+// ownedBy returns the keys that hostler sets on desired.
 func ownedBy(desired *corev1.Node) owned {
 	now := owned{Labels: slices.Sorted(maps.Keys(desired.Labels))}
 	for _, key := range slices.Sorted(maps.Keys(desired.Annotations)) {
@@ -108,10 +103,9 @@ func ownedBy(desired *corev1.Node) owned {
 	return now
 }
 
-// Drift names the labels and annotations, such as "label example.com/rack", that
-// this machine, which wants the Node to be desired, has set and that are not so on
-// the stored one. To register again fixes them. Whose the Node is, where that
-// is told, is no drift: see CheckOwner.
+// Drift names the labels and annotations, such as "label example.com/rack", that this machine has set
+// and that differ on the stored Node. Another registration fixes them. It does not report another
+// owner of the Node: see CheckOwner.
 func Drift(stored, desired *corev1.Node) []string {
 	var drifted []string
 	keys := ownedBy(desired)

@@ -101,7 +101,7 @@ func TestClaimDecidesWhoseTheNodeIs(t *testing.T) {
 	}
 }
 
-func TestNobodyIsTakenForDeadWithoutAWatch(t *testing.T) {
+func TestNobodyIsJudgedDeadWithoutAWatch(t *testing.T) {
 	stored, lease := registered(t, nodeOf(there, nil)), leaseOf(t, there, start.Add(-time.Hour))
 	_, err := controlplane.Claim(stored, nodeOf(here, nil), lease, controlplane.RegisterOptions{})
 	var identity *controlplane.IdentityError

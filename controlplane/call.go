@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ErrNoAnswer is the cause of a call's end that its caller has not ended: whoever is called
-// does not answer.
+// ErrNoAnswer is the cause of a cancelled call whose caller did not cancel it: the server did not
+// answer.
 var ErrNoAnswer = fmt.Errorf("%w: %w", ErrUnavailable, context.DeadlineExceeded)
 
-// Bound gives a call of a Client a deadline if its caller did not. The cause of an end
-// by it is an ErrUnavailable, and context.DeadlineExceeded.
+// Bound adds a deadline to a call that has none. If it passes, the cause is ErrUnavailable and
+// context.DeadlineExceeded.
 func Bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has {
 		return context.WithCancel(ctx)
@@ -21,8 +21,8 @@ func Bound(ctx context.Context, d time.Duration) (context.Context, context.Cance
 	return context.WithTimeoutCause(ctx, d, ErrNoAnswer)
 }
 
-// CheckCall refuses a call of a Client whose context has ended, or whose object has a
-// name that no control plane would take, or would take for a path: ErrInvalid.
+// CheckCall returns an error if the context has ended, and ErrInvalid if the object's name is empty,
+// too long, or could be read as a path.
 func CheckCall(ctx context.Context, operation, name string) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s %q: %w", operation, name, context.Cause(ctx))

@@ -15,87 +15,76 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Client reaches one control plane. All methods are safe for concurrent use,
-// return soon after their context ends, and bound themselves by a deadline where
-// their context has none. Objects that they are given are not changed; objects
-// that they return are the caller's to change. Their errors name operation and
-// object, and wrap one of the sentinels below where one fits. What ended in
-// ErrUnavailable, or with its context, may have been done all the same, and may be asked
-// for again. Package conformance has these promises, and those below, as checks.
+// Client is a connection to one control plane. Its methods are safe for concurrent use and return
+// soon after their context ends. A call without a deadline gets one. Arguments are not changed;
+// returned objects belong to the caller. Errors name operation and object, and wrap one of the
+// sentinels below. A write that ended with ErrUnavailable or with its context may have been stored;
+// it can be repeated. Package conformance checks all of this.
 type Client interface {
 	// Type is the control plane's name in the configuration, such as "embedded".
 	Type() string
 	// Endpoint is the address that the client talks to.
 	Endpoint() string
 
-	// Register creates the Node, or adopts a stored one of its name as Adopt
-	// describes, and returns what is stored then. It may be repeated at any time.
-	// A Node of another machine that yields, as Claim tells, is replaced by a new
-	// one, with another UID, as Replace describes; where hostler may not delete it
-	// or is not to create one, or the status is this machine's, as Reports tells, it
-	// becomes what TakeOver says.
-	// The status is stored only if the Node was not this machine's: UpdateStatus
-	// follows.
-	// *IdentityError where the name is another machine's; ErrNotFound with
-	// RegisterOptions.AdoptOnly where there is no Node; ErrConflict where someone
-	// else kept changing it.
+	// Register creates the Node or adopts the stored one (see Adopt), and returns the stored Node. It
+	// can be repeated at any time. If another machine's Node yields (see Claim), a new Node with
+	// another UID replaces it (see Replace). If hostler may not delete or create it, or its status is
+	// this machine's (see Reports), it is taken over instead (see TakeOver). The status is stored
+	// only if the Node was not this machine's: UpdateStatus follows. Errors: *IdentityError if the
+	// name belongs to another machine; ErrNotFound with RegisterOptions.AdoptOnly if there is no
+	// Node; ErrConflict if others kept changing it.
 	Register(ctx context.Context, node *corev1.Node, opts RegisterOptions) (*corev1.Node, error)
 
 	// Node reads a Node; ErrNotFound.
 	Node(ctx context.Context, name string) (*corev1.Node, error)
 
-	// UpdateStatus stores node.Status, and nothing else of node, and returns what
-	// is stored then. Its resourceVersion does not matter. Where the control
-	// plane has other writers, conditions of theirs stay. A status without
-	// addresses leaves those that are stored: a cloud controller manager may know
-	// them better. It needs no read before it.
-	// ErrNotFound where the Node is gone, or another one, with another UID, has
-	// its name: Register again. *IdentityError where another machine has taken
-	// the Node over; ErrConflict where someone else kept changing it.
+	// UpdateStatus stores only node.Status and returns the stored Node. It needs no read before it,
+	// and ignores node's resourceVersion. Conditions of other writers are kept. If the status has no
+	// addresses, the stored ones are kept: a cloud controller manager may have written them. Errors:
+	// ErrNotFound if the Node does not exist or has another UID, then call Register again;
+	// *IdentityError if another machine has taken it over; ErrConflict if others kept changing it.
 	UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error)
 
 	// Lease reads the Lease of the Node of that name; ErrNotFound.
 	Lease(ctx context.Context, nodeName string) (*coordinationv1.Lease, error)
 
-	// RenewLease stores the Lease and returns what is stored then, for the next
-	// call. It creates a missing one, whatever resourceVersion it is given, and
-	// replaces one that is stored only if the resourceVersion is the stored one's:
-	// else ErrConflict. It never reads first.
+	// RenewLease stores the Lease and returns the stored one, for the next call. It never reads
+	// first. A missing Lease is created, whatever its resourceVersion. A stored one is replaced only
+	// if the resourceVersion matches; otherwise ErrConflict.
 	RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 
-	// PublishEvent stores an Event. One of the same namespace and name, which
-	// happened before, yields to it. Events are bounded by the control plane.
+	// PublishEvent stores an Event. It replaces an earlier one of the same namespace and name. The
+	// control plane bounds the number of Events.
 	PublishEvent(ctx context.Context, event *corev1.Event) error
 
-	// Leave deletes the Lease and the Node of that name, which are that machine's,
-	// or anybody's if it is not known. It succeeds where they are gone already.
-	// *IdentityError where the Node is another machine's, as CheckLeave tells: nothing
-	// is deleted then. ErrForbidden where a node may not delete its own;
-	// ErrLeaseStays where the Node is gone then, and the Lease is not.
+	// Leave deletes the Lease and the Node of that name, if they belong to that machine or if their
+	// owner is unknown. It succeeds if they do not exist. Errors: *IdentityError if the Node is
+	// another machine's (see CheckLeave), then nothing is deleted; ErrForbidden if a node may not
+	// delete its own Node; ErrLeaseStays if only the Node was deleted.
 	Leave(ctx context.Context, nodeName string, machine Identity) error
 
-	// Close gives back connections, after all other calls.
+	// Close closes connections. No call may follow.
 	Close() error
 }
 
-// RegisterOptions are how a Node may be registered.
+// RegisterOptions control Register.
 type RegisterOptions struct {
-	// Takeover has another machine's Node give way although its Lease is alive.
+	// Takeover takes another machine's Node over even if its Lease is alive.
 	Takeover bool
-	// Lost reports that this process had the Node: who has taken it since is not dead for
-	// having no Lease, or two without would take it from each other in turns.
+	// Lost reports that this process had the Node before. Then a machine without a Lease does not
+	// count as dead: otherwise two such machines would take the Node from each other in turns.
 	Lost bool
 	// AdoptOnly never creates a Node.
 	AdoptOnly bool
-	// Watch reports whether another machine is dead; without one none is that has
-	// renewed a Lease.
+	// Watch decides whether another machine is dead. Without it, every machine that has renewed a
+	// Lease counts as alive.
 	Watch *LeaseWatch
-	// Replaces is told of another machine's Node that gave way, as it was stored
-	// before. It may be nil.
+	// Replaces, if not nil, is called with another machine's Node that yielded, as it was stored
+	// before.
 	Replaces func(before *corev1.Node)
 }
 
-// Replaced tells Replaces.
+// Replaced calls Replaces.
 func (o RegisterOptions) Replaced(before *corev1.Node) {
 	if o.Replaces != nil {
 		o.Replaces(before)
@@ -108,9 +97,9 @@ type NodeLister interface {
 	Nodes(ctx context.Context) ([]corev1.Node, error)
 }
 
-// EventLister is a Client that can give back what was published.
+// EventLister is a Client that can list the published Events.
 type EventLister interface {
-	// Events lists the stored Events, the one that happened longest ago first.
+	// Events lists the stored Events, the oldest first.
 	Events(ctx context.Context) ([]corev1.Event, error)
 }
 
@@ -124,45 +113,38 @@ type Cordoner interface {
 // TaintReconciler is a Client of a control plane in which a host may change the taints
 // of its own Node, and whatever else is on it.
 type TaintReconciler interface {
-	// ReconcilesTaints says no more than that Register reconciles taints, as it does
-	// labels, in the way of ReconcileTaints.
+	// ReconcilesTaints does nothing. It marks a Client whose Register reconciles taints as
+	// ReconcileTaints does.
 	ReconcilesTaints()
 }
 
-// MachineFinder is a Client of a fleet that may be looked through.
+// MachineFinder is a Client that can search the fleet.
 type MachineFinder interface {
-	// NodesOf lists the Nodes of the machines that have that machine ID, MostNodesOf of
-	// them at most, with no more of each than its name and its NodeInfo. It takes as many
-	// requests as the fleet is large, and is for rare use. ErrForbidden where this host may
-	// not.
+	// NodesOf lists the Nodes with that machine ID, at most MostNodesOf, each with only its name and
+	// its NodeInfo. It reads the whole fleet, so call it rarely. ErrForbidden if this host may not.
 	NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error)
 }
 
-// MostNodesOf bounds how many Nodes of one machine ID are held: one that is that common is a fault,
-// which any of them shows.
+// MostNodesOf is the most Nodes that NodesOf returns. Any of them shows that the ID is not unique.
 const MostNodesOf = 100
 
-// NodeWatcher is a Client of a control plane where others write Nodes as well, and
-// that reports it as it happens.
+// NodeWatcher is a Client of a control plane where others write Nodes, too, and that reports their
+// changes.
 type NodeWatcher interface {
-	// WatchNode sends the Node of that name as it is stored, nil where there is
-	// none, at first and after each change, whoever made it, until ctx ends or the
-	// control plane is lost, and says which. Of changes that come faster than they
-	// are received some may be left out, but not the last one. It goes by no
-	// deadline but ctx's, and begins again by itself where the control plane ends a
-	// watch for no other reason than that it has lasted long.
+	// WatchNode sends the stored Node, nil if there is none, at the start and after each change by
+	// anybody. It returns when ctx ends or the control plane is lost, and says which. Intermediate
+	// states can be left out, but not the last one. It has no deadline of its own, and continues by
+	// itself if the control plane ends a watch only because of its age.
 	WatchNode(ctx context.Context, name string, seen chan<- *corev1.Node) error
 }
 
-// ConditionWriter is a Client that can add to a Node that is another's, such as a
-// kubelet's on the same host.
+// ConditionWriter is a Client that can write conditions on a Node that belongs to another writer,
+// such as a kubelet on this host.
 type ConditionWriter interface {
-	// UpdateConditions stores each of node.Status.Conditions on the Node of that
-	// name, in place of one of its type, takes those of the types in gone away, and
-	// nothing else, and returns what is stored then. ErrNotFound where there is no
-	// such Node; *IdentityError where its status is known to be another machine's;
-	// ErrConflict where something is to go and the Node has changed since this
-	// client last saw it: it may be another client's now.
+	// UpdateConditions stores each of node.Status.Conditions on that Node, removes the types in gone,
+	// changes nothing else, and returns the stored Node. Errors: ErrNotFound if there is no such
+	// Node; *IdentityError if its status is another machine's; ErrConflict if a condition is to be
+	// removed and the Node has changed since this client last saw it.
 	UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error)
 }
 
@@ -176,22 +158,21 @@ var (
 	ErrConflict = errors.New("changed since it was read")
 	// ErrForbidden: this host's credentials do not allow it.
 	ErrForbidden = errors.New("forbidden")
-	// ErrInvalid: the control plane refuses the object as it is, so that trying
-	// again is in vain.
+	// ErrInvalid: the control plane refuses the object; a retry does not help.
 	ErrInvalid = errors.New("invalid")
-	// ErrIncomplete: all was told but what the error names.
+	// ErrIncomplete: everything was returned except what the error names.
 	ErrIncomplete = errors.New("some objects cannot be read")
 	// ErrLeaseStays: the Node is deleted, and its Lease could not be.
 	ErrLeaseStays = errors.New("node deleted, but not its lease")
-	// ErrUnavailable: the control plane does not answer, or not in time, or not
-	// these credentials, or asks to return later.
+	// ErrUnavailable: the control plane does not answer in time, does not accept these credentials,
+	// or requests a later retry.
 	ErrUnavailable = errors.New("control plane unavailable")
 
-	// ErrUnauthorized, always beside ErrUnavailable: the control plane answers, and
-	// does not accept who this host says that it is.
+	// ErrUnauthorized, always together with ErrUnavailable: the control plane answers and rejects the
+	// credentials.
 	ErrUnauthorized = errors.New("the server rejected")
-	// ErrUntrusted, always beside ErrUnavailable: whoever answers does not prove to
-	// be the control plane.
+	// ErrUntrusted, always together with ErrUnavailable: the server cannot prove that it is the
+	// control plane.
 	ErrUntrusted = errors.New("cannot verify the server's identity")
 )
 
@@ -204,7 +185,7 @@ func (e *LabelsError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *LabelsError) Unwrap() error { return e.Err }
 
-// BusyError is an ErrUnavailable whose control plane asks to return later.
+// BusyError is an ErrUnavailable with which the control plane requests a later retry.
 type BusyError struct {
 	After time.Duration // counted from the answer
 	Err   error

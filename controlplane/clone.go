@@ -10,14 +10,14 @@ import (
 
 // Clone is another machine that has this one's machine ID.
 type Clone struct {
-	// Node is what it calls itself: this Node's name where both renew one Lease.
+	// Node is the clone's node name: this Node's name if both renew one Lease.
 	Node string
-	// Instance names its boot and process where that is known.
+	// Instance names the clone's boot and process, if known.
 	Instance string
 }
 
-// machineIDHint gives a machine an ID of its own, see machine-id(5) and
-// systemd-machine-id-setup(1): that of D-Bus would be taken up again.
+// machineIDHint gives a machine a new ID, see machine-id(5) and systemd-machine-id-setup(1). It also
+// removes the ID of D-Bus, which systemd would otherwise use again.
 const machineIDHint = "rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup && reboot"
 
 // Message says what is wrong, for the Node of that name.
@@ -32,33 +32,31 @@ func (c Clone) Message(node string) string {
 	return fmt.Sprintf("%s also writes this Node and renews its lease: another host has the same name and machine ID, such as a clone", who)
 }
 
-// Mend is what to type, on the one of the two that is the copy.
-func (c Clone) Mend() string { return machineIDHint }
+// Fix is the command to run on the copy.
+func (c Clone) Fix() string { return machineIDHint }
 
-// twins reports whether another process renews this one's Lease as the same machine,
-// from what a keeper finds there when it finds another version than its own. A former
-// process of this machine is none, after a restart or a boot: it writes nothing any
-// more once this one has, for its renewals are refused as outdated. The goroutine
-// that runs the keeper owns it.
+// twins detects another process that renews this process's Lease as the same machine. The keeper
+// calls it when it finds another version of the Lease than its own. An earlier process of this
+// machine does not count: its renewals are refused as outdated. The keeper's goroutine owns it.
 type twins struct {
 	instance string        // this process
-	patience time.Duration // after which a twin that was not heard of is gone
+	patience time.Duration // after which a twin without renewals is gone
 
-	renewed metav1.MicroTime   // what this process has stored last; zero before
-	sent    map[int64]struct{} // what it has tried to since, in microseconds
-	strikes int
-	heard   time.Time // when a renewal of a twin's was found last
-	twin    string    // its instance
+	renewed   metav1.MicroTime   // last stored by this process; zero before
+	sent      map[int64]struct{} // attempts since then, in microseconds
+	sightings int
+	seenAt    time.Time // when the last renewal of a twin was found
+	twin      string    // its instance
 }
 
-// twinStrikes are how often another's renewal must be found before it is believed:
-// once may be an answer from the past.
-const twinStrikes = 2
+// requiredSightings is how often another's renewal must be found before it is reported: a single one
+// may be an outdated answer.
+const requiredSightings = 2
 
 // maxSent bounds how many attempts are remembered: those of two hours.
 const maxSent = 1000
 
-// sends notes what is about to be sent, and may be stored without an answer.
+// sends records an attempt. It may be stored even if no answer arrives.
 func (t *twins) sends(lease *coordinationv1.Lease) {
 	if t.sent == nil {
 		t.sent = map[int64]struct{}{}
@@ -70,18 +68,17 @@ func (t *twins) sends(lease *coordinationv1.Lease) {
 	t.sent[lease.Spec.RenewTime.UnixMicro()] = struct{}{}
 }
 
-// stored notes that it was stored.
+// stored records that the attempt was stored.
 func (t *twins) stored(lease *coordinationv1.Lease) {
 	t.renewed = *lease.Spec.RenewTime
 	clear(t.sent)
-	if t.strikes > 0 && time.Since(t.heard) > t.patience {
-		t.strikes = 0
+	if t.sightings > 0 && time.Since(t.seenAt) > t.patience {
+		t.sightings = 0
 	}
 }
 
-// finds takes in a stored Lease that is this machine's. A renewal after this
-// process's own last one that bears another's mark, or that this process has not sent,
-// is another client's.
+// finds checks a stored Lease of this machine. A renewal belongs to another process if it is later
+// than this process's last one and has another instance, or was not sent by this process.
 func (t *twins) finds(lease *coordinationv1.Lease) {
 	found := lease.Spec.RenewTime
 	if t.renewed.IsZero() || found == nil || !t.renewed.Before(found) {
@@ -94,12 +91,12 @@ func (t *twins) finds(lease *coordinationv1.Lease) {
 		}
 		instance = "" // memory and all was cloned, or it leaves marks as they are
 	}
-	t.strikes, t.heard, t.twin = t.strikes+1, time.Now(), instance
+	t.sightings, t.seenAt, t.twin = t.sightings+1, time.Now(), instance
 }
 
-// clone is the twin that is there; nil if none is.
+// clone returns the twin; nil if there is none.
 func (t *twins) clone(node string) *Clone {
-	if t.strikes < twinStrikes {
+	if t.sightings < requiredSightings {
 		return nil
 	}
 	return &Clone{Node: node, Instance: t.twin}

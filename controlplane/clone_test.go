@@ -34,8 +34,8 @@ func TestTwoThatAreOneMachineSeeEachOther(t *testing.T) {
 					if clone == nil {
 						t.Fatalf("Stats().Clone of %s = nil, want it seen", who)
 					}
-					if text := clone.Message("n"); !strings.Contains(text, "also writes this Node") || !strings.Contains(clone.Mend(), "systemd-machine-id-setup") {
-						t.Errorf("clone of %s: %q, %q, want what is wrong and the mend", who, text, clone.Mend())
+					if text := clone.Message("n"); !strings.Contains(text, "also writes this Node") || !strings.Contains(clone.Fix(), "systemd-machine-id-setup") {
+						t.Errorf("clone of %s: %q, %q, want what is wrong and the fix", who, text, clone.Fix())
 					}
 				}
 				calls := fake.Calls(controlplanetest.Any)
@@ -46,8 +46,8 @@ func TestTwoThatAreOneMachineSeeEachOther(t *testing.T) {
 				if n := log.count("ERROR"); n != 1 {
 					t.Errorf("errors logged = %d, want one", n)
 				}
-				if stats := first.Stats(); stats.Overdue(40*time.Second) != nil {
-					t.Errorf("Overdue() of the first = %v, want the lease kept up", stats.Overdue(40*time.Second))
+				if stats := first.Stats(); stats.Expired(40*time.Second) != nil {
+					t.Errorf("Overdue() of the first = %v, want the lease kept up", stats.Expired(40*time.Second))
 				}
 				stop()
 				after(time.Minute)

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-func TestDriftIsWhatRegisteringAgainMends(t *testing.T) {
+func TestDriftIsWhatRegisteringAgainFixes(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*corev1.Node)
 		want   []string
@@ -33,11 +33,11 @@ func TestDriftIsWhatRegisteringAgainMends(t *testing.T) {
 			if got := controlplane.Drift(stored, desired); !slices.Equal(got, c.want) {
 				t.Errorf("Drift() = %q, want %q", got, c.want)
 			}
-			mended, err := controlplane.Adopt(stored, desired)
+			adopted, err := controlplane.Adopt(stored, desired)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := controlplane.Drift(mended, desired); got != nil {
+			if got := controlplane.Drift(adopted, desired); got != nil {
 				t.Errorf("Drift() after Adopt() = %q, want none", got)
 			}
 		})

@@ -31,18 +31,17 @@ type LeaseEnder interface {
 	EndsLeases() bool
 }
 
-// EndsLeases reports whether that client's control plane takes Leases away by itself.
+// EndsLeases reports whether the client's control plane deletes expired Leases by itself.
 func EndsLeases(client Client) bool {
 	ender, able := client.(LeaseEnder)
 	return able && ender.EndsLeases()
 }
 
-// Pages reads a page of objects, by name, and what to request the next one by: it is
-// requested the first by nothing, and gives nothing with the last.
+// Pages reads one page of objects, sorted by name, and returns the token of the next page. The token
+// is empty for the first page, and after the last.
 type Pages[T any] func(ctx context.Context, page string) (objects []T, next string, err error)
 
-// LeftOut are the reasons why objects of a fleet are left out. A person fixes them one by one, so it
-// holds the first ten.
+// LeftOut collects why objects of a fleet are left out. It keeps the first ten reasons.
 type LeftOut []error
 
 // Add adds the reason of one object.
@@ -60,8 +59,8 @@ func (l LeftOut) Err() error {
 	return fmt.Errorf("list nodes: %w: %w", ErrIncomplete, errors.Join(l...))
 }
 
-// JoinFleet calls each for all Nodes of those pages, with the Lease of the same name. It
-// goes through both side by side, and holds one page of either.
+// JoinFleet calls each for every Node with the Lease of the same name. It reads both lists in
+// parallel and holds one page of each.
 func JoinFleet(ctx context.Context, nodes Pages[corev1.Node], leases Pages[coordinationv1.Lease], each Member) error {
 	held := leasesByName{read: leases, more: true}
 	for page := ""; ; {
@@ -84,7 +83,7 @@ func JoinFleet(ctx context.Context, nodes Pages[corev1.Node], leases Pages[coord
 	}
 }
 
-// leasesByName gives Leases to who requests them by ascending names.
+// leasesByName returns Leases for names in ascending order.
 type leasesByName struct {
 	read Pages[coordinationv1.Lease]
 	held []coordinationv1.Lease

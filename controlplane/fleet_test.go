@@ -44,7 +44,7 @@ func leaseNamed(name string) coordinationv1.Lease {
 	return coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-func TestANodeOfAFleetIsToldWithItsLeaseWhateverPagesTheyAreOn(t *testing.T) {
+func TestANodeOfAFleetIsReportedWithItsLeaseWhateverPagesTheyAreOn(t *testing.T) {
 	for name, c := range map[string]struct{ nodes, leases, want string }{
 		"one page of each":               {"a b c", "a b c", "a+ b+ c+"},
 		"no node":                        {"", "a b", ""},
@@ -57,7 +57,7 @@ func TestANodeOfAFleetIsToldWithItsLeaseWhateverPagesTheyAreOn(t *testing.T) {
 		"names that are parts of others": {"a a-1 a.b a1", "a-1 a.b", "a a-1+ a.b+ a1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var told []string
+			var reported []string
 			err := controlplane.JoinFleet(t.Context(), pages(c.nodes, nodeNamed), pages(c.leases, leaseNamed), func(node *corev1.Node, lease *coordinationv1.Lease) error {
 				what := node.Name
 				if lease != nil {
@@ -66,27 +66,27 @@ func TestANodeOfAFleetIsToldWithItsLeaseWhateverPagesTheyAreOn(t *testing.T) {
 						t.Errorf("node %s was told with lease %s", node.Name, lease.Name)
 					}
 				}
-				told = append(told, what)
+				reported = append(reported, what)
 				return nil
 			})
-			if got := strings.Join(told, " "); err != nil || got != c.want {
+			if got := strings.Join(reported, " "); err != nil || got != c.want {
 				t.Errorf("JoinFleet() told %q, %v, want %q", got, err, c.want)
 			}
 		})
 	}
 }
 
-func TestAFleetIsToldNoFurtherThanItIsWanted(t *testing.T) {
+func TestAFleetIsReportedNoFurtherThanItIsWanted(t *testing.T) {
 	enough := errors.New("enough")
-	var told []string
+	var reported []string
 	err := controlplane.JoinFleet(t.Context(), pages("a b|c", nodeNamed), pages("", leaseNamed), func(node *corev1.Node, _ *coordinationv1.Lease) error {
-		if told = append(told, node.Name); node.Name == "b" {
+		if reported = append(reported, node.Name); node.Name == "b" {
 			return enough
 		}
 		return nil
 	})
-	if !errors.Is(err, enough) || !slices.Equal(told, []string{"a", "b"}) {
-		t.Errorf("JoinFleet() = %v after %v, want that it was enough after a and b", err, told)
+	if !errors.Is(err, enough) || !slices.Equal(reported, []string{"a", "b"}) {
+		t.Errorf("JoinFleet() = %v after %v, want that it was enough after a and b", err, reported)
 	}
 }
 

@@ -10,35 +10,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotations by which hostler remembers, on Node and Lease, whose they are and
-// what of them it set.
+// Annotations on Node and Lease that record their owner and what hostler set.
 const (
 	// AnnotationMachineID and AnnotationSystemUUID name the machine that holds
 	// the Node or Lease.
 	AnnotationMachineID  = "hostler.io/machine-id"
 	AnnotationSystemUUID = "hostler.io/system-uuid"
-	// AnnotationInstance names, on a Lease, the boot and the process that renewed it
-	// last, by which clones of one machine are told apart.
+	// AnnotationInstance names the boot and the process that renewed the Lease last. It distinguishes
+	// clones.
 	AnnotationInstance = "hostler.io/instance"
-	// AnnotationReplaced tells, as JSON, which machine had the Node before, and what
-	// of that one was left on it; see Remains. Whoever takes it away says that all of
-	// that is meant for the present one, too.
+	// AnnotationReplaced records, as JSON, which machine had the Node before and what of it remains
+	// (see Remains). To accept all of that for the present machine, remove the annotation.
 	AnnotationReplaced = "hostler.io/replaced"
-	// AnnotationOwned lists, as JSON {"labels":[],"annotations":[]}, the keys
-	// that hostler set on the Node, so that one which is no longer configured
-	// goes; and under "taints", as KEY:EFFECT, the taints where they are reconciled.
+	// AnnotationOwned lists, as JSON {"labels":[],"annotations":[]}, the keys that hostler set on the
+	// Node, so that a key that is no longer configured is removed. Reconciled taints are under
+	// "taints", as KEY:EFFECT.
 	AnnotationOwned = "hostler.io/owned"
 )
 
-// Identity distinguishes one machine from another. A part that is empty is not known,
-// and differs from nothing.
+// Identity identifies a machine. An empty part is unknown and matches everything.
 type Identity struct {
 	MachineID  string `json:"machineID,omitempty"`  // /etc/machine-id; the same on clones of a disk
 	SystemUUID string `json:"systemUUID,omitempty"` // of the firmware; the same as long as the mainboard is
 }
 
-// IdentityOf is the machine that a Node belongs to: the one that registered it
-// last, else the one that its status names.
+// IdentityOf returns the owner of a Node: the machine that registered it last, else the one in its
+// status.
 func IdentityOf(node *corev1.Node) Identity {
 	if id := identityIn(node.Annotations); id != (Identity{}) {
 		return id
@@ -46,9 +43,9 @@ func IdentityOf(node *corev1.Node) Identity {
 	return reportedBy(node)
 }
 
-// ReporterOf is the machine whose status a Node has, else the one that registered it
-// last: on a Node that is a kubelet's now, what hostler has noted there before may be
-// of a machine that is long replaced.
+// ReporterOf returns the machine in the Node's status, else the one that registered it last. On a
+// Node that a kubelet has taken over, hostler's annotations may name a machine that was replaced long
+// ago.
 func ReporterOf(node *corev1.Node) Identity {
 	if id := reportedBy(node); id != (Identity{}) {
 		return id
@@ -56,10 +53,9 @@ func ReporterOf(node *corev1.Node) Identity {
 	return identityIn(node.Annotations)
 }
 
-// Reports reports whether the stored Node has the status of the machine that wants it to be
-// desired. Then nobody may delete it for another's, whatever is noted there: somebody
-// has changed that manually, or a kubelet of this host had the Node meanwhile, or to take
-// it over has failed half-way.
+// Reports reports whether the stored Node has this machine's status. Then it must not be deleted as
+// another machine's, whatever its annotations say: a person changed them, a kubelet of this host had
+// the Node, or a takeover failed half-way.
 func Reports(stored, desired *corev1.Node) bool {
 	reporter := reportedBy(stored)
 	return reporter != (Identity{}) && !reporter.Differs(IdentityOf(desired))
@@ -69,8 +65,8 @@ func reportedBy(node *corev1.Node) Identity {
 	return Identity{MachineID: node.Status.NodeInfo.MachineID, SystemUUID: node.Status.NodeInfo.SystemUUID}
 }
 
-// holderOf is the machine that a Node belongs to, by the Lease that goes with it, nil
-// if there is none. A Lease without hostler's notes is a kubelet's.
+// holderOf returns the owner of a Node by its Lease, nil if there is none. A Lease without hostler's
+// annotations is a kubelet's.
 func holderOf(node *corev1.Node, lease *coordinationv1.Lease) Identity {
 	if lease == nil || identityIn(lease.Annotations) == (Identity{}) {
 		return ReporterOf(node)
@@ -78,7 +74,7 @@ func holderOf(node *corev1.Node, lease *coordinationv1.Lease) Identity {
 	return IdentityOf(node)
 }
 
-// HolderOf is the machine that is noted on a Lease; a kubelet notes none.
+// HolderOf returns the machine in the Lease's annotations; a kubelet writes none.
 func HolderOf(lease *coordinationv1.Lease) Identity { return identityIn(lease.Annotations) }
 
 func identityIn(annotations map[string]string) Identity {
@@ -104,7 +100,7 @@ func (id Identity) String() string {
 	return fmt.Sprintf("machine ID %s, system UUID %s", machineID, uuid)
 }
 
-// mark notes the machine on a Node or Lease.
+// mark writes the machine into the annotations of a Node or Lease.
 func (id Identity) mark(meta *metav1.ObjectMeta) {
 	for key, value := range map[string]string{AnnotationMachineID: id.MachineID, AnnotationSystemUUID: id.SystemUUID} {
 		if value == "" {
@@ -118,23 +114,21 @@ func (id Identity) mark(meta *metav1.ObjectMeta) {
 	}
 }
 
-// IdentityError reports that another machine, which is or may be alive, has this Node's
-// name.
+// IdentityError reports that another machine has this Node's name and may be alive.
 type IdentityError struct {
 	Name         string // of the Node
 	Theirs, Ours Identity
 	// LeaseRenewed is when the other machine last renewed its Lease, by its own
 	// clock; zero if that is not known.
 	LeaseRenewed time.Time
-	// Until is when the other machine is considered dead unless it renews its Lease
-	// before; zero if that is not waited for.
+	// Until is when the other machine counts as dead if it does not renew its Lease; zero if nobody
+	// watches it.
 	Until time.Time
-	// Renewed is whether it was seen to renew it, and so is alive.
+	// Renewed reports that the other machine was seen to renew its Lease, so it is alive.
 	Renewed bool
 }
 
-// Watching reports whether it is not known yet if the other machine lives, and will be
-// known at Until.
+// Watching reports whether the other machine is still being watched. The result is known at Until.
 func (e *IdentityError) Watching() bool { return !e.Until.IsZero() && !e.Renewed }
 
 // Error names both machines and what to do.
@@ -143,20 +137,20 @@ func (e *IdentityError) Error() string {
 	if !e.LeaseRenewed.IsZero() {
 		renewed = ", which renewed its lease at " + e.LeaseRenewed.UTC().Format(time.RFC3339) + " by its own clock"
 	}
-	mend := "give one of them another node.name, or set node.takeover: true here if the other no longer exists"
+	fix := "give one of them another node.name, or set node.takeover: true here if the other no longer exists"
 	if e.Watching() {
-		mend = "if the other machine does not renew its lease before " + e.Until.UTC().Format(time.RFC3339) + ", this one takes over; set node.takeover: true to take over at once"
+		fix = "if the other machine does not renew its lease before " + e.Until.UTC().Format(time.RFC3339) + ", this one takes over; set node.takeover: true to take over at once"
 	}
-	return fmt.Sprintf("node %q belongs to another machine (%s)%s; this machine is %s: %s", e.Name, e.Theirs, renewed, e.Ours, mend)
+	return fmt.Sprintf("node %q belongs to another machine (%s)%s; this machine is %s: %s", e.Name, e.Theirs, renewed, e.Ours, fix)
 }
 
-// refusal is the error for a Node whose Lease says that its machine is not dead.
-func refusal(name string, theirs, ours Identity, lease *coordinationv1.Lease, sight Sight) *IdentityError {
-	return &IdentityError{Name: name, Theirs: theirs, Ours: ours, LeaseRenewed: lease.Spec.RenewTime.Time, Until: sight.Until, Renewed: sight.Renewed}
+// refusal returns the error for a Node whose Lease shows that its machine may be alive.
+func refusal(name string, theirs, ours Identity, lease *coordinationv1.Lease, observed Observation) *IdentityError {
+	return &IdentityError{Name: name, Theirs: theirs, Ours: ours, LeaseRenewed: lease.Spec.RenewTime.Time, Until: observed.Until, Renewed: observed.Renewed}
 }
 
-// LeaseAlive reports whether, going by wall clocks, the Lease has not expired at
-// now, which is of use only for one's own: see LeaseWatch. A nil Lease is dead.
+// LeaseAlive reports whether the Lease has not expired at now, by wall clocks. Use it only for this
+// machine's own Lease; for others see LeaseWatch. A nil Lease has expired.
 func LeaseAlive(lease *coordinationv1.Lease, now time.Time) bool {
 	if lease == nil || lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {
 		return false
@@ -165,8 +159,8 @@ func LeaseAlive(lease *coordinationv1.Lease, now time.Time) bool {
 	return now.Before(lease.Spec.RenewTime.Add(duration))
 }
 
-// CheckLeave returns an *IdentityError if the stored Node is, by its notes or by its
-// status, known to be another machine's than the one that is to leave.
+// CheckLeave returns an *IdentityError if annotations or status of the stored Node name another
+// machine than the one that leaves.
 func CheckLeave(stored *corev1.Node, leaves Identity) error {
 	for _, theirs := range []Identity{identityIn(stored.Annotations), reportedBy(stored)} {
 		if theirs.Differs(leaves) {

@@ -18,8 +18,8 @@ import (
 const (
 	// renewJitter is the part of the interval that is added at random.
 	renewJitter = 0.04
-	// renewals are how often a Lease is renewed while it is good, at a pace that the
-	// control plane requests: as often as kubelet renews one.
+	// renewals is how many renewals fit into one duration, at a pace that the control plane requests:
+	// as for a kubelet.
 	renewals = 4
 )
 
@@ -30,14 +30,13 @@ type Renewer interface {
 	RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 }
 
-// LeasePolicy is how a Lease is kept.
+// LeasePolicy configures a LeaseKeeper.
 type LeasePolicy struct {
 	// Node is the name of the Node, and of its Lease.
 	Node string
 	// Holder is this machine.
 	Holder Identity
-	// Duration is how long the Lease is good for, in whole seconds; 40 s by
-	// default of the configuration.
+	// Duration of the Lease, in whole seconds; 40 s by default of the configuration.
 	Duration time.Duration
 	// Interval is from one renewal to the next, shorter than half of Duration.
 	Interval time.Duration
@@ -47,7 +46,7 @@ type LeasePolicy struct {
 	Takeover bool
 	// Watch reports whether another machine is alive; the keeper's own if nil.
 	Watch *LeaseWatch
-	// Heartbeat is told how each attempt ended; it may be nil.
+	// Heartbeat, if not nil, receives the result of each attempt.
 	Heartbeat func(error)
 	// Now is the wall clock; time.Now if nil. Intervals are measured by the
 	// monotonic clock in any case.
@@ -132,10 +131,10 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 // pace is the one that is configured.
 func (p LeasePolicy) pace() pace { return pace{p.Duration, p.Interval} }
 
-// SetPace has the Lease be good for that long, in whole seconds, and be renewed four
-// times meanwhile; as configured where that is as long. A longer one is stored with the
-// renewal that is due next, a shorter one within an interval of its own, so that hosts
-// which are told at once do not come at once. It may be called at any time.
+// SetPace sets the duration of the Lease, in whole seconds, and renews it four times in that time.
+// With the configured duration, the configured interval applies. A longer duration is stored with the
+// next renewal. A shorter one is stored at a random moment within its interval, so that the hosts of
+// a fleet do not write at once. It can be called at any time.
 func (k *LeaseKeeper) SetPace(duration time.Duration) {
 	wants := pace{duration, duration / renewals}
 	if duration == k.policy.Duration {
@@ -148,10 +147,9 @@ func (k *LeaseKeeper) SetPace(duration time.Duration) {
 	}
 }
 
-// Run renews the Lease at once and then in every interval, until ctx ends, and
-// returns why. After a failure it tries again at increasing intervals, counted
-// from the beginning of the attempt, each of which has a deadline well under the
-// Lease's duration.
+// Run renews the Lease at once and then in every interval, until ctx ends, and returns why. After a
+// failure it retries at increasing intervals, counted from the start of the attempt. Each attempt has
+// a deadline well below the Lease's duration.
 func (k *LeaseKeeper) Run(ctx context.Context) error {
 	k.runs(time.Now())
 	defer k.runs(time.Time{})
@@ -170,12 +168,12 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 		case err == nil:
 			backoff = k.retry()
 		case errors.As(err, &identity):
-			// Nothing is broken: look again at the usual pace, and when it is decided.
+			// Nothing is broken: check again at the usual pace, and when it is decided.
 			if left := time.Until(identity.Until); left > 0 {
 				next = min(next, time.Since(started)+left)
 			}
 		case errors.Is(err, ErrConflict) && k.twins.clone(k.policy.Node) != nil:
-			// Two that both hurried would do so for ever.
+			// Otherwise two keepers would overwrite each other in a tight loop.
 		default:
 			next = min(next, pause(&backoff, err))
 		}
@@ -185,18 +183,16 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 	}
 }
 
-// retry is how failures are followed. A Lease that is good for long leaves time: in an
-// outage that lasts, the whole of a fleet that was told to come rarely must not come
-// every few seconds.
+// retry returns the pauses after failures. A long Lease gets longer pauses, so that a large fleet
+// does not send requests every few seconds during an outage.
 func (k *LeaseKeeper) retry() wait.Backoff {
 	backoff := Retry()
 	backoff.Cap = max(backoff.Cap, k.kept.interval/renewals)
 	return backoff
 }
 
-// due is how long after a renewal the next one is: at a random moment of the interval
-// where that has just become longer, for a fleet that was told so renews within seconds,
-// and is to spread from there.
+// due returns the time until the next renewal. If the interval has just become longer, it is a random
+// part of it: all hosts of the fleet got the new interval within seconds, and spread from here.
 func (k *LeaseKeeper) due(before pace) time.Duration {
 	if longer := k.kept.interval - before.interval; longer > 0 {
 		return before.interval + rand.N(longer)
@@ -204,8 +200,8 @@ func (k *LeaseKeeper) due(before pace) time.Duration {
 	return wait.Jitter(k.kept.interval, renewJitter)
 }
 
-// pause waits until then, or if the Lease is to be good for less than it is, for a random
-// part of the interval that it is to have; or returns why ctx ended before.
+// pause waits until the next renewal. If the duration becomes shorter meanwhile, it waits only a
+// random part of the new interval. It returns an error if ctx ends.
 func (k *LeaseKeeper) pause(ctx context.Context, until time.Time) error {
 	for {
 		timer := time.NewTimer(time.Until(until))
@@ -236,8 +232,7 @@ func (k *LeaseKeeper) publish() {
 	k.published.Store(new(k.stats))
 }
 
-// SetOwner makes the Node of that UID the Lease's owner from the next renewal
-// on.
+// SetOwner makes the Node with that UID the owner of the Lease, from the next renewal on.
 func (k *LeaseKeeper) SetOwner(uid types.UID) {
 	k.owner.Store(&uid)
 }
@@ -249,9 +244,9 @@ func (k *LeaseKeeper) Stats() LeaseStats {
 	return stats
 }
 
-// Since is since when no renewal of the Lease was answered: of the last one, or, where none
-// was since the keeper runs, of the tries; else a host that boots into an outage would be silent.
-// Zero while it does not run: the Lease is another owner's, or given up.
+// Since is the time of the last answered renewal. If there was none since Run began, it is the time
+// of the first attempt, so that a host that boots into an outage is noticed. It is zero while Run
+// does not run: then another owner has the Lease, or hostler has left.
 func (s LeaseStats) Since() time.Time {
 	if s.Running.IsZero() || s.Running.After(s.LastRenewed) {
 		return s.Running
@@ -259,10 +254,9 @@ func (s LeaseStats) Since() time.Time {
 	return s.LastRenewed
 }
 
-// Overdue is nil unless the keeper runs and has not renewed the Lease for as long as
-// that is good for, or where none was stored yet within the configured duration:
-// whoever watches it takes the host for dead.
-func (s LeaseStats) Overdue(configured time.Duration) error {
+// Expired returns an error if the keeper runs and the Lease was not renewed for its duration, or was
+// not stored within the configured duration since the start. Then others treat the host as dead.
+func (s LeaseStats) Expired(configured time.Duration) error {
 	duration := configured
 	if s.Lease != nil && s.Lease.Spec.LeaseDurationSeconds != nil {
 		duration = time.Duration(*s.Lease.Spec.LeaseDurationSeconds) * time.Second

@@ -128,7 +128,7 @@ func TestTheLeaseIsRenewedAtOnceAndThenAtIntervals(t *testing.T) {
 			t.Errorf("owners = %v, want the node", lease.OwnerReferences)
 		}
 		stats := keeper.Stats()
-		if stats.Renewals != uint64(renewals) || stats.ConsecutiveFailures != 0 || stats.LastError != nil || stats.Overdue(40*time.Second) != nil {
+		if stats.Renewals != uint64(renewals) || stats.ConsecutiveFailures != 0 || stats.LastError != nil || stats.Expired(40*time.Second) != nil {
 			t.Errorf("Stats() = %+v, want %d renewals without a failure", stats, renewals)
 		}
 		if stats.Lease.ResourceVersion != lease.ResourceVersion {
@@ -136,7 +136,7 @@ func TestTheLeaseIsRenewedAtOnceAndThenAtIntervals(t *testing.T) {
 		}
 		stop()
 		after(41 * time.Second)
-		if err := keeper.Stats().Overdue(40 * time.Second); err != nil {
+		if err := keeper.Stats().Expired(40 * time.Second); err != nil {
 			t.Errorf("Overdue() of a lease that nobody keeps = %v, want nil", err)
 		}
 	})
@@ -162,31 +162,31 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-func TestALeaseIsOverdueOnceTheFleetTakesTheHostForDead(t *testing.T) {
+func TestALeaseIsOverdueOnceTheFleetJudgesTheHostDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
 		fake.Inject(controlplanetest.RenewLease, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
 		keeper, stop := keep(t, fake, policy(here), quiet())
-		overdue := func(when, want string) {
+		expectExpired := func(when, want string) {
 			t.Helper()
 			synctest.Wait()
-			err := keeper.Stats().Overdue(40 * time.Second)
+			err := keeper.Stats().Expired(40 * time.Second)
 			if (err == nil) != (want == "") || err != nil && (!strings.HasPrefix(err.Error(), want) || !errors.Is(err, controlplane.ErrUnavailable)) {
 				t.Errorf("%s: Overdue() = %v, want %q and the cause", when, err, want)
 			}
 		}
 		after(39 * time.Second)
-		overdue("39 s after the start", "")
+		expectExpired("39 s after the start", "")
 		after(2 * time.Second)
-		overdue("41 s after the start", "lease not renewed for 41s, valid for 40s: ")
+		expectExpired("41 s after the start", "lease not renewed for 41s, valid for 40s: ")
 		fake.Heal()
 		after(10 * time.Second)
-		overdue("renewed", "")
+		expectExpired("renewed", "")
 		fake.Inject(controlplanetest.RenewLease, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
 		after(51 * time.Second)
-		overdue("in an outage", "lease not renewed for ")
+		expectExpired("in an outage", "lease not renewed for ")
 		stop()
-		overdue("no longer kept", "")
+		expectExpired("no longer kept", "")
 	})
 }
 
@@ -208,14 +208,14 @@ func testOutage(t *testing.T, fault controlplanetest.Fault, outage time.Duration
 	if got := goruntime.NumGoroutine(); got > goroutines+1 {
 		t.Errorf("goroutines = %d, want %d and at most one more", got, goroutines)
 	}
-	if stats := keeper.Stats(); outage > 30*time.Second && (stats.ConsecutiveFailures == 0 || stats.LastError == nil || outage > 50*time.Second && stats.Overdue(40*time.Second) == nil) {
+	if stats := keeper.Stats(); outage > 30*time.Second && (stats.ConsecutiveFailures == 0 || stats.LastError == nil || outage > 50*time.Second && stats.Expired(40*time.Second) == nil) {
 		t.Errorf("Stats() in an outage of %v = %+v, want failures and no health", outage, stats)
 	}
 
 	fake.Heal()
 	after(10 * time.Second)
 	stats := keeper.Stats()
-	if stats.Renewals == renewals || stats.ConsecutiveFailures != 0 || stats.Overdue(40*time.Second) != nil {
+	if stats.Renewals == renewals || stats.ConsecutiveFailures != 0 || stats.Expired(40*time.Second) != nil {
 		t.Errorf("Stats() one interval after an outage of %v = %+v, want it renewed", outage, stats)
 	}
 	if now := stored(t, fake).Spec.RenewTime; !before.Before(now) {
@@ -280,7 +280,7 @@ func TestAnotherWriterOfTheLeaseIsFollowed(t *testing.T) {
 	})
 }
 
-func TestAServerThatLiesDoesNotTakeRenewTimeBack(t *testing.T) {
+func TestAServerWithWrongAnswersDoesNotTakeRenewTimeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
 		keeper, _ := keep(t, fake, policy(here), quiet())

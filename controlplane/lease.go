@@ -13,9 +13,8 @@ import (
 // LeaseNamespace is where the Leases of Nodes are kept.
 const LeaseNamespace = corev1.NamespaceNodeLease
 
-// NewLease returns a Lease on the Node of that name, held by this machine and
-// not renewed yet. The duration, a whole number of seconds, is how long it is
-// good for after each renewal.
+// NewLease returns a Lease for the Node of that name, held by this machine and not renewed yet.
+// duration is a whole number of seconds.
 func NewLease(nodeName string, holder Identity, duration time.Duration) (*coordinationv1.Lease, error) {
 	if duration < time.Second || duration%time.Second != 0 {
 		return nil, fmt.Errorf("lease of node %q: duration %v is not a whole number of seconds, at least 1", nodeName, duration)
@@ -29,11 +28,9 @@ func NewLease(nodeName string, holder Identity, duration time.Duration) (*coordi
 	return lease, nil
 }
 
-// Renew returns prev renewed at now, or as shortly after its last renewal as the
-// API can tell (a microsecond) if that is later. So renewTime always moves
-// forward, whatever the clock does, as those who watch a Lease rely on: the node
-// lifecycle controller takes a renewTime that goes back for no sign of life
-// (kubernetes/kubernetes#113081).
+// Renew returns prev with renewTime now. If that is not later than its last renewTime, Renew adds one
+// microsecond to the last one: watchers such as the node lifecycle controller do not accept a
+// renewTime that decreases (kubernetes/kubernetes#113081).
 func Renew(prev *coordinationv1.Lease, now time.Time) *coordinationv1.Lease {
 	lease := prev.DeepCopy()
 	renewed := now.Truncate(time.Microsecond)
@@ -44,9 +41,8 @@ func Renew(prev *coordinationv1.Lease, now time.Time) *coordinationv1.Lease {
 	return lease
 }
 
-// SetOwner makes the Node of that name and UID the Lease's owner, in place of
-// any other Node, so that the control plane deletes the Lease with it. Without a
-// UID it does nothing.
+// SetOwner makes the Node with that name and UID the only owning Node of the Lease, so that the
+// control plane deletes the Lease with it. Without a UID it does nothing.
 func SetOwner(lease *coordinationv1.Lease, nodeName string, uid types.UID) {
 	if uid == "" {
 		return

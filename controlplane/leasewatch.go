@@ -11,70 +11,66 @@ import (
 )
 
 const (
-	// longestWatch bounds how long a Lease that nobody renews keeps others away,
-	// whatever it says that it is good for. Who renews at a quarter of that, as
-	// kubelets do, is seen within the hour for anything up to four.
+	// longestWatch is the longest watch of a Lease that nobody renews, whatever its duration. A
+	// holder that renews every quarter of the duration, as kubelets do, is seen within it for
+	// durations up to four hours.
 	longestWatch = LongestLease
-	// usualDuration is how long a Lease is watched that does not say how long it is
-	// good for: kubelet's default.
+	// usualDuration is the duration of a Lease without one: kubelet's default.
 	usualDuration = 40 * time.Second
 )
 
-// LeaseWatch reports whether who holds a Lease is alive as a leader election does:
-// dead is whose Lease was watched, by this process's monotonic clock, and not
-// renewed for as long as it is good for. The times in a Lease are by another
-// machine's clock and prove nothing. A watch begins again with each start of the
-// agent, so that a wait for it is as long as the Lease is good for, counted from the
-// first check, and an hour at most. It begins again, too, when the control plane has not
-// answered in between: who holds the Lease may not have reached it either, and comes
-// back no sooner than this machine. It is safe for concurrent use; nil takes whoever has
-// renewed a Lease for alive.
+// LeaseWatch decides whether the holder of a Lease is alive, as a leader election does: it is dead if
+// the Lease was watched for its whole duration and not renewed, by this process's monotonic clock.
+// Times in the Lease are by another clock and prove nothing. A watch starts with the first check of
+// this process and takes an hour at most. It starts again if the control plane did not answer in
+// between, since the holder may not have reached it either. It is safe for concurrent use. A nil
+// LeaseWatch treats every holder that has renewed a Lease as alive.
 type LeaseWatch struct {
 	clock func() time.Time
 
 	mu   sync.Mutex // guards seen
-	seen map[string]sighting
+	seen map[string]observation
 }
 
-// sighting is a Lease as long as it is not renewed.
-type sighting struct {
+// observation is what was seen of a Lease since its last renewal.
+type observation struct {
 	renewal string
 	since   time.Time
 	renewed bool // it was seen to be renewed
-	lapsed  bool // the control plane did not answer since: it counts from the next check on
+	lapsed  bool // the control plane did not answer: the watch starts again at the next check
 }
 
-// Sight is what a watch reports of a Lease's holder.
-type Sight struct {
+// Observation is what a watch reports of a Lease's holder.
+type Observation struct {
 	Dead    bool
 	Renewed bool      // the Lease was renewed while it was watched
 	Until   time.Time // when the holder is dead unless it renews; zero if it is, or nobody watches
 }
 
-// NewLeaseWatch returns a watch that has seen nothing yet. It goes by the monotonic
-// readings of clock; by those of time.Now if that is nil.
+// NewLeaseWatch returns a watch. It uses the monotonic readings of clock, or of time.Now if that is
+// nil.
 func NewLeaseWatch(clock func() time.Time) *LeaseWatch {
 	if clock == nil {
 		clock = time.Now
 	}
-	return &LeaseWatch{clock: clock, seen: map[string]sighting{}}
+	return &LeaseWatch{clock: clock, seen: map[string]observation{}}
 }
 
-// See takes in what was just read of a Lease, nil if there is none, and judges its
-// holder. One that was never renewed has no holder who could live.
-func (w *LeaseWatch) See(lease *coordinationv1.Lease) Sight {
+// See records a Lease that was just read, nil if there is none, and judges its holder. A Lease that
+// was never renewed has no live holder.
+func (w *LeaseWatch) See(lease *coordinationv1.Lease) Observation {
 	if lease == nil || lease.Spec.RenewTime == nil {
-		return Sight{Dead: true}
+		return Observation{Dead: true}
 	}
 	if w == nil {
-		return Sight{}
+		return Observation{}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, renewal := w.clock(), Renewal(lease)
 	s, known := w.seen[lease.Name]
 	if !known || s.renewal != renewal {
-		s = sighting{renewal: renewal, since: now, renewed: known}
+		s = observation{renewal: renewal, since: now, renewed: known}
 		w.seen[lease.Name] = s
 	}
 	if s.lapsed {
@@ -86,14 +82,13 @@ func (w *LeaseWatch) See(lease *coordinationv1.Lease) Sight {
 		good = min(time.Duration(*d)*time.Second, longestWatch)
 	}
 	if now.Sub(s.since) >= good {
-		return Sight{Dead: true, Renewed: s.renewed}
+		return Observation{Dead: true, Renewed: s.renewed}
 	}
-	return Sight{Renewed: s.renewed, Until: s.since.Add(good)}
+	return Observation{Renewed: s.renewed, Until: s.since.Add(good)}
 }
 
-// Asked takes in how a request to the control plane ended, by whoever looks: nil where
-// it was answered.
-func (w *LeaseWatch) Asked(err error) {
+// NoteAnswer records the result of any request to the control plane: nil if it was answered.
+func (w *LeaseWatch) NoteAnswer(err error) {
 	if w == nil || !errors.Is(err, ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 		return
 	}
@@ -105,8 +100,8 @@ func (w *LeaseWatch) Asked(err error) {
 	}
 }
 
-// Renewal tells one renewal of a Lease from another. What another client notes on a Lease,
-// which changes its resourceVersion, is none.
+// Renewal identifies one renewal of a Lease. It ignores other changes, such as annotations of other
+// clients.
 func Renewal(lease *coordinationv1.Lease) string {
 	if lease.Spec.RenewTime == nil {
 		return ""

@@ -22,26 +22,26 @@ func TestAMachineIsDeadOnceItsLeaseWasWatchedNotToBeRenewed(t *testing.T) {
 		return func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = start.Add(at) }
 	}
 	same := func(*coordinationv1.Lease) {}
-	type look struct {
+	type check struct {
 		after  time.Duration
 		change func(*coordinationv1.Lease)
-		want   controlplane.Sight
+		want   controlplane.Observation
 	}
-	alive := func(at time.Duration, renewed bool) controlplane.Sight {
-		return controlplane.Sight{Renewed: renewed, Until: start.Add(at)}
+	alive := func(at time.Duration, renewed bool) controlplane.Observation {
+		return controlplane.Observation{Renewed: renewed, Until: start.Add(at)}
 	}
-	for name, looks := range map[string][]look{
+	for name, checks := range map[string][]check{
 		"it is never renewed": {
-			{0, same, alive(40*time.Second, false)}, {39 * time.Second, same, alive(40*time.Second, false)}, {time.Second, same, controlplane.Sight{Dead: true}},
+			{0, same, alive(40*time.Second, false)}, {39 * time.Second, same, alive(40*time.Second, false)}, {time.Second, same, controlplane.Observation{Dead: true}},
 		},
 		"it is renewed by a clock that is days ahead, then behind": {
 			{0, renew(72 * time.Hour), alive(40*time.Second, false)},
 			{30 * time.Second, renew(-72 * time.Hour), alive(70*time.Second, true)},
 			{39 * time.Second, same, alive(70*time.Second, true)},
-			{time.Second, same, controlplane.Sight{Dead: true, Renewed: true}},
+			{time.Second, same, controlplane.Observation{Dead: true, Renewed: true}},
 		},
 		"a dead one comes back": {
-			{0, same, alive(40*time.Second, false)}, {time.Hour, same, controlplane.Sight{Dead: true}}, {0, renew(time.Second), alive(time.Hour+40*time.Second, true)},
+			{0, same, alive(40*time.Second, false)}, {time.Hour, same, controlplane.Observation{Dead: true}}, {0, renew(time.Second), alive(time.Hour+40*time.Second, true)},
 		},
 		"somebody notes something on it": {
 			{0, same, alive(40*time.Second, false)},
@@ -51,19 +51,19 @@ func TestAMachineIsDeadOnceItsLeaseWasWatchedNotToBeRenewed(t *testing.T) {
 			{0, same, alive(40*time.Second, false)}, {20 * time.Second, func(l *coordinationv1.Lease) { l.UID = "2" }, alive(60*time.Second, true)},
 		},
 		"it claims to be good for ever": {
-			{0, lasting(math.MaxInt32), alive(time.Hour, false)}, {time.Hour, same, controlplane.Sight{Dead: true}},
+			{0, lasting(math.MaxInt32), alive(time.Hour, false)}, {time.Hour, same, controlplane.Observation{Dead: true}},
 		},
 		"it does not say for how long it is good": {
 			{0, func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = nil }, alive(40*time.Second, false)},
 		},
 		"it was never renewed": {
-			{0, func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }, controlplane.Sight{Dead: true}},
+			{0, func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }, controlplane.Observation{Dead: true}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now, lease := start, leaseOf(t, there, start)
 			watch := controlplane.NewLeaseWatch(func() time.Time { return now })
-			for i, l := range looks {
+			for i, l := range checks {
 				now = now.Add(l.after)
 				l.change(lease)
 				if got := watch.See(lease); got != l.want {
@@ -172,7 +172,7 @@ func TestTheLeaseOfADeadMachineIsTakenTheMomentItIsKnown(t *testing.T) {
 			t.Errorf("renewals before the lease was watched for 40 s = %d, want 0", n)
 		}
 		after(time.Millisecond)
-		if stats := keeper.Stats(); stats.Renewals != 1 || stats.Overdue(41*time.Second) != nil {
+		if stats := keeper.Stats(); stats.Renewals != 1 || stats.Expired(41*time.Second) != nil {
 			t.Errorf("Stats() after 40 s = %+v, want it renewed", stats)
 		}
 	})

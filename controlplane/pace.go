@@ -15,146 +15,141 @@ import (
 	"hostler.io/hostler/internal/bounded"
 )
 
-// AnnotationLeaseDuration asks the host of the Node that has it for a Lease that is good
-// for longer than it is configured for, such as "2m". A person sets it, or whoever looks
-// after the fleet.
+// AnnotationLeaseDuration requests a longer Lease duration, such as "2m", from the host of the Node.
+// A person or a tool of the fleet sets it.
 const AnnotationLeaseDuration = "hostler.io/lease-duration"
 
-// LongestLease is the longest that a control plane may request: who watches a Lease
-// waits no longer for any.
+// LongestLease is the longest duration that a control plane can request. No watcher of a Lease waits
+// longer.
 const LongestLease = time.Hour
 
-// Pacer is a Client of a control plane that can ask all its hosts at once for Leases that
-// are good for longer than they are configured for, as the fleet grows.
+// Pacer is a Client of a control plane that can request a longer Lease duration from all its hosts.
 type Pacer interface {
-	// WatchPace sends what it requests, as it is written there, such as "2m", empty where
-	// it requests nothing: at first and after each change, until ctx ends or the control
-	// plane is lost, and says which. Of changes that come faster than they are received
-	// some may be left out, but not the last one. It goes by no deadline but ctx's.
+	// WatchPace sends the requested duration as text, such as "2m", or an empty text, at the start
+	// and after each change. It returns when ctx ends or the control plane is lost, and says which.
+	// Intermediate values can be left out, but not the last one. It has no deadline of its own.
 	WatchPace(ctx context.Context, seen chan<- string) error
 }
 
-// Asker is who requests another Lease.
-type Asker int
+// Requester is the origin of a requested duration.
+type Requester int
 
-// The askers. What is asked of one Node goes before what is asked of all.
+// The requesters. A request for one Node wins over a request for all.
 const (
-	AskedOfNode Asker = iota
-	AskedOfAll
-	askers
+	RequestedForNode Requester = iota
+	RequestedForAll
+	requesters
 )
 
-// String says who asks, within a sentence.
-func (a Asker) String() string {
-	if a == AskedOfNode {
+// String names the requester, as part of a sentence.
+func (a Requester) String() string {
+	if a == RequestedForNode {
 		return "annotation " + AnnotationLeaseDuration + " of the Node"
 	}
 	return "the control plane's setting for all hosts"
 }
 
-// PaceFault is a value that is requested and invalid.
+// PaceFault is an invalid requested value.
 type PaceFault struct {
 	Message string
-	Mend    string
+	Fix     string
 }
 
-// Pace is how long the Lease is to be good for.
+// Pace is the effective Lease duration.
 type Pace struct {
 	Duration time.Duration
-	// By says who requests it, as part of a sentence; empty where it is as configured.
+	// By names the requester, as part of a sentence; empty if the configured duration applies.
 	By     string
 	Faults []PaceFault
 }
 
-// Pacing decides how long this host's Lease is to be good for, from its configuration and
-// from what the control plane asks. It is safe for concurrent use.
+// Pacing chooses this host's Lease duration from its configuration and the requests of the control
+// plane. It is safe for concurrent use.
 type Pacing struct {
 	configured time.Duration
-	mends      [askers]string
+	fixes      [requesters]string
 	apply      func(time.Duration)
 	log        *slog.Logger
 
-	mu      sync.Mutex // guards what follows, and calls of apply
-	asked   [askers]ask
-	applied time.Duration
+	mu        sync.Mutex // guards what follows, and calls of apply
+	requested [requesters]request
+	applied   time.Duration
 }
 
-// ask is what one asker has said.
-type ask struct {
+// request is the value of one requester.
+type request struct {
 	text   string
-	usable time.Duration // the last that was; 0 where nothing is asked
+	usable time.Duration // the last valid value; 0 if nothing is requested
 	fault  error         // of text
 }
 
-// NewPacing returns one that nobody has asked anything. Each change is applied, one after
-// the other; what is configured is effective before the first. How the annotation is taken
-// off the Node is told with what is wrong with it.
+// NewPacing returns a Pacing without requests. apply is called for each change, one after the other;
+// before the first one, the configured duration is effective. takeOff says how to remove the
+// annotation, for messages about an invalid value.
 func NewPacing(configured time.Duration, takeOff string, apply func(time.Duration), log *slog.Logger) *Pacing {
 	return &Pacing{
 		configured: configured, applied: configured, apply: apply, log: log.With("component", "lease"),
-		mends: [askers]string{AskedOfNode: takeOff, AskedOfAll: "correct or remove settings/lease-duration on the control plane, see docs/explanation/heartbeats.md"},
+		fixes: [requesters]string{RequestedForNode: takeOff, RequestedForAll: "correct or remove settings/lease-duration on the control plane, see docs/explanation/heartbeats.md"},
 	}
 }
 
-// Ask takes in what is requested; nothing requests no more than is configured. A value
-// that is invalid is told, and leaves what was requested before: a slip in it must not
-// set a whole fleet's pace back at once.
-func (p *Pacing) Ask(by Asker, text string) {
+// Request sets the value of a requester; an empty value requests nothing. An invalid value is
+// reported and keeps the previous one: a typo must not shorten the Leases of a whole fleet.
+func (p *Pacing) Request(by Requester, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := p.asked[by]
+	before := p.requested[by]
 	if text == before.text {
 		return
 	}
-	now := ask{text: text}
+	now := request{text: text}
 	if text != "" {
 		if now.usable, now.fault = usable(text, p.configured); now.fault != nil {
 			now.usable = before.usable
 		}
 	}
-	p.asked[by] = now
+	p.requested[by] = now
 	switch {
 	case now.fault != nil:
-		p.log.Warn("ignoring invalid lease duration", "by", by.String(), "problem", now.fault, "mend", p.mends[by])
+		p.log.Warn("ignoring invalid lease duration", "by", by.String(), "problem", now.fault, "mend", p.fixes[by])
 	case before.fault != nil:
 		p.log.Info("lease duration valid again", "by", by.String())
 	}
-	next, asker := p.choose()
+	next, requester := p.choose()
 	if next == p.applied {
 		return
 	}
 	p.applied = next
-	p.log.Info("changed lease duration", "duration", next, "by", cmp.Or(asker, "the configuration"))
+	p.log.Info("changed lease duration", "duration", next, "by", cmp.Or(requester, "the configuration"))
 	p.apply(next)
 }
 
-// choose is the duration that is to be effective, and who requests it; nobody where it is
-// as configured.
+// choose returns the effective duration and its requester; nobody if the configured one applies.
 func (p *Pacing) choose() (duration time.Duration, by string) {
-	for who, a := range p.asked {
+	for who, a := range p.requested {
 		if a.usable > 0 {
-			return a.usable, Asker(who).String()
+			return a.usable, Requester(who).String()
 		}
 	}
 	return p.configured, ""
 }
 
-// Pace is what is effective, and what is wrong with what is requested.
+// Pace returns the effective duration, and the faults of the requested values.
 func (p *Pacing) Pace() Pace {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var pace Pace
 	pace.Duration, pace.By = p.choose()
-	for who, a := range p.asked {
+	for who, a := range p.requested {
 		if a.fault != nil {
-			by := Asker(who)
-			pace.Faults = append(pace.Faults, PaceFault{Message: fmt.Sprintf("%s requests a lease of %.40q, which is ignored: %v", by, a.text, a.fault), Mend: p.mends[by]})
+			by := Requester(who)
+			pace.Faults = append(pace.Faults, PaceFault{Message: fmt.Sprintf("%s requests a lease of %.40q, which is ignored: %v", by, a.text, a.fault), Fix: p.fixes[by]})
 		}
 	}
 	return pace
 }
 
-// usable reads a duration that may be requested.
+// usable parses a requested duration.
 func usable(text string, configured time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	switch {
@@ -170,10 +165,10 @@ func usable(text string, configured time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// Follow takes in what the control plane asks of all its hosts, as it changes, until ctx
-// ends, and returns why. beat is told how it goes. While the control plane is away what
-// it requested last stays effective.
-func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) error {
+// Follow applies what the control plane requests from all its hosts, until ctx ends, and returns why.
+// heartbeat receives the result of each attempt. While the control plane is unreachable, the last
+// request stays effective.
+func (p *Pacing) Follow(ctx context.Context, pacer Pacer, heartbeat func(error)) error {
 	backoff, failing := Retry(), false
 	for {
 		err := p.follow(ctx, pacer, func() {
@@ -181,19 +176,19 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) erro
 				p.log.Info("watch of the fleet's lease duration restored")
 			}
 			backoff, failing = Retry(), false
-			beat(nil)
+			heartbeat(nil)
 		})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid) { // it asks this host for nothing, then
-			beat(nil)
+		if errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid) { // then this host has no request
+			heartbeat(nil)
 			if err := bounded.Sleep(ctx, wait.Jitter(LongestLease, 1)); err != nil {
 				return err
 			}
 			continue
 		}
-		beat(err)
+		heartbeat(err)
 		if !failing {
 			p.log.Warn("cannot watch the fleet's lease duration, retrying", "error", err)
 		}
@@ -205,8 +200,8 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, beat func(error)) erro
 	}
 }
 
-// follow does so until the watch ends, and says why. It calls heard for each word.
-func (p *Pacing) follow(ctx context.Context, pacer Pacer, heard func()) error {
+// follow runs one watch and returns why it ended. It calls answered for each value.
+func (p *Pacing) follow(ctx context.Context, pacer Pacer, answered func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	seen, ended := make(chan string), make(chan error, 1)
@@ -214,8 +209,8 @@ func (p *Pacing) follow(ctx context.Context, pacer Pacer, heard func()) error {
 	for {
 		select {
 		case text := <-seen:
-			heard()
-			p.Ask(AskedOfAll, text)
+			answered()
+			p.Request(RequestedForAll, text)
 		case err := <-ended:
 			return err
 		}

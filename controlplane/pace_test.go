@@ -33,9 +33,9 @@ func (a *applied) list() []time.Duration {
 }
 
 func TestALeaseIsGoodForAsLongAsIsAskedFor(t *testing.T) {
-	const node, all = controlplane.AskedOfNode, controlplane.AskedOfAll
+	const node, all = controlplane.RequestedForNode, controlplane.RequestedForAll
 	type step struct {
-		by   controlplane.Asker
+		by   controlplane.Requester
 		text string
 		want time.Duration // that is effective then
 	}
@@ -54,8 +54,8 @@ func TestALeaseIsGoodForAsLongAsIsAskedFor(t *testing.T) {
 			pacing := controlplane.NewPacing(40*time.Second, "take it off", to.apply, quiet())
 			want, last := []time.Duration{}, 40*time.Second
 			for _, s := range steps {
-				pacing.Ask(s.by, s.text)
-				pacing.Ask(s.by, s.text) // as it is read again and again
+				pacing.Request(s.by, s.text)
+				pacing.Request(s.by, s.text) // as it is read again and again
 				if got := pacing.Pace().Duration; got != s.want {
 					t.Errorf("Pace() after %v asked for %q = %v, want %v", s.by, s.text, got, s.want)
 				}
@@ -70,7 +70,7 @@ func TestALeaseIsGoodForAsLongAsIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestWhatIsAskedForAndOfNoUseIsTold(t *testing.T) {
+func TestAnInvalidLeaseDurationIsReported(t *testing.T) {
 	for text, says := range map[string]string{
 		"soon":                    "not a duration",
 		"39s":                     "lease.duration 40s",
@@ -82,34 +82,34 @@ func TestWhatIsAskedForAndOfNoUseIsTold(t *testing.T) {
 		var log journal
 		pacing := controlplane.NewPacing(40*time.Second, "take it off", func(d time.Duration) { t.Errorf("%q is applied as %v", text, d) }, log.logger())
 		for range 3 {
-			pacing.Ask(controlplane.AskedOfNode, text)
+			pacing.Request(controlplane.RequestedForNode, text)
 		}
 		faults := pacing.Pace().Faults
-		if len(faults) != 1 || !strings.Contains(faults[0].Message, says) || len(faults[0].Message) > 300 || faults[0].Mend != "take it off" {
-			t.Errorf("Pace() of %.20q has the faults %+v, want one that says %q, and the mend", text, faults, says)
+		if len(faults) != 1 || !strings.Contains(faults[0].Message, says) || len(faults[0].Message) > 300 || faults[0].Fix != "take it off" {
+			t.Errorf("Pace() of %.20q has the faults %+v, want one that says %q, and the fix", text, faults, says)
 		}
 		if n := log.count("WARN"); n != 1 {
 			t.Errorf("%.20q is warned of %d times, want once", text, n)
 		}
-		pacing.Ask(controlplane.AskedOfNode, "")
+		pacing.Request(controlplane.RequestedForNode, "")
 		if faults := pacing.Pace().Faults; len(faults) != 0 {
 			t.Errorf("Pace() has the faults %v once nothing is asked for, want none", faults)
 		}
 	}
 }
 
-func FuzzAskedPacesAreUsableOrTold(f *testing.F) {
+func FuzzRequestedPacesAreValidOrReported(f *testing.F) {
 	for _, text := range []string{"", "2m", "1h", "40s", "39s", "soon", "9223372036s", "-1ns", "1e9h", "1.5m"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		pacing := controlplane.NewPacing(40*time.Second, "take it off", func(time.Duration) {}, quiet())
-		pacing.Ask(controlplane.AskedOfAll, text)
+		pacing.Request(controlplane.RequestedForAll, text)
 		p := pacing.Pace()
 		if p.Duration < 40*time.Second || p.Duration > time.Hour || p.Duration%time.Second != 0 {
 			t.Errorf("Pace() of %q = %v, want whole seconds from 40 s to an hour", text, p.Duration)
 		}
-		if told := len(p.Faults) > 0; told == (p.By != "" || text == "") {
+		if reported := len(p.Faults) > 0; reported == (p.By != "" || text == "") {
 			t.Errorf("Pace() of %q = %+v, want it in force or told, and not both", text, p)
 		}
 	})
@@ -135,7 +135,7 @@ func TestTheControlPlaneIsFollowedThroughOutages(t *testing.T) {
 			defer mu.Unlock()
 			return last != nil
 		}
-		fake.AskPace("2m")
+		fake.RequestPace("2m")
 		synctest.Wait()
 		fake.Inject(controlplanetest.WatchPace, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
 		after(10 * time.Minute)
@@ -145,7 +145,7 @@ func TestTheControlPlaneIsFollowedThroughOutages(t *testing.T) {
 		if n := fake.Calls(controlplanetest.WatchPace); n < 10 || n > 200 {
 			t.Errorf("%d attempts in ten minutes, want some, and no more than every few seconds", n)
 		}
-		fake.AskPace("3m")
+		fake.RequestPace("3m")
 		fake.Heal()
 		after(time.Minute)
 		if failing() || pacing.Pace().Duration != 3*time.Minute {
@@ -211,8 +211,8 @@ func TestALongerLeaseIsStoredWithTheNextRenewal(t *testing.T) {
 				t.Errorf("a renewal came %v after the one before, want 5 min and 4 %% more at the most", gap)
 			}
 		}
-		if stats := keeper.Stats(); stats.Overdue(40*time.Second) != nil {
-			t.Errorf("Overdue() = %v, want it to go by the lease's own duration", stats.Overdue(40*time.Second))
+		if stats := keeper.Stats(); stats.Expired(40*time.Second) != nil {
+			t.Errorf("Overdue() = %v, want it to go by the lease's own duration", stats.Expired(40*time.Second))
 		}
 	})
 }
@@ -273,7 +273,7 @@ func TestNoChangeOfPaceLeavesAGap(t *testing.T) {
 }
 
 // A fleet that is told at once spreads over the interval that it is told.
-func TestHostsThatAreToldTogetherDoNotRenewTogether(t *testing.T) {
+func TestHostsThatGetANewIntervalTogetherDoNotRenewTogether(t *testing.T) {
 	const hosts, pace = 200, 20 * time.Minute
 	for name, c := range map[string]struct{ from, to time.Duration }{
 		"to come less often": {40 * time.Second, pace},
@@ -335,12 +335,12 @@ func TestALongLeaseIsTriedAgainLessOften(t *testing.T) {
 		if n := fake.Calls(controlplanetest.RenewLease) - before; n < 20 || n > 33 {
 			t.Errorf("%d attempts in two hours, want one in four to five minutes", n)
 		}
-		if keeper.Stats().Overdue(40*time.Second) == nil {
+		if keeper.Stats().Expired(40*time.Second) == nil {
 			t.Error("Overdue() = nil after two hours without a renewal, want it overdue")
 		}
 		fake.Heal()
 		after(5 * time.Minute)
-		if err := keeper.Stats().Overdue(40 * time.Second); err != nil {
+		if err := keeper.Stats().Expired(40 * time.Second); err != nil {
 			t.Errorf("Overdue() = %v five minutes after the outage, want it renewed", err)
 		}
 	})

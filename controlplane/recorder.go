@@ -26,7 +26,7 @@ const (
 
 	maxQueuedEvents  = 1000             // waiting for the control plane
 	maxRecentEvents  = 256              // that a repetition can be counted on
-	repetitionWindow = 10 * time.Minute // within which a repetition is counted, not told again
+	repetitionWindow = 10 * time.Minute // within which a repetition is counted, not published again
 	maxRepetitionAge = time.Hour        // since the first; an API server forgets Events by then
 	publishTimeout   = 8 * time.Second  // for one attempt
 	maxMessageBytes  = 1024             // the limit of events.k8s.io/v1
@@ -37,19 +37,18 @@ type Publisher interface {
 	PublishEvent(ctx context.Context, event *corev1.Event) error
 }
 
-// RecorderStats report what became of the Events.
+// RecorderStats count Events by outcome.
 type RecorderStats struct {
 	Queued    int    // waiting to be published
 	Published uint64 // publications, repetitions included
-	Dropped   uint64 // given up because too many waited
-	Refused   uint64 // given up because the control plane will not have them
+	Dropped   uint64 // dropped because too many waited
+	Refused   uint64 // dropped because the control plane refuses them
 	LastError error  // of the last attempt; nil if that succeeded
 }
 
-// Recorder tells the control plane what happened, in the order in which it
-// happened. Recording never waits: Events queue while the control plane is away,
-// up to 1,000, and then the oldest go. The same Event happening again within
-// 10 minutes is counted on the first one.
+// Recorder publishes Events in their order. Recording never waits: while the control plane is
+// unreachable, up to 1,000 Events wait, and then the oldest are dropped. The same Event within 10
+// minutes is counted on the first one.
 type Recorder struct {
 	client   Publisher
 	host     string
@@ -73,29 +72,27 @@ type record struct {
 	queued bool
 }
 
-// NewRecorder returns a Recorder for Events seen on that host. The wall clock
-// now, time.Now if nil, stamps them. Nothing is recorded while silent holds, such as of a Node
-// that has left; nil never holds.
-func NewRecorder(client Publisher, host string, now func() time.Time, silent func() bool, log *slog.Logger) *Recorder {
+// NewRecorder returns a Recorder for Events of that host. now, time.Now if nil, is the wall clock for
+// their times. Nothing is recorded while silent, if not nil, returns true, such as after the host has
+// left.
+func NewRecorder(client Publisher, host string, now func() time.Time, unresponsive func() bool, log *slog.Logger) *Recorder {
 	if now == nil {
 		now = time.Now
 	}
-	if silent == nil {
-		silent = func() bool { return false }
+	if unresponsive == nil {
+		unresponsive = func() bool { return false }
 	}
-	return &Recorder{client: client, host: host, now: now, noAnswer: silent, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
+	return &Recorder{client: client, host: host, now: now, noAnswer: unresponsive, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
 }
 
-// NodeReference is the object of an Event about the Node of that name. Its UID
-// is the name, as in kubelet's Events: so `kubectl describe node` finds them also
-// if they happened before the Node was registered.
+// NodeReference returns the object of an Event about that Node. Its UID is the name, as in kubelet's
+// Events, so that `kubectl describe node` also finds Events from before the registration.
 func NodeReference(name string) corev1.ObjectReference {
 	return corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: name, UID: types.UID(name)}
 }
 
-// Record notes that something happened to object. The type is
-// corev1.EventTypeNormal or corev1.EventTypeWarning, the reason a word in
-// CamelCase. It returns at once.
+// Record queues an Event about object and returns at once. The type is corev1.EventTypeNormal or
+// corev1.EventTypeWarning; the reason is in CamelCase.
 func (r *Recorder) Record(object corev1.ObjectReference, eventType, reason, message string) {
 	if r.noAnswer() {
 		return
@@ -114,7 +111,7 @@ func (r *Recorder) Record(object corev1.ObjectReference, eventType, reason, mess
 	r.enqueue(rec)
 }
 
-// repeated counts the Event on an earlier one, if there is one to count on.
+// repeated counts the Event as a repetition of an earlier one, if there is one.
 func (r *Recorder) repeated(object corev1.ObjectReference, eventType, reason, message string, now time.Time) *record {
 	i := slices.IndexFunc(r.recent, func(rec *record) bool {
 		e := &rec.event
@@ -155,8 +152,8 @@ func (r *Recorder) newEvent(object corev1.ObjectReference, eventType, reason, me
 	}
 }
 
-// enqueue puts the record at the end of the queue, unless it waits there
-// already. The oldest goes if there are too many.
+// enqueue appends the record to the queue unless it is queued already. If the queue is full, the
+// oldest is dropped.
 func (r *Recorder) enqueue(rec *record) {
 	if !rec.queued {
 		rec.queued = true
@@ -205,8 +202,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// next takes the oldest record off the queue, with a copy of its Event as it is
-// now. A repetition from here on queues it again.
+// next removes the oldest record from the queue and copies its Event. A later repetition queues it
+// again.
 func (r *Recorder) next() (*record, *corev1.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,7 +217,7 @@ func (r *Recorder) next() (*record, *corev1.Event) {
 	return rec, rec.event.DeepCopy()
 }
 
-// retain puts a record that could not be published back where it was.
+// retain returns an unpublished record to its place in the queue.
 func (r *Recorder) retain(rec *record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,8 +234,8 @@ func (r *Recorder) retain(rec *record) {
 	r.queue = slices.Insert(r.queue, 0, rec)
 }
 
-// settle notes the outcome of an attempt, and reports whether the Event is done
-// with. If not, it is back in the queue.
+// settle records the result of an attempt, and reports whether the Event is done. Otherwise it is
+// queued again.
 func (r *Recorder) settle(rec *record, err error) bool {
 	refused := errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid)
 	if err != nil && !refused {
@@ -273,8 +270,8 @@ func (r *Recorder) settle(rec *record, err error) bool {
 	return true
 }
 
-// Flush waits until everything recorded so far has been published or refused,
-// while Run runs. It returns ctx's error if that does not happen before it ends.
+// Flush waits until Run has published everything recorded so far, or the control plane has refused
+// it. It returns ctx's error if ctx ends before.
 func (r *Recorder) Flush(ctx context.Context) error {
 	r.mu.Lock()
 	if len(r.queue) == 0 && r.inFlight == nil {
@@ -294,8 +291,7 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	}
 }
 
-// Queued returns the Events that wait to be published, the oldest first, for an
-// end that does not wait for the control plane.
+// Queued returns the waiting Events, the oldest first, to save them when the agent ends.
 func (r *Recorder) Queued() []corev1.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -309,8 +305,8 @@ func (r *Recorder) Queued() []corev1.Event {
 	return events
 }
 
-// Restore queues Events that an earlier run left, before the first of this one.
-// An Event that was published after all yields to itself.
+// Restore queues Events of an earlier run, before the first one of this run. If one was published
+// after all, it replaces itself.
 func (r *Recorder) Restore(events []corev1.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -318,7 +314,7 @@ func (r *Recorder) Restore(events []corev1.Event) {
 	for i := range events {
 		name := events[i].Name
 		records[i] = &record{event: *events[i].DeepCopy(), queued: true}
-		// No name may come twice, also where the clock was set back since.
+		// Names must be unique, even if the clock was set back.
 		if id, err := strconv.ParseInt(name[strings.LastIndexByte(name, '.')+1:], 16, 64); err == nil {
 			r.lastID = max(r.lastID, id)
 		}
@@ -330,7 +326,7 @@ func (r *Recorder) Restore(events []corev1.Event) {
 	}
 }
 
-// Stats report what became of the Events.
+// Stats returns the counts of Events.
 func (r *Recorder) Stats() RecorderStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -339,12 +335,11 @@ func (r *Recorder) Stats() RecorderStats {
 	return stats
 }
 
-// eventName is a name for an Event about an object: the object's name, as far as
-// there is space and it can be part of a name, and a number that grows.
+// eventName returns the object's name, cut and made valid if necessary, with a number that grows.
 func eventName(object string, id int64) string {
 	suffix := fmt.Sprintf(".%x", id)
-	if room := validation.DNS1123SubdomainMaxLength - len(suffix); len(object) > room {
-		object = strings.TrimRight(object[:room], ".-")
+	if space := validation.DNS1123SubdomainMaxLength - len(suffix); len(object) > space {
+		object = strings.TrimRight(object[:space], ".-")
 	}
 	if len(validation.IsDNS1123Subdomain(object)) > 0 {
 		object = EventSource

@@ -175,7 +175,7 @@ func testEventOutage(t *testing.T, fault controlplanetest.Fault, outage time.Dur
 	}
 }
 
-func TestAnEventThatIsRefusedDoesNotHoldUpOthers(t *testing.T) {
+func TestAnEventThatIsRefusedDoesNotBlockOthers(t *testing.T) {
 	for _, class := range []error{controlplane.ErrForbidden, controlplane.ErrInvalid} {
 		t.Run(class.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -8,16 +8,15 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// clock gives times that move on with the monotonic clock, regardless of the wall
-// clock does.
+// clock returns times that never decrease, even if the wall clock is set back.
 type clock struct {
 	wall func() time.Time
 	last time.Time // what was given last
 	at   time.Time // when, with its monotonic reading
 }
 
-// now is the wall clock's time, or the last time given plus what has passed
-// since if that is later.
+// now returns the wall clock's time, or the last returned time plus the elapsed time if that is
+// later.
 func (c *clock) now() time.Time {
 	at, now := time.Now(), c.wall().Round(0)
 	if steady := c.last.Add(at.Sub(c.at)); !c.last.IsZero() && steady.After(now) {
@@ -27,12 +26,11 @@ func (c *clock) now() time.Time {
 	return now
 }
 
-// attempt renews the Lease once, from what is stored if it turns out that
-// someone else has written it.
+// attempt renews the Lease once. If another client has written it, attempt reads it first.
 func (k *LeaseKeeper) attempt(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, k.deadline)
 	defer cancel()
-	defer func() { k.policy.Watch.Asked(err) }()
+	defer func() { k.policy.Watch.NoteAnswer(err) }()
 	err = k.renew(ctx)
 	if !errors.Is(err, ErrConflict) {
 		return err
@@ -66,7 +64,7 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 	return nil
 }
 
-// reread takes up the stored Lease, if it is this machine's to take.
+// reread reads the stored Lease and keeps it if this machine may renew it.
 func (k *LeaseKeeper) reread(ctx context.Context) error {
 	stored, err := k.client.Lease(ctx, k.policy.Node)
 	if errors.Is(err, ErrNotFound) {
@@ -85,8 +83,8 @@ func (k *LeaseKeeper) reread(ctx context.Context) error {
 	return nil
 }
 
-// ours returns the stored Lease with this keeper's terms, and with a renewTime
-// that is not before what this keeper has sent, however old the answer is.
+// ours returns the stored Lease with this keeper's duration and holder. Its renewTime is not before
+// what this keeper has sent, even if the answer is outdated.
 func (k *LeaseKeeper) ours(stored *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := stored.DeepCopy()
 	lease.Spec.HolderIdentity = k.lease.Spec.HolderIdentity
@@ -98,7 +96,7 @@ func (k *LeaseKeeper) ours(stored *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// mark notes on the Lease whose it is, and who renews it.
+// mark writes the machine and the process into the annotations of the Lease.
 func (p LeasePolicy) mark(lease *coordinationv1.Lease) {
 	p.Holder.mark(&lease.ObjectMeta)
 	if p.Instance == "" {
@@ -110,8 +108,7 @@ func (p LeasePolicy) mark(lease *coordinationv1.Lease) {
 	lease.Annotations[AnnotationInstance] = p.Instance
 }
 
-// check returns an *IdentityError if the stored Lease is kept by another machine that
-// is not known to be dead.
+// check returns an *IdentityError if another machine holds the stored Lease and may be alive.
 func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) error {
 	if k.takeover {
 		return nil
@@ -130,15 +127,15 @@ func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) e
 	if !holder.Differs(k.policy.Holder) {
 		return nil
 	}
-	sight := k.policy.Watch.See(stored)
-	if sight.Dead {
+	observed := k.policy.Watch.See(stored)
+	if observed.Dead {
 		return nil
 	}
-	return refusal(k.policy.Node, holder, k.policy.Holder, stored, sight)
+	return refusal(k.policy.Node, holder, k.policy.Holder, stored, observed)
 }
 
-// note records the outcome of an attempt, and logs when failures begin and end, and
-// when a clone comes and goes.
+// note records the result of an attempt. It logs when failures begin and end, and when a clone
+// appears and disappears.
 func (k *LeaseKeeper) note(err error) {
 	clone := k.twins.clone(k.policy.Node)
 	failures, before := k.stats.ConsecutiveFailures, k.stats.Clone
@@ -156,7 +153,7 @@ func (k *LeaseKeeper) note(err error) {
 	}
 	switch {
 	case clone != nil && before == nil:
-		k.log.Error("another node shares this host's machine ID", "node", k.policy.Node, "problem", clone.Message(k.policy.Node), "mend", clone.Mend())
+		k.log.Error("another node shares this host's machine ID", "node", k.policy.Node, "problem", clone.Message(k.policy.Node), "mend", clone.Fix())
 	case clone == nil && before != nil:
 		k.log.Info("no other host renews the lease any more", "node", k.policy.Node)
 	}

@@ -10,8 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Remains are what a machine left on its Node that another has now, and that is not
-// hostler's to remove.
+// Remains is what a previous machine left on the Node, and what hostler may not remove.
 type Remains struct {
 	Machine       Identity `json:"machine,omitzero"` // that had the Node
 	Labels        []string `json:"labels,omitempty"` // keys, of labels that hostler did not set
@@ -21,8 +20,8 @@ type Remains struct {
 	Unschedulable bool     `json:"unschedulable,omitempty"` // somebody cordoned it
 }
 
-// Passing reports whether a taint of that key follows from a Node's conditions and its
-// cordon: the cluster's own controller sets it and takes it away again.
+// Passing reports whether the cluster sets and removes taints of that key by itself, from conditions
+// and the cordon.
 func Passing(key string) bool {
 	switch key {
 	case corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeUnschedulable, corev1.TaintNodeNetworkUnavailable,
@@ -33,10 +32,9 @@ func Passing(key string) bool {
 	}
 }
 
-// TakeOver returns what the stored Node of another machine becomes when this one,
-// which wants it to be desired, takes its place without a right to delete it. What
-// belongs to the other goes as far as a node may: labels and annotations that its
-// hostler set, and all of its status. What remains is noted, for RemainsOn.
+// TakeOver returns what becomes of another machine's stored Node when this machine takes it over
+// without deleting it. It removes what a node may remove: the labels and annotations that the other
+// hostler set, and the status. The rest is recorded for RemainsOn.
 func TakeOver(stored, desired *corev1.Node) (*corev1.Node, error) {
 	node, err := Adopt(stored, desired)
 	if err != nil {
@@ -64,9 +62,9 @@ func TakeOver(stored, desired *corev1.Node) (*corev1.Node, error) {
 	return node, left.note(node)
 }
 
-// Replace returns the Node that this machine creates in the place of another's that
-// is deleted. Nothing of that one stays but its cordon: who closed it meant the host
-// of that name, be it for the very time of its reinstallation.
+// Replace returns the Node that this machine creates after it has deleted another machine's Node of
+// that name. Only the cordon is kept: whoever cordoned the Node meant the host of that name, perhaps
+// for its reinstallation.
 func Replace(stored, desired *corev1.Node) (*corev1.Node, error) {
 	node, err := NewNode(desired)
 	if err != nil {
@@ -77,7 +75,7 @@ func Replace(stored, desired *corev1.Node) (*corev1.Node, error) {
 	return node, left.note(node)
 }
 
-// podCIDRs are the ranges that a Node's pods were given.
+// podCIDRs returns the pod address ranges of a Node.
 func podCIDRs(node *corev1.Node) []string {
 	if len(node.Spec.PodCIDRs) > 0 || node.Spec.PodCIDR == "" {
 		return slices.Clone(node.Spec.PodCIDRs)
@@ -88,12 +86,12 @@ func podCIDRs(node *corev1.Node) []string {
 // none reports whether nothing is left but the machine's name.
 func (r Remains) none() bool { return r.nothingFixed() && !r.Unschedulable }
 
-// nothingFixed reports whether nothing is left that only a new Node is free of.
+// nothingFixed reports whether everything that is left can be removed without a new Node.
 func (r Remains) nothingFixed() bool {
 	return len(r.Labels) == 0 && len(r.Taints) == 0 && len(r.PodCIDRs) == 0 && r.ProviderID == ""
 }
 
-// note puts what remains on the Node, where it outlives the agent.
+// note writes the remains into an annotation of the Node, where they survive a restart of the agent.
 func (r Remains) note(node *corev1.Node) error {
 	delete(node.Annotations, AnnotationReplaced)
 	if r.none() {
@@ -107,8 +105,8 @@ func (r Remains) note(node *corev1.Node) error {
 	return nil
 }
 
-// RemainsOn is what is still on the Node of what the machine before left there; nil
-// if nothing is. What hostler has set since is this machine's.
+// RemainsOn returns what is still on the Node from the previous machine; nil if nothing is. Keys that
+// hostler has set since belong to this machine.
 func RemainsOn(stored *corev1.Node) *Remains {
 	var left Remains
 	if json.Unmarshal([]byte(stored.Annotations[AnnotationReplaced]), &left) != nil {
@@ -135,7 +133,7 @@ func RemainsOn(stored *corev1.Node) *Remains {
 	return &left
 }
 
-// only are those of the list that stay; nil if none does.
+// only returns the elements of the list for which stays is true; nil if there are none.
 func only(list []string, stays func(string) bool) (kept []string) {
 	for _, item := range list {
 		if stays(item) {
@@ -145,8 +143,7 @@ func only(list []string, stays func(string) bool) (kept []string) {
 	return kept
 }
 
-// Fixed names what only a new Node is free of: "labels a, b; taints c"; empty if
-// nothing is.
+// Fixed names what can be removed only with a new Node: "labels a, b; taints c"; empty if nothing.
 func (r *Remains) Fixed() string {
 	var parts []string
 	add := func(what string, list ...string) {

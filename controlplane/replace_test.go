@@ -79,14 +79,14 @@ func TestTakeOverClearsWhatANodeMayAndNotesTheRest(t *testing.T) {
 	}
 }
 
-func TestWhatRemainedAndIsMendedIsNoLongerTold(t *testing.T) {
+func TestWhatRemainedAndIsFixedIsNoLongerReported(t *testing.T) {
 	node, err := controlplane.TakeOver(former(t), present())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
 		name string
-		mend func(*corev1.Node)
+		fix  func(*corev1.Node)
 		want *controlplane.Remains
 	}{
 		{"the label is taken away", func(n *corev1.Node) { delete(n.Labels, "theirs") }, &controlplane.Remains{
@@ -101,7 +101,7 @@ func TestWhatRemainedAndIsMendedIsNoLongerTold(t *testing.T) {
 		}},
 		{"somebody says that the rest is well", func(n *corev1.Node) { delete(n.Annotations, controlplane.AnnotationReplaced) }, nil},
 	} {
-		if step.mend(node); !reflect.DeepEqual(controlplane.RemainsOn(node), step.want) {
+		if step.fix(node); !reflect.DeepEqual(controlplane.RemainsOn(node), step.want) {
 			t.Errorf("%s: RemainsOn() = %+v, want %+v", step.name, controlplane.RemainsOn(node), step.want)
 		}
 	}

@@ -10,23 +10,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// taintUninitialized is what a new Node waits with for a cloud controller manager,
-// which takes it away for good.
+// taintUninitialized is the taint of a new Node that waits for a cloud controller manager, which
+// removes it.
 const taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// lasting are those of the taints that a Node is to have for as long as they are
-// configured, and not at its creation alone.
+// lasting returns the taints that the Node keeps while they are configured, without those that are
+// only set at its creation.
 func lasting(taints []corev1.Taint) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool {
 		return Passing(t.Key) || t.Key == taintUninitialized
 	})
 }
 
-// ReconcileTaints brings the taints of desired into node, which NewNode, Adopt,
-// TakeOver or Replace have made of the stored one, nil where it is new. It is for a
-// TaintReconciler; elsewhere a node may not change its taints. Those of desired are
-// set, those that hostler set earlier and wants no longer are removed, and all
-// others are left alone.
+// ReconcileTaints sets the taints of desired on node, the result of NewNode, Adopt, TakeOver or
+// Replace for stored (nil for a new Node). It removes taints that hostler set earlier and that are no
+// longer configured, and keeps all others. Only a TaintReconciler calls it; elsewhere a node may not
+// change its taints.
 func ReconcileTaints(node, stored, desired *corev1.Node) error {
 	wanted := lasting(desired.Spec.Taints)
 	if stored != nil {
@@ -50,11 +49,11 @@ func ReconcileTaints(node, stored, desired *corev1.Node) error {
 	return now.note(node)
 }
 
-// taintKey is what a Node has one taint of.
+// taintKey identifies a taint: a Node has at most one of each.
 func taintKey(t corev1.Taint) string { return fmt.Sprintf("%s:%s", t.Key, t.Effect) }
 
-// MissingTaints are those of the wanted taints that the stored Node lacks. A node
-// may not give itself any after its creation, but where a TaintReconciler is.
+// MissingTaints returns the wanted taints that the stored Node lacks. Without a TaintReconciler, a
+// node cannot add them after its creation.
 func MissingTaints(stored *corev1.Node, wanted []corev1.Taint) []corev1.Taint {
 	var missing []corev1.Taint
 	for _, w := range wanted {
@@ -66,9 +65,8 @@ func MissingTaints(stored *corev1.Node, wanted []corev1.Taint) []corev1.Taint {
 	return missing
 }
 
-// TaintDrift names the taints, such as "taint example.com/gpu=true:NoSchedule", that
-// this machine, which wants the Node to be desired, has set and that are not so on the
-// stored one. To register again fixes them where a TaintReconciler is.
+// TaintDrift names the taints, such as "taint example.com/gpu=true:NoSchedule", that this machine has
+// set and that differ on the stored Node. With a TaintReconciler, another registration fixes them.
 func TaintDrift(stored, desired *corev1.Node) []string {
 	var drifted []string
 	for _, t := range MissingTaints(stored, lasting(desired.Spec.Taints)) {
@@ -77,9 +75,8 @@ func TaintDrift(stored, desired *corev1.Node) []string {
 	return drifted
 }
 
-// TaintCordon gives a Node that is cordoned, by that time, the taint that Kubernetes'
-// node lifecycle controller gives it, and takes it from one that is not: for control
-// planes that have no such controller.
+// TaintCordon adds the taint of cordoned Nodes, with that time, or removes it from a Node that is not
+// cordoned. It is for control planes without Kubernetes' node lifecycle controller.
 func TaintCordon(node *corev1.Node, now time.Time) {
 	ours := func(t corev1.Taint) bool {
 		return t.Key == corev1.TaintNodeUnschedulable && t.Effect == corev1.TaintEffectNoSchedule
@@ -93,8 +90,8 @@ func TaintCordon(node *corev1.Node, now time.Time) {
 	}
 }
 
-// ownedOn is what is noted on a Node of what hostler set there. A list that someone
-// has spoiled is as good as none: what it named stays.
+// ownedOn returns the recorded keys and taints that hostler set on a Node. An invalid record counts
+// as empty: what it listed stays.
 func ownedOn(node *corev1.Node) owned {
 	var list owned
 	if json.Unmarshal([]byte(node.Annotations[AnnotationOwned]), &list) != nil {
@@ -103,7 +100,7 @@ func ownedOn(node *corev1.Node) owned {
 	return list
 }
 
-// note puts the list on the Node.
+// note writes the list into an annotation of the Node.
 func (o owned) note(node *corev1.Node) error {
 	list, err := json.Marshal(o)
 	if err != nil {

@@ -26,8 +26,8 @@ func tainted(list ...string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{Taints: taints(list...)}}
 }
 
-// words are the taints as kubectl writes them.
-func words(node *corev1.Node) []string {
+// texts are the taints as kubectl writes them.
+func texts(node *corev1.Node) []string {
 	var list []string
 	for _, t := range node.Spec.Taints {
 		list = append(list, t.ToString())
@@ -90,20 +90,20 @@ func TestReconcileTaints(t *testing.T) {
 			if err == nil {
 				err = controlplane.ReconcileTaints(node, stored, wanted)
 			}
-			if got := words(node); err != nil || !slices.Equal(got, c.want) {
+			if got := texts(node); err != nil || !slices.Equal(got, c.want) {
 				t.Errorf("taints = %q, %v, want %q", got, err, c.want)
 			}
 			if got := node.Annotations[controlplane.AnnotationOwned]; !strings.Contains(got, c.notes) || strings.Contains(got, "taints") != (c.notes != "") {
 				t.Errorf("owned = %s, want taints %s", got, c.notes)
 			}
-			if stored != nil && !slices.Equal(words(stored), c.stored) {
-				t.Errorf("taints of the stored node = %q, want %q as before", words(stored), c.stored)
+			if stored != nil && !slices.Equal(texts(stored), c.stored) {
+				t.Errorf("taints of the stored node = %q, want %q as before", texts(stored), c.stored)
 			}
 			again, err := controlplane.Adopt(node, wanted)
 			if err == nil {
 				err = controlplane.ReconcileTaints(again, node, wanted)
 			}
-			if got := words(again); err != nil || !slices.Equal(got, c.want) || again.Annotations[controlplane.AnnotationOwned] != node.Annotations[controlplane.AnnotationOwned] {
+			if got := texts(again); err != nil || !slices.Equal(got, c.want) || again.Annotations[controlplane.AnnotationOwned] != node.Annotations[controlplane.AnnotationOwned] {
 				t.Errorf("taints the second time = %q, %v, want %q", got, err, c.want)
 			}
 		})
@@ -132,7 +132,7 @@ func TestTaintsOfAMachineThatGaveWayRemainOnlyWhereTheyAreOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := words(node), []string{"theirs:NoSchedule", "both=2:NoSchedule"}; !slices.Equal(got, want) {
+	if got, want := texts(node), []string{"theirs:NoSchedule", "both=2:NoSchedule"}; !slices.Equal(got, want) {
 		t.Errorf("taints = %q, want %q", got, want)
 	}
 	left := controlplane.RemainsOn(node)

@@ -8,17 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ownDomain is the prefix of conditions that are hostler's whoever wrote them.
+// ownDomain is the prefix of conditions that belong to hostler, whoever wrote them.
 const ownDomain = "hostler.io/"
 
-// Written names what a client has put into a Node's status. What is there beside it is
-// another client's. It is a value, which its methods do not change.
+// Written names what a client has written into a Node's status. Everything else belongs to other
+// clients. It is a value; its methods do not change it.
 type Written struct {
 	conditions map[corev1.NodeConditionType]bool
 	resources  map[corev1.ResourceName]bool
 }
 
-// With returns what is written once status is stored too.
+// With returns Written after status is stored, too.
 func (w Written) With(status corev1.NodeStatus) Written {
 	next := Written{maps.Clone(w.conditions), maps.Clone(w.resources)}
 	if next.conditions == nil {
@@ -35,10 +35,8 @@ func (w Written) With(status corev1.NodeStatus) Written {
 	return next
 }
 
-// Merge returns the status that the stored one becomes when hostler wants it to
-// be wanted. Conditions of others stay, and so do resources that others have
-// advertised, which have a domain in their names, and the volumes that the
-// attach-detach controller notes.
+// Merge returns the status to store. From the stored status it keeps conditions of others, resources
+// of others (with a domain in their names), and the volumes of the attach-detach controller.
 func (w Written) Merge(stored, wanted corev1.NodeStatus) corev1.NodeStatus {
 	status := *wanted.DeepCopy()
 	status.Phase, status.VolumesAttached = stored.Phase, stored.VolumesAttached
@@ -53,7 +51,7 @@ func (w Written) Merge(stored, wanted corev1.NodeStatus) corev1.NodeStatus {
 	return status
 }
 
-// resourcesOf adds to the wanted resources those of others.
+// resourcesOf returns the wanted resources and those of others.
 func (w Written) resourcesOf(stored, wanted corev1.ResourceList) corev1.ResourceList {
 	for name, quantity := range stored {
 		_, set := wanted[name]

@@ -53,7 +53,7 @@ func (u Usage) inodesPerByte() float64 {
 func Batch(next []*ImageDecision, usages []Usage, p ImagePolicy, o Options, y Yield) int {
 	budgets := budgetsOf(usages, p, o)
 	for n, d := range next {
-		room := false
+		space := false
 		for i := range budgets {
 			b := &budgets[i]
 			// The size counts as well: it holds where the layers are not known, and an
@@ -61,9 +61,9 @@ func Batch(next []*ImageDecision, usages []Usage, p ImagePolicy, o Options, y Yi
 			size := max(d.SizeBytes, d.Gain.Bytes)
 			b.bytes -= y.bytes(size)
 			b.inodes -= y.inodes(max(estimatedInodes(b.perByte, size), d.Gain.Inodes))
-			room = room || b.bytes >= 0 || b.inodes >= 0
+			space = space || b.bytes >= 0 || b.inodes >= 0
 		}
-		if !room {
+		if !space {
 			return max(1, n)
 		}
 	}

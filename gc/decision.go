@@ -230,11 +230,11 @@ func newAccount(u Usage, p ImagePolicy, o Options) account {
 	if o.TargetPercent > 0 {
 		low, over = o.TargetPercent, true
 	}
-	if over || slices.Contains(o.BegunSpace, u.Name()) {
+	if over || slices.Contains(o.StartedSpace, u.Name()) {
 		a.bytes = missing(u.CapacityBytes, u.AvailableBytes, low)
 	}
 	overInodes := p.InodesHighPercent < ThresholdOff && u.InodesUsedPercent() >= p.InodesHighPercent
-	if u.Inodes > 0 && (overInodes || slices.Contains(o.BegunInodes, u.Name())) {
+	if u.Inodes > 0 && (overInodes || slices.Contains(o.StartedInodes, u.Name())) {
 		a.inodes = missing(u.Inodes, u.InodesFree, p.InodesLowPercent)
 	}
 	a.perByte = u.inodesPerByte()
@@ -302,8 +302,8 @@ func (l *ledger) take(runtimeName string, g Gain) Gain {
 	return booked
 }
 
-// giveBack is the reverse of take.
-func (l *ledger) giveBack(runtimeName string, g Gain) {
+// undoTake is the reverse of take.
+func (l *ledger) undoTake(runtimeName string, g Gain) {
 	for _, i := range l.byRuntime[runtimeName] {
 		a := &l.accounts[i]
 		g := a.complete(g)

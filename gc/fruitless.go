@@ -49,10 +49,10 @@ func (d *Decisions) Fruitless(usage Usage, at time.Time, gone func(ImageKey) boo
 	return record
 }
 
-// stands reports whether nothing has changed that could let removals free something: all
+// valid reports whether nothing has changed that could let removals free something: all
 // images that were held still are, and neither the size of the filesystem nor its free space
 // has grown.
-func (r Fruitless) stands(usage Usage, answered map[string]bool, held map[ImageKey]bool) bool {
+func (r Fruitless) valid(usage Usage, answered map[string]bool, held map[ImageKey]bool) bool {
 	for _, key := range r.Held {
 		if answered[key.Runtime] && !held[key] {
 			return false
@@ -90,7 +90,7 @@ func fruitless(f *Facts, queue []queued) (images map[ImageKey]time.Time, outdate
 			continue
 		}
 		seen[u.Name()] = true
-		if !record.stands(u, answered, held) {
+		if !record.valid(u, answered, held) {
 			outdated = append(outdated, u.Name())
 			continue
 		}

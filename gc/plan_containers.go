@@ -11,12 +11,12 @@ import (
 
 // dead is a container that does not run, with the figures it is ordered by.
 type dead struct {
-	decision  ContainerDecision
-	ended     time.Time // its exit, or its creation where the exit is unknown
-	untold    bool      // the exit is unknown
-	unstarted bool      // it was created and never started: there is no exit
-	pod       *runtime.Pod
-	protected bool // stays whatever the limits say
+	decision    ContainerDecision
+	ended       time.Time // its exit, or its creation where the exit is unknown
+	exitUnknown bool      // the exit is unknown
+	unstarted   bool      // it was created and never started: there is no exit
+	pod         *runtime.Pod
+	protected   bool // stays whatever the limits say
 }
 
 // unit is what the limit per pod and name counts.
@@ -78,7 +78,7 @@ func newDead(decision ContainerDecision, f *Facts, pod *runtime.Pod, p Container
 	c := decision.Container
 	d := &dead{decision: decision, ended: c.FinishedAt, unstarted: c.State == runtime.Created, pod: pod}
 	if d.ended.IsZero() {
-		d.ended, d.untold = c.CreatedAt, !d.unstarted
+		d.ended, d.exitUnknown = c.CreatedAt, !d.unstarted
 	}
 	reason, detail := protectedPod(f, pod, o)
 	label := keepLabel(c.Labels, c.Annotations)
@@ -142,7 +142,7 @@ func (d *dead) young(p ContainerPolicy, now time.Time) (Reason, string) {
 		return "", ""
 	}
 	switch {
-	case p.MinimumAge > 0 && d.untold:
+	case p.MinimumAge > 0 && d.exitUnknown:
 		// Counting from its creation could take what died a moment ago.
 		return TooYoung, "time of exit unknown"
 	case since < p.MinimumAge:
@@ -174,7 +174,7 @@ func removeByLimits(deads []*dead, f *Facts, p ContainerPolicy, now time.Time, o
 			d.remove(PodDead)
 		case d.unstarted:
 			d.remove(NeverStarted)
-		case p.MaximumAge > 0 && !d.untold && age(now, d.ended) > p.MaximumAge:
+		case p.MaximumAge > 0 && !d.exitUnknown && age(now, d.ended) > p.MaximumAge:
 			d.remove(MaxAge)
 		}
 	}

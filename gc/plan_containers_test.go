@@ -103,7 +103,7 @@ func TestPlanKeepsContainers(t *testing.T) {
 		c.Annotations = map[string]string{runtime.LabelKeep: value}
 		return c
 	}
-	untold := runtime.Container{ID: "c", Name: "web", State: runtime.Exited, CreatedAt: ago(time.Hour)}
+	unknown := runtime.Container{ID: "c", Name: "web", State: runtime.Exited, CreatedAt: ago(time.Hour)}
 	tests := []struct {
 		name      string
 		container runtime.Container
@@ -115,8 +115,8 @@ func TestPlanKeepsContainers(t *testing.T) {
 		{name: "it runs", container: runtime.Container{ID: "c", State: runtime.Running}, want: gc.Running},
 		{name: "it never started", container: runtime.Container{ID: "c", State: runtime.Created}, want: gc.TooYoung, detail: "not started yet"},
 		{name: "its state is unknown", container: runtime.Container{ID: "c", State: runtime.Unknown}, want: gc.TooYoung, detail: "unknown"},
-		{name: "its exit is unknown and a minimum age set", container: untold, minimum: time.Minute, want: gc.TooYoung, detail: "unknown"},
-		{name: "its exit is unknown and no minimum age set", container: untold, want: gc.OverLimit},
+		{name: "its exit is unknown and a minimum age set", container: unknown, minimum: time.Minute, want: gc.TooYoung, detail: "unknown"},
+		{name: "its exit is unknown and no minimum age set", container: unknown, want: gc.OverLimit},
 		{name: "it exited in the future, after a step of the clock", container: exited("c", "web", -time.Hour), minimum: time.Minute, want: gc.TooYoung},
 		{name: "the last shutdown ended its pod", container: exited("c", "web", time.Hour), protected: map[gc.PodKey]gc.Kept{{Runtime: "containerd", ID: "pod-p"}: {gc.LastShutdown, "a day for people to look"}}, want: gc.LastShutdown, detail: "a day"},
 		{name: "the last shutdown ended a pod of that ID in another runtime", container: exited("c", "web", time.Hour), protected: map[gc.PodKey]gc.Kept{{Runtime: "docker", ID: "pod-p"}: {gc.LastShutdown, "a day"}}, want: gc.OverLimit},

@@ -138,7 +138,7 @@ func (r *releaser) restore(order []*queued) {
 		}
 		_, whole := r.sharing.most(q.img)
 		gain := r.sharing.restore(q.img)
-		r.ledger.giveBack(q.img.Runtime, gain)
+		r.ledger.undoTake(q.img.Runtime, gain)
 		if !r.ledger.short(q.img.Runtime) && !r.ledger.brings(q.img.Runtime, gain, whole) {
 			q.action, q.reason, q.gain = Keep, BelowThreshold, Gain{}
 			continue
@@ -214,7 +214,7 @@ func (j *judge) judge(img *ImageFact, q *queued) {
 
 // protection says what keeps the image, and nothing if nothing does.
 func (j *judge) protection(img *ImageFact, q *queued) (Reason, string) {
-	if c, more := j.users.Foremost(img.Runtime, j.refs); c != nil {
+	if c, more := j.users.First(img.Runtime, j.refs); c != nil {
 		detail := "container " + j.title(c) + " (" + c.State.String() + ")"
 		if more > 0 {
 			detail += fmt.Sprintf(" and %d more", more)

@@ -153,10 +153,10 @@ type Options struct {
 	// RequestImages and RequestContainers name runtimes of which automatic runs remove no images,
 	// or no dead containers. They change no decision, only what explains it.
 	RequestImages, RequestContainers []string
-	// BegunSpace and BegunInodes name filesystems (Usage.Name) whose collection
+	// StartedSpace and StartedInodes name filesystems (Usage.Name) whose collection
 	// has started for lack of the one or the other: of that they go down to the low
 	// threshold although they are no longer above the high one.
-	BegunSpace, BegunInodes []string
+	StartedSpace, StartedInodes []string
 }
 
 // Validate refuses options that contradict each other.

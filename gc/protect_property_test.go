@@ -82,7 +82,7 @@ func FuzzReference(f *testing.F) {
 		once := gc.NormalReference(ref)
 		img := runtime.Image{Runtime: "r", ID: "sha256:x", Tags: []string{ref}}
 		pods := []runtime.Pod{{Runtime: "r", Containers: []runtime.Container{{Runtime: "r", ID: "c", Image: ref}}}}
-		if used, _ := gc.UsersOf(pods).Foremost("r", gc.References(nil, &img)); ref != "" && used == nil {
+		if used, _ := gc.UsersOf(pods).First("r", gc.References(nil, &img)); ref != "" && used == nil {
 			t.Errorf("a container of %q is not found to use an image of that name, which is %q in full", ref, once)
 		}
 		if isPlain(ref) {

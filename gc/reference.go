@@ -109,10 +109,10 @@ func (u Users) Each(runtimeName string, refs []string, use func(*runtime.Contain
 	}
 }
 
-// Foremost returns, of the containers that use the image that refs lead to, the one
+// First returns, of the containers that use the image that refs lead to, the one
 // that would miss it most, which is one that runs if any does, and how many more
 // there are; nil if there is none.
-func (u Users) Foremost(runtimeName string, refs []string) (first *runtime.Container, more int) {
+func (u Users) First(runtimeName string, refs []string) (first *runtime.Container, more int) {
 	var seen map[*runtime.Container]bool
 	u.Each(runtimeName, refs, func(c *runtime.Container) {
 		switch {

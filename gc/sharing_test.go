@@ -116,7 +116,7 @@ func TestPlanChoosesImagesThatFreeSomething(t *testing.T) {
 					t.Errorf("Plan() keeps %s, reason %s, %q, want only %q to free nothing, and why", img.ID, img.Reason, img.Detail, tt.frees0)
 				}
 			}
-			if outdated := tt.known != nil && len(tt.options.BegunSpace) == 0 && !tt.options.AllUnused && tt.frees0 == ""; outdated != (len(d.Outdated) > 0) {
+			if outdated := tt.known != nil && len(tt.options.StartedSpace) == 0 && !tt.options.AllUnused && tt.frees0 == ""; outdated != (len(d.Outdated) > 0) {
 				t.Errorf("Plan() finds the records of %q outdated, want one: %v", d.Outdated, outdated)
 			}
 		})

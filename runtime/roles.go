@@ -204,7 +204,7 @@ var (
 	ErrUnsupported = errors.New("not supported by this runtime")
 	// ErrTooLarge: the answer is larger than the adapter is willing to receive.
 	ErrTooLarge = errors.New("answer too large")
-	// ErrNonsense: the runtime answered what cannot be true, such as an image
+	// ErrInvalidAnswer: the runtime answered what cannot be true, such as an image
 	// without an ID. Nothing may be removed on the strength of such an answer.
-	ErrNonsense = errors.New("invalid answer")
+	ErrInvalidAnswer = errors.New("invalid answer")
 )

@@ -66,9 +66,9 @@ type Container struct {
 	// Restart is who starts the container again after the host went down.
 	Restart Restart
 
-	// Untold reports that the runtime has not said yet what it says of each container by
+	// Incomplete reports that the runtime has not said yet what it says of each container by
 	// itself: Restart, StopTimeout and StopsBefore are not known.
-	Untold bool
+	Incomplete bool
 	// StopTimeout is the time to end that the container was created with, where its
 	// runtime has such a thing; nil where nobody said any.
 	StopTimeout *time.Duration

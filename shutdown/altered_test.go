@@ -29,7 +29,7 @@ func (r *rig) setCeiling(d time.Duration) {
 }
 
 // What was granted before must not be told, nor gone by, once it is nothing.
-func TestAGuardThatIsGrantedNothingSaysSo(t *testing.T) {
+func TestAGuardThatIsGrantedNothingReportsIt(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.expect(shutdown.Armed, 1)
@@ -42,7 +42,7 @@ func TestAGuardThatIsGrantedNothingSaysSo(t *testing.T) {
 	})
 }
 
-func TestAnArmedGuardTellsAtOnceWhatItIsGranted(t *testing.T) {
+func TestAnArmedGuardReportsAtOnceWhatItIsGranted(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.expect(shutdown.Armed, 1)
@@ -113,13 +113,13 @@ func TestAGuardThatDrainsOrHasDrainedTakesNoLockForAChange(t *testing.T) {
 		r.start()
 		r.logind.shutdown("reboot")
 		time.Sleep(time.Second)
-		before := r.logind.called("Inhibit")
+		before := r.logind.callCount("Inhibit")
 		r.alter()
 		r.expect(shutdown.Draining, 1)
 		time.Sleep(10 * time.Second)
 		r.alter() // its own lock is gone, for one thing
 		r.expect(shutdown.Released, 0)
-		if n := r.logind.called("Inhibit"); n != before {
+		if n := r.logind.callCount("Inhibit"); n != before {
 			t.Errorf("Inhibit() was called %d times during the shutdown, want none", n-before)
 		}
 	})

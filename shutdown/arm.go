@@ -11,45 +11,44 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// armBound is how long one attempt to take the lock may last in all.
+// armBound is the longest time of one attempt to take the lock.
 const armBound = 20 * time.Second
 
-// attempt is what came of requesting the lock.
+// attempt is the result of one attempt to take the lock.
 type attempt struct {
 	news int // announcements when it began
 
 	evidence   string // of the other owner
 	delegated  bool
-	unyielding error // why its delay may be cut down by what was set for ours
+	unyielding error // why our setting may shorten its delay
 
-	lock      io.Closer // nil if none was requested, or had
+	lock      io.Closer // nil if no lock was requested or granted
 	refused   bool      // because a shutdown is in progress
 	preparing bool
-	kind      string // of the shutdown that keeps the lock from us, where that can be told
+	kind      string // of the shutdown that prevents the lock, if known
 	err       error  // why it failed
 
 	granted  time.Duration
-	none     bool // granted, and not only not known
+	none     bool // nothing is granted; false if that is unknown
 	source   string
 	shortage error // why less is granted than requested
 }
 
-// arming is how far the guard is with taking the lock. Run's goroutine owns it.
+// arming is the state of taking the lock. Run's goroutine owns it.
 type arming struct {
 	subscribed bool
-	news       int                // announcements so far: an answer from before the last one is stale
-	underWay   bool               // an attempt is
-	again      bool               // and another one has to follow it
+	news       int                // announcements so far: an answer from before the last one is outdated
+	underWay   bool               // an attempt runs
+	again      bool               // another attempt follows it
 	stop       context.CancelFunc // ends the latest attempt
 	retry      *time.Timer
 	retries    backoff
 	trouble    error // what keeps the guard from being armed
-	final      bool  // systemd goes down: no attempt follows, and no release is taken back
+	final      bool  // systemd shuts down: no attempt follows, and a release is final
 }
 
-// arm begins an attempt to take the lock, in a goroutine of its own: an
-// announcement that comes meanwhile must be heard. Attempts follow one another,
-// because the last lock handed out is the one that counts.
+// arm starts an attempt to take the lock, in its own goroutine, so that Run still receives
+// announcements. Attempts run one after the other, because only the last returned lock counts.
 func (g *Guard) arm() {
 	g.arming.retry.Stop()
 	if g.arming.final {
@@ -67,16 +66,16 @@ func (g *Guard) arm() {
 	go func() {
 		defer cancel()
 		a.take(ctx, g.options, underWay)
-		g.send(run, func() { g.onAttempt(a) }) // when Run ends the lock stays, as all locks do
+		g.send(run, func() { g.onAttempt(a) }) // when Run ends, the lock stays open
 	}()
 }
 
-// take asks whether the lock is ours to take, for enough time, for the lock,
-// and last whether a shutdown has started before we had it.
+// take checks whether another owner guards the shutdown, requests enough delay and then the lock, and
+// last checks whether a shutdown started before that.
 func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 	inhibitor := options.Inhibitor
 	if underWay {
-		// As long as a shutdown is in progress, there is no lock to have.
+		// During a shutdown, logind grants no lock.
 		if a.preparing, a.err = inhibitor.Preparing(ctx); a.preparing || a.err != nil {
 			return
 		}
@@ -124,20 +123,20 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 	}
 }
 
-// readKind asks of what kind the shutdown is whose announcement nobody here has heard.
+// readKind reads the kind of a shutdown whose announcement was missed.
 func (a *attempt) readKind(ctx context.Context, inhibitor Inhibitor) {
-	if teller, ok := inhibitor.(KindSource); ok {
-		a.kind, _ = teller.PreparingKind(ctx) // it only explains
+	if source, ok := inhibitor.(KindSource); ok {
+		a.kind, _ = source.PreparingKind(ctx) // it only explains
 	}
 }
 
-// onAttempt takes up what came of an attempt.
+// onAttempt handles the result of an attempt.
 func (g *Guard) onAttempt(a attempt) {
 	g.arming.underWay = false
 	if a.lock != nil {
 		g.adopt(a.lock)
 	}
-	if g.arming.final { // the lock may be one that the drain is to release
+	if g.arming.final { // the drain may have to release this lock
 		if g.status.State == Released {
 			g.drop()
 		}
@@ -151,18 +150,18 @@ func (g *Guard) onAttempt(a attempt) {
 	again := g.arming.again || a.news != g.arming.news
 	g.arming.again = false
 	if a.lock != nil && g.status.State == Released {
-		// The drain ended while the lock was on its way.
+		// The drain ended before the lock arrived.
 		if again = again || a.preparing; again {
 			g.drop()
 		}
 	}
 	switch draining := g.status.State == Draining; {
 	case !g.arming.subscribed:
-		return // a new subscription begins again
+		return // a new subscription starts again
 	case again:
 		g.arm()
 	case a.delegated && draining:
-		g.cancel() // forgotten, as below; who guards from here on is asked again then
+		g.cancel() // forgotten, as below; then the owner is checked again
 	case a.delegated:
 		g.delegate(a.evidence, a.unyielding)
 	case a.err != nil:
@@ -185,17 +184,16 @@ func (g *Guard) onAttempt(a attempt) {
 	}
 }
 
-// askAgain has a drain look, as long as it can be cancelled, whether it was. On
-// systemd 257 `shutdown -c` takes back a shutdown that is delayed, and nobody is
-// told (seen on Debian 13, systemd#34684): it does not take place then, whether
-// the lock is released or not.
+// askAgain checks regularly during a drain whether the shutdown was cancelled. On systemd 257,
+// `shutdown -c` cancels a delayed shutdown without a signal (seen on Debian 13, systemd#34684). The
+// shutdown then does not happen, even if the lock is released.
 func (g *Guard) askAgain() {
 	if g.episode != nil && !g.arming.final {
 		g.arming.retry.Reset(askInterval)
 	}
 }
 
-// guardOn enters Armed, with the lock in hand and no shutdown in sight.
+// guardOn enters Armed. The lock is held and no shutdown is in progress.
 func (g *Guard) guardOn(a attempt) {
 	switch g.status.State {
 	case Released:
@@ -222,10 +220,10 @@ func (g *Guard) guardOn(a attempt) {
 	}
 }
 
-// settle ends the story of this boot's drain, if there is one, and has the services started
-// again that it has stopped first.
+// settle ends the record of this boot's drain, if there is one, and starts the services that it
+// stopped.
 func (g *Guard) settle() {
-	if g.options.Starter != nil { // where none ran, no runtime is stood in for either
+	if g.options.Starter != nil { // without services, no runtime was stopped either
 		g.options.Starter.Release()
 	}
 	if r := g.options.Journal.Current(); r != nil && r.FinishedAt.IsZero() {
@@ -238,8 +236,8 @@ func (g *Guard) settle() {
 	}
 }
 
-// reportShortage reports an armed guard that it is granted less than before, or
-// enough again. A change of state has been told by then.
+// reportShortage reports that an armed guard is granted less delay than before, or enough again. The
+// caller has already reported a change of state.
 func (g *Guard) reportShortage(before Status) {
 	now := g.Status()
 	if now.InhibitDelayShortage == before.InhibitDelayShortage {
@@ -256,7 +254,7 @@ func (g *Guard) reportShortage(before Status) {
 	}
 }
 
-// needed is what the init system has to grant for phases to run in full.
+// needed is the delay that all phases need.
 func (o Options) needed() time.Duration {
 	if len(o.Phases) == 0 {
 		return 0
@@ -283,15 +281,14 @@ func (g *Guard) delegate(evidence string, unyielding error) {
 	g.arming.retry.Reset(recheckInterval)
 }
 
-// adopt makes lock the one that is held. The one before is closed after the new
-// one is had, so that there is no moment without.
+// adopt replaces the held lock. It closes the previous one afterwards, so that one is always held.
 func (g *Guard) adopt(lock io.Closer) {
 	old := g.lock
 	g.lock = &onceCloser{closer: lock}
 	g.closeLock(old)
 }
 
-// drop gives up the lock, and those of an earlier process that no attempt has taken up.
+// drop releases the lock, and those of an earlier process that no attempt has adopted.
 func (g *Guard) drop() {
 	old := g.lock
 	g.lock = nil
@@ -312,8 +309,7 @@ func (g *Guard) closeLock(lock io.Closer) {
 	}
 }
 
-// onceCloser closes once, whatever is asked of it: a descriptor's number is
-// another client's as soon as it is closed.
+// onceCloser closes only once: after the first time, another file may have the descriptor's number.
 type onceCloser struct{ closer io.Closer }
 
 func (c *onceCloser) Close() error {
@@ -325,8 +321,8 @@ func (c *onceCloser) Close() error {
 	return closer.Close()
 }
 
-// lose notes what keeps the guard from being armed. The lock is kept: it
-// outlives a restart of the login manager. A drain continues, too.
+// lose records why the guard is not armed. It keeps the lock, which survives a restart of logind. A
+// drain continues, too.
 func (g *Guard) lose(err error) {
 	began := g.arming.trouble == nil
 	g.arming.trouble = err
@@ -340,7 +336,7 @@ func (g *Guard) lose(err error) {
 	}
 }
 
-// well notes that nothing keeps the guard from being armed any more.
+// well records that nothing prevents arming any more.
 func (g *Guard) well() {
 	if g.arming.trouble != nil {
 		g.log.Info("logind recovered")
@@ -348,12 +344,12 @@ func (g *Guard) well() {
 	g.arming.trouble = nil
 }
 
-// on takes in what the login manager announces.
+// on handles an event of the login manager.
 func (g *Guard) on(e Event) {
 	switch e.Type {
 	case Subscribed, Returned:
 		g.arming.subscribed = true
-		g.arming.retries.reset() // it may not be ready at once, but soon
+		g.arming.retries.reset() // it may need a moment to become ready
 		g.arm()
 	case Lost:
 		g.arming.subscribed = false

@@ -2,8 +2,8 @@ package shutdown
 
 import "sync"
 
-// Board has the Status that a Guard published last. It is safe for concurrent use, and its zero
-// value is ready. What the status points to is shared, and is replaced, never changed.
+// Board has the last published Status of a Guard. It is safe for concurrent use, and its zero value
+// is ready. Records in the status are shared; they are replaced, never changed.
 type Board struct {
 	mu     sync.Mutex
 	status Status // guarded by mu
@@ -16,7 +16,7 @@ func (b *Board) Status() Status {
 	return b.status
 }
 
-// publish makes a status the one that is read from now on.
+// publish replaces the status.
 func (b *Board) publish(s Status) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -62,14 +62,14 @@ func TestACancellationIsSeenInTheMiddleOfADrain(t *testing.T) {
 }
 
 // systemd 257 takes a delayed shutdown back without a word (`shutdown -c`).
-func TestACancellationThatNobodyTellsIsNoticed(t *testing.T) {
+func TestACancellationThatNobodyReportsIsNoticed(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
 		r.start()
 		r.logind.shutdown("reboot")
 		time.Sleep(3500 * time.Millisecond)
-		r.logind.cancelSilently()
+		r.logind.cancelWithoutSignal()
 		time.Sleep(4 * time.Second)
 		r.expect(shutdown.Armed, 1)
 		time.Sleep(time.Hour)
@@ -79,7 +79,7 @@ func TestACancellationThatNobodyTellsIsNoticed(t *testing.T) {
 }
 
 // A kubelet that starts during a drain guards the next shutdown, not this one.
-func TestACancellationThatNobodyTellsIsNoticedBesideAnotherOwner(t *testing.T) {
+func TestACancellationThatNobodyReportsIsNoticedBesideAnotherOwner(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		var kubelet atomic.Bool
 		r.options.Delegated = func(context.Context) (string, bool) { return "kubelet", kubelet.Load() }
@@ -89,7 +89,7 @@ func TestACancellationThatNobodyTellsIsNoticedBesideAnotherOwner(t *testing.T) {
 		r.logind.shutdown("reboot")
 		time.Sleep(3500 * time.Millisecond)
 		kubelet.Store(true)
-		r.logind.cancelSilently()
+		r.logind.cancelWithoutSignal()
 		time.Sleep(4 * time.Second)
 		r.expect(shutdown.Delegated, 0)
 		time.Sleep(time.Hour)
@@ -98,20 +98,20 @@ func TestACancellationThatNobodyTellsIsNoticedBesideAnotherOwner(t *testing.T) {
 	})
 }
 
-func TestACancellationThatNobodyTellsIsNoticedAfterTheRelease(t *testing.T) {
+func TestACancellationThatNobodyReportsIsNoticedAfterTheRelease(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()
 		r.logind.shutdown("reboot") // which another client delays, too
 		time.Sleep(10 * time.Second)
 		r.expect(shutdown.Released, 0)
-		r.logind.cancelSilently()
+		r.logind.cancelWithoutSignal()
 		time.Sleep(2 * time.Second)
 		r.expect(shutdown.Armed, 1)
 	})
 }
 
-func TestAShutdownAnnouncedAnewWhileTheLastIsBeingCancelled(t *testing.T) {
+func TestAShutdownAnnouncedAgainWhileTheLastIsBeingCancelled(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
 		r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
@@ -235,16 +235,16 @@ func (r *rig) restartable(name string, c runtimetest.ContainerSpec) {
 }
 
 // Whoever starts containers again looks once it is told, and finds them then.
-func TestWhatACancelledShutdownHasStoppedIsToldOfOnceItIsKnown(t *testing.T) {
+func TestWhatACancelledShutdownHasStoppedIsReportedOnceItIsKnown(t *testing.T) {
 	for name, after := range map[string]time.Duration{"in the middle": 3 * time.Second, "after the release": 20 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
-				var told []string
+				var reported []string
 				r.options.Settled = func() {
 					if current := r.options.Journal.Current(); current != nil || r.logind.preparing {
 						t.Errorf("told while %+v is under way", current)
 					}
-					told = append(told, r.pending())
+					reported = append(reported, r.pending())
 				}
 				r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
 				r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
@@ -254,7 +254,7 @@ func TestWhatACancelledShutdownHasStoppedIsToldOfOnceItIsKnown(t *testing.T) {
 				r.logind.cancel()
 				time.Sleep(time.Minute)
 				r.expect(shutdown.Armed, 1)
-				if got := strings.Join(told, ", "); got != "web-c" {
+				if got := strings.Join(reported, ", "); got != "web-c" {
 					t.Errorf("told %q, want it once, that web is to be started again", got)
 				}
 			})
@@ -264,7 +264,7 @@ func TestWhatACancelledShutdownHasStoppedIsToldOfOnceItIsKnown(t *testing.T) {
 
 // Between the cancellation and the moment at which the guard is armed again nobody has
 // settled the journal.
-func TestAShutdownRightAfterOneThatWasCalledOffForgetsNobody(t *testing.T) {
+func TestAShutdownRightAfterOneThatWasCancelledForgetsNobody(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
 		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
@@ -293,7 +293,7 @@ func TestAShutdownRightAfterOneThatWasCalledOffForgetsNobody(t *testing.T) {
 }
 
 // The same for an operator's drain, upon which it stays down.
-func TestADrainRightAfterAShutdownThatWasCalledOffWaives(t *testing.T) {
+func TestADrainRightAfterAShutdownThatWasCancelledWaives(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
 		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
@@ -303,7 +303,7 @@ func TestADrainRightAfterAShutdownThatWasCalledOffWaives(t *testing.T) {
 		resume := r.logind.hangs("Inhibit")
 		r.logind.cancel()
 		time.Sleep(3 * time.Second)
-		if _, err := r.guard.Drain(t.Context(), journal.TriggerPerson); err != nil {
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerManual); err != nil {
 			t.Errorf("Drain() = %v", err)
 		}
 		resume()

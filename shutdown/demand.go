@@ -11,57 +11,54 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// Errors of Drain that callers branch on.
+// Errors of Drain and DrainManually.
 var (
-	// ErrDelegated: another owner guards the shutdown of this host, and stops
-	// its pods itself.
+	// ErrDelegated: another owner guards the shutdown of this host and stops its pods.
 	ErrDelegated = errors.New("another owner handles the shutdown of this host")
-	// ErrSwitchedOff: the configuration leaves no time to stop anything.
+	// ErrSwitchedOff: no phase is configured.
 	ErrSwitchedOff = errors.New("shutdown protection is disabled in the configuration")
-	// ErrShuttingDown: the host goes down already, and its pods with it.
+	// ErrShuttingDown: a shutdown is already stopping the pods.
 	ErrShuttingDown = errors.New("the host is already shutting down")
-	// ErrDraining: an operator's drain runs already.
+	// ErrDraining: a manual drain is already running.
 	ErrDraining = errors.New("another drain is running; wait until it ends")
 	// ErrCancelled: the drain was cancelled before its end.
 	ErrCancelled = errors.New("the drain was cancelled")
 )
 
-// Drain stops the pods in their phases without an announcement, and returns
-// how that went. Run must be running. With journal.TriggerServiceStop it enters the
-// state Draining, joins a drain that runs, and continues with one that was
-// released, for new pods; it returns when sandboxes are torn down, too, those
-// of drains before included, and ctx bounds only the wait. For a person it is
-// DrainByHand without progress.
+// Drain stops the pods in their phases without an announced shutdown, and returns the result. Run
+// must be running. With journal.TriggerServiceStop it enters the state Draining. It joins a running
+// drain, or continues a released one for new pods. It returns when the sandboxes of all drains are
+// torn down, too; ctx bounds only the wait. For the manual triggers it is DrainManually without
+// progress.
 //
-// ErrDelegated where another owner would do it or undo it, ErrSwitchedOff where
-// the configuration has no phases (an operator's drain takes the defaults),
-// ErrCancelled with the record so far.
+// Errors: ErrDelegated if another owner would do or undo it; ErrSwitchedOff if the configuration has
+// no phases (a manual drain uses the defaults); ErrCancelled with the record so far.
 func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Record, error) {
 	switch trigger {
 	case journal.TriggerServiceStop:
 		return g.demand(ctx, trigger, func(answer chan outcome) { g.drainForStop(answer) })
-	case journal.TriggerPerson, journal.TriggerPersonAll:
-		return g.DrainByHand(ctx, trigger == journal.TriggerPersonAll, func(*journal.Record) {})
+	case journal.TriggerManual, journal.TriggerManualAll:
+		return g.DrainManually(ctx, trigger == journal.TriggerManualAll, func(*journal.Record) {})
 	}
 	return journal.Record{}, fmt.Errorf("drain: unknown trigger %q", trigger)
 }
 
-// DrainByHand is an operator's drain: of all pods, or of all but critical ones. It
-// leaves state, lock and journal alone, and ends with ctx; an announced shutdown
-// takes over from it. progress is given the record at every step, which must not
-// be changed; it must not block. Pods that appear meanwhile are stopped, too.
+// DrainManually is a drain by an operator, of all pods or of all but critical ones. It does not
+// change state, lock or journal, and ends with ctx. An announced shutdown takes over from it.
+// progress gets the record at every step; it must not change it and must not block. Pods that appear
+// meanwhile are stopped, too.
 //
-// ErrDelegated, ErrShuttingDown or ErrDraining where it is refused, ErrCancelled
-// with the record so far.
-func (g *Guard) DrainByHand(ctx context.Context, all bool, progress func(*journal.Record)) (journal.Record, error) {
-	trigger := journal.TriggerPerson
+// Errors: ErrDelegated, ErrShuttingDown or ErrDraining if it is refused; ErrCancelled with the record
+// so far.
+func (g *Guard) DrainManually(ctx context.Context, all bool, progress func(*journal.Record)) (journal.Record, error) {
+	trigger := journal.TriggerManual
 	if all {
-		trigger = journal.TriggerPersonAll
+		trigger = journal.TriggerManualAll
 	}
-	return g.demand(ctx, trigger, func(answer chan outcome) { g.drainForPerson(ctx, trigger, progress, answer) })
+	return g.demand(ctx, trigger, func(answer chan outcome) { g.drainManually(ctx, trigger, progress, answer) })
 }
 
-// demand has Run's goroutine begin a drain, and waits for its end.
+// demand starts a drain in Run's goroutine and waits for its end.
 func (g *Guard) demand(ctx context.Context, trigger journal.Trigger, begin func(answer chan outcome)) (journal.Record, error) {
 	answer := make(chan outcome, 1)
 	if !g.send(ctx, func() { begin(answer) }) {
@@ -74,7 +71,7 @@ func (g *Guard) demand(ctx context.Context, trigger journal.Trigger, begin func(
 		if trigger == journal.TriggerServiceStop {
 			return journal.Record{}, fmt.Errorf("drain: %w", context.Cause(ctx))
 		}
-		o = <-answer // winds down by itself
+		o = <-answer // ends by itself
 	}
 	for _, torn := range o.teardowns {
 		select {
@@ -105,48 +102,48 @@ func (g *Guard) drainForStop(answer chan outcome) {
 	g.episode.waiters = append(g.episode.waiters, answer)
 }
 
-// returnWatch is how long an operator's drain watches whether something starts containers again: a
-// service that systemd starts again does so after 0.1 s unless it says another time.
+// returnWatch is how long a manual drain waits for containers that something restarts. systemd
+// restarts a service after 0.1 s by default.
 const returnWatch = 3 * time.Second
 
-func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, progress func(*journal.Record), answer chan outcome) {
+func (g *Guard) drainManually(ctx context.Context, trigger journal.Trigger, progress func(*journal.Record), answer chan outcome) {
 	if err := g.refusal(); err != nil {
 		answer <- outcome{err: err}
 		return
 	}
 	if g.options.Journal.Current() == nil {
-		g.options.Journal.Settle() // what was cancelled a moment ago, so that it is waived, too
+		g.options.Journal.Settle() // end a drain that was just cancelled, so that its restarts are waived, too
 		g.reviver.revive(g.ctx)
 	}
-	g.reviver.endFollowing() // what a person stops has not failed
+	g.reviver.endFollowing() // a manual stop is not a failure
 	g.options.Journal.WaiveRestarts("an operator drained the host", func(priority int32) bool {
-		return trigger == journal.TriggerPerson && priority >= plan.CriticalPriority
+		return trigger == journal.TriggerManual && priority >= plan.CriticalPriority
 	})
-	if trigger == journal.TriggerPersonAll { // else some are of pods that are spared
+	if trigger == journal.TriggerManualAll { // otherwise some belong to spared pods
 		g.options.Journal.WaiveUnits(func(string) bool { return true })
 	}
 	record := &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, StartedAt: time.Now(), Pods: []journal.PodRecord{}}
 	run := g.ctx
-	var shown *journal.Record // owned as the status is, in which another drain may have taken its place
+	var shown *journal.Record // like the status; another drain may have replaced it there
 	show := func(r *journal.Record) {
 		g.send(run, func() {
-			if shown == nil || g.status.ByHand == shown {
-				g.change(func(s *Status) { s.ByHand, shown = r, r })
+			if shown == nil || g.status.ManualDrain == shown {
+				g.change(func(s *Status) { s.ManualDrain, shown = r, r })
 			}
 		})
 		progress(r)
 	}
 	d := drain.New(drain.Options{
-		Log: g.log, Roster: g.roster, Phases: g.phasesByHand(), Rules: g.options.Rules,
-		Start: record.StartedAt, SkipCritical: trigger == journal.TriggerPerson,
+		Log: g.log, Roster: g.roster, Phases: g.manualPhases(), Rules: g.options.Rules,
+		Start: record.StartedAt, SkipCritical: trigger == journal.TriggerManual,
 		Record: record, Publish: show, UnitStops: g.waiveUnits, Watch: returnWatch,
 	})
-	g.person = d
+	g.manual = d
 	stop := context.AfterFunc(ctx, func() {
 		g.send(run, func() {
-			if g.person == d {
+			if g.manual == d {
 				d.Cancel()
-				g.person = nil
+				g.manual = nil
 			}
 		})
 	})
@@ -154,11 +151,11 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 		d.Run(run)
 		stop()
 		g.send(run, func() {
-			if g.person == d {
-				g.person = nil
+			if g.manual == d {
+				g.manual = nil
 			}
-			if g.status.ByHand == shown {
-				g.change(func(s *Status) { s.ByHand = nil })
+			if g.status.ManualDrain == shown {
+				g.change(func(s *Status) { s.ManualDrain = nil })
 			}
 		})
 		record := d.Record()
@@ -170,15 +167,14 @@ func (g *Guard) drainForPerson(ctx context.Context, trigger journal.Trigger, pro
 	}()
 }
 
-// EndByHand ends an operator's drain, if one runs, as the end of its caller would. It
-// returns when the drain has wound down, which takes two seconds at the most, or
-// when ctx ends.
-func (g *Guard) EndByHand(ctx context.Context) {
+// EndManualDrain ends a running manual drain as if its caller had ended it. It returns when the drain
+// has ended, after two seconds at most, or when ctx ends.
+func (g *Guard) EndManualDrain(ctx context.Context) {
 	var over <-chan struct{}
 	g.send(ctx, func() {
-		if g.person != nil {
-			g.person.Cancel()
-			over, g.person = g.person.Over(), nil
+		if g.manual != nil {
+			g.manual.Cancel()
+			over, g.manual = g.manual.Over(), nil
 		}
 	})
 	if over != nil {
@@ -189,7 +185,7 @@ func (g *Guard) EndByHand(ctx context.Context) {
 	}
 }
 
-// Refusal reports why an operator's drain would be refused now; nil if it would not.
+// Refusal returns why a manual drain would be refused now; nil if it would not.
 func (g *Guard) Refusal(ctx context.Context) error {
 	var err error
 	if !g.send(ctx, func() { err = g.refusal() }) {
@@ -207,23 +203,22 @@ func (g *Guard) refusal() error {
 		return fmt.Errorf("%w: %s", ErrDelegated, g.status.Reason)
 	case state == Draining, state == Released:
 		return ErrShuttingDown
-	case g.person != nil:
+	case g.manual != nil:
 		return ErrDraining
 	}
 	return nil
 }
 
-// PlanByHand is what an operator's drain would do now, and which pods it would
-// leave alone because they are critical. Where a runtime does not answer, the
-// plan shows what is known of it and the error says so.
-func (g *Guard) PlanByHand(ctx context.Context, all bool) (p plan.Plan, spared []plan.PlannedPod, err error) {
+// PlanManualDrain returns what a manual drain would do now, and the critical pods that it would
+// spare. If a runtime does not answer, the plan has the pods that are known, and an error says so.
+func (g *Guard) PlanManualDrain(ctx context.Context, all bool) (p plan.Plan, spared []plan.PlannedPod, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
 	pods, err := g.roster.List(ctx)
 	if err != nil {
 		err = fmt.Errorf("plan the drain: %w", err)
 	}
-	p = plan.New(g.phasesByHand(), pods, g.options.Rules, 0)
+	p = plan.New(g.manualPhases(), pods, g.options.Rules, 0)
 	if all {
 		return p, []plan.PlannedPod{}, err
 	}
@@ -231,9 +226,8 @@ func (g *Guard) PlanByHand(ctx context.Context, all bool) (p plan.Plan, spared [
 	return p, spared, err
 }
 
-// phasesByHand are the phases of a drain that a person requests: those of the
-// defaults where shutdown protection is switched off.
-func (g *Guard) phasesByHand() []plan.PhaseSpec {
+// manualPhases returns the phases of a manual drain: the defaults if shutdown protection is disabled.
+func (g *Guard) manualPhases() []plan.PhaseSpec {
 	if len(g.options.Phases) > 0 {
 		return g.options.Phases
 	}

@@ -167,7 +167,7 @@ func TestAPersonsDrain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()
-		record, err := r.guard.Drain(t.Context(), journal.TriggerPerson)
+		record, err := r.guard.Drain(t.Context(), journal.TriggerManual)
 		if err != nil || !record.Graceful || len(record.Pods) != 2 {
 			t.Errorf("Drain() = %+v, %v, want it graceful", record, err)
 		}
@@ -186,11 +186,11 @@ func TestAPersonsDrainGivesWay(t *testing.T) {
 		r.start()
 		done := make(chan error, 1)
 		go func() {
-			_, err := r.guard.Drain(t.Context(), journal.TriggerPerson)
+			_, err := r.guard.Drain(t.Context(), journal.TriggerManual)
 			done <- err
 		}()
 		synctest.Wait()
-		if _, err := r.guard.Drain(t.Context(), journal.TriggerPerson); err == nil {
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerManual); err == nil {
 			t.Errorf("a second Drain() = nil, want it refused")
 		}
 		time.Sleep(time.Second)
@@ -205,7 +205,7 @@ func TestAPersonsDrainGivesWay(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := r.guard.Drain(ctx, journal.TriggerPerson); err == nil {
+		if _, err := r.guard.Drain(ctx, journal.TriggerManual); err == nil {
 			t.Errorf("Drain() with a context that ended = nil, want an error")
 		}
 		if _, err := r.guard.Drain(t.Context(), "whim"); err == nil {
@@ -220,7 +220,7 @@ func TestAPersonMayInterrupt(t *testing.T) {
 		r.start()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		record, err := r.guard.Drain(ctx, journal.TriggerPerson)
+		record, err := r.guard.Drain(ctx, journal.TriggerManual)
 		if !errors.Is(err, shutdown.ErrCancelled) || len(record.Pods) != 1 || record.Pods[0].Outcome != journal.Left {
 			t.Errorf("Drain() = %+v, %v, want it cancelled with the pod left", record, err)
 		}

@@ -12,27 +12,27 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// episode is one stay in Draining, from the announcement to the release of the
-// lock or the cancellation. Run's goroutine owns it.
+// episode is one time in Draining, from the announcement until the lock is released or the shutdown
+// is cancelled. Run's goroutine owns it.
 type episode struct {
 	drain *drain.Drain
 
-	cancelling bool // the drain is winding down
+	cancelling bool // the drain is ending
 	again      bool // and a shutdown was announced again meanwhile
 	kind       string
 	reporting  bool   // all is stopped, and the final status is being written
-	hush       func() // ends the report in progress, lest it overtake a later word
+	endReport  func() // ends the report in progress, so that it cannot overwrite a later one
 	waiters    []chan outcome
 }
 
-// outcome is the answer to a call of Drain.
+// outcome is the result of a call of Drain.
 type outcome struct {
 	record    journal.Record
 	teardowns []<-chan struct{} // closed when sandboxes are torn down, too
 	err       error
 }
 
-// prepare takes in the announcement of a shutdown.
+// prepare handles the announcement of a shutdown.
 func (g *Guard) prepare(kind string) {
 	switch state := g.status.State; {
 	case state == Delegated, g.arming.final && state == Released:
@@ -45,7 +45,7 @@ func (g *Guard) prepare(kind string) {
 	}
 }
 
-// shutdownOf names a shutdown of a kind that may not be known.
+// shutdownOf names a shutdown; its kind may be empty.
 func shutdownOf(kind string) string {
 	if kind == "" {
 		return "a shutdown"
@@ -53,14 +53,14 @@ func shutdownOf(kind string) string {
 	return fmt.Sprintf("a shutdown (%s)", kind)
 }
 
-// resume has the episode continue although it was cancelled. No time is lost on
-// calls of before: the new drain makes them again.
+// resume continues a cancelled episode. It does not wait for calls of the cancelled drain: the new
+// drain repeats them.
 func (e *episode) resume(kind string) {
 	e.drain.Abandon()
 	e.again, e.kind = true, kind
 }
 
-// begin enters Draining. The first stop does not wait for anybody who is told.
+// begin enters Draining. The first stop waits for no report.
 func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	if g.status.State == Delegated {
 		g.set(Disarmed, "no other owner of shutdown found any more")
@@ -68,35 +68,35 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	g.reviver.end()
 	record, start := g.options.Journal.Current().Clone(), time.Now()
 	if record != nil && g.status.State != Released && start.After(record.StartedAt.Add(g.options.needed())) {
-		// That shutdown is over, whatever became of it. To continue with it would
-		// mean to kill everything at once.
+		// That shutdown is over. To continue it would
+		// kill everything at once, because its time has passed.
 		record = nil
 	}
 	switch {
 	case record == nil:
 		first := slices.DeleteFunc(g.options.Journal.PendingServices(), func(s journal.Service) bool { return s.InTurn })
-		g.options.Journal.Settle() // also one that was cancelled a moment ago: what it has stopped is not forgotten
+		g.options.Journal.Settle() // also one that was just cancelled, so that what it stopped is started again
 		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}, StoppedFirst: first}
 	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
-		// An earlier process began it, and the time it took is gone. From here on
-		// the monotonic clock counts, which a time from the journal lacks.
+		// An earlier process started it, and that time counts. From here on
+		// the monotonic clock is used; times in the journal have none.
 		start = start.Add(min(record.Lead(start), drain.LongestLead) - start.Sub(record.StartedAt))
 		g.log.Info("resumed interrupted drain", "started", start)
 	}
 	g.carryOn(trigger, record, start, reason)
 }
 
-// carryOn drains from record on. Its phases count from start. A record that is
-// finished stays so unless something runs.
+// carryOn continues the drain of record. start is when its phases began. A finished record stays
+// finished unless a pod runs.
 func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start time.Time, reason string) {
-	if g.person != nil {
-		g.person.Abandon()
-		g.person = nil
+	if g.manual != nil {
+		g.manual.Abandon()
+		g.manual = nil
 	}
 	var granted time.Duration
 	if g.lock != nil && trigger == journal.TriggerShutdown {
-		// Otherwise only the end of this service is waited for, which the agent
-		// puts off.
+		// Otherwise the host waits only for this service to end, and the agent
+		// delays that.
 		granted = g.status.InhibitDelayMax.Duration
 	}
 	ctx := g.ctx
@@ -108,9 +108,9 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 		},
 		First: g.options.First, UnitStops: g.recordStoppedUnits, Flush: g.options.Journal.Flush,
 	})
-	g.setCurrent(record.Clone()) // who sees Draining sees since when
+	g.setCurrent(record.Clone()) // readers of Draining also see its start
 	early, hush := context.WithDeadline(ctx, d.Deadline())
-	e := &episode{drain: d, kind: record.Kind, hush: hush}
+	e := &episode{drain: d, kind: record.Kind, endReport: hush}
 	g.episode = e
 	g.teardowns = append(slices.DeleteFunc(g.teardowns, drain.Closed), d.Idle())
 	go func() {
@@ -133,11 +133,10 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	}
 }
 
-// onDrained has the final status and the record written, or ends a cancelled
-// episode. The power may go the moment that the lock does: what is not on disk
-// then, the next boot does not know.
+// onDrained writes the final status and the record, or ends a cancelled episode. The power may fail
+// once the lock is released, so everything must be on disk before.
 func (g *Guard) onDrained(e *episode) {
-	e.hush()
+	e.endReport()
 	if e.cancelling {
 		g.endCancelled(e)
 		return
@@ -145,7 +144,7 @@ func (g *Guard) onDrained(e *episode) {
 	e.reporting = true
 	run, status := g.ctx, g.Status()
 	ctx, cancel := context.WithTimeout(run, e.drain.ReportBound())
-	e.hush = cancel
+	e.endReport = cancel
 	go func() {
 		defer cancel()
 		if reporter := g.options.Reporter; reporter != nil {
@@ -154,19 +153,19 @@ func (g *Guard) onDrained(e *episode) {
 				g.log.Warn("cannot write final status, continuing shutdown without it", "error", err)
 			}
 		}
-		g.options.Journal.Flush(ctx) // it was being written meanwhile
+		g.options.Journal.Flush(ctx) // wait for the write in progress
 		g.send(run, func() { g.release(e) })
 	}()
 }
 
-// release gives up the lock: all is done that the shutdown had to wait for.
+// release releases the lock: the shutdown need not wait any more.
 func (g *Guard) release(e *episode) {
 	if g.episode != e {
 		return // cancelled while the status was being written
 	}
 	if g.arming.underWay {
-		// It may have taken the lock over, and a login manager that hangs may
-		// keep it from telling.
+		// It may have taken the lock over, and an unresponsive login manager may
+		// keep it from reporting that.
 		g.arming.stop()
 		g.arming.again = true
 	}
@@ -179,8 +178,8 @@ func (g *Guard) release(e *episode) {
 	}
 	g.set(Released, reason)
 	if !g.arming.final {
-		// Another client's lock may hold the shutdown back, and it may be
-		// cancelled yet.
+		// Another lock may delay the shutdown, which can still be
+		// cancelled.
 		g.arming.retry.Reset(askInterval)
 	}
 	e.answer(outcome{record: *record, teardowns: slices.Clone(g.teardowns)})
@@ -188,11 +187,11 @@ func (g *Guard) release(e *episode) {
 
 func (e *episode) answer(o outcome) {
 	for _, w := range e.waiters {
-		w <- o // has space for it
+		w <- o // the channel has space
 	}
 }
 
-// cancel takes in that the shutdown does not take place.
+// cancel handles a cancelled shutdown.
 func (g *Guard) cancel() {
 	switch e := g.episode; {
 	case g.arming.final:
@@ -218,9 +217,9 @@ func (g *Guard) cancel() {
 	}
 }
 
-// endCancelled leaves Draining after a cancellation, or begins again.
+// endCancelled leaves Draining after a cancellation, or starts a new drain.
 func (g *Guard) endCancelled(e *episode) {
-	e.hush()
+	e.endReport()
 	g.episode = nil
 	record := e.drain.Record()
 	if e.again {
@@ -230,7 +229,7 @@ func (g *Guard) endCancelled(e *episode) {
 		g.episode.waiters = e.waiters
 		return
 	}
-	record.FinishedAt, record.Graceful = time.Time{}, false // it may have ended before it heard
+	record.FinishedAt, record.Graceful = time.Time{}, false // it may have finished before the cancellation reached it
 	if record.CancelledAt.IsZero() {
 		record.CancelledAt = time.Now()
 	}
@@ -242,7 +241,7 @@ func (g *Guard) endCancelled(e *episode) {
 	} else {
 		g.set(Disarmed, "the shutdown was cancelled")
 	}
-	// Also with the lock in hand: another client may be its owner now.
+	// Also if the lock is held: another program may guard the shutdown now.
 	if g.arming.subscribed {
 		g.arm()
 	}

@@ -44,7 +44,7 @@ func TestNothingFollowsAFinalRelease(t *testing.T) {
 				deeds := []func(){
 					func() { r.logind.shutdown("reboot") },
 					func() { r.logind.cancel() },
-					func() { r.logind.cancelSilently() },
+					func() { r.logind.cancelWithoutSignal() },
 					func() { r.logind.restart(time.Duration(dice.IntN(20)) * time.Second) },
 					func() { r.logind.loseBus() },
 					func() { r.alter() },

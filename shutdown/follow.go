@@ -9,24 +9,23 @@ import (
 )
 
 const (
-	// faresPause is how often a service that was started again is checked, until it has been
-	// up for steady, or has been about to be up, or has told nothing, for startsBound.
-	faresPause  = 5 * time.Second
+	// checkPause is the interval between checks of a started service, until it has run for steady, or
+	// has been starting or unknown for startsBound.
+	checkPause  = 5 * time.Second
 	steady      = 30 * time.Second
 	startsBound = 10 * time.Minute
 )
 
-// follow has the status report a service that was started at a time and has failed, for as long
-// as it has: what becomes of that is systemd's affair, or a person's. It ends once that is up for
-// good, or has been about to be for long.
+// follow shows a service in the status while it has failed after its start. A restart is systemd's or
+// a person's decision. It ends when the service runs steadily, or has been starting for long.
 func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 	failed := false
 	var up, unfailed time.Duration // for how long
 	for up < steady && unfailed < startsBound {
 		call, cancel := context.WithTimeout(ctx, reviveBound)
-		starting, result, err := r.starter.UnitFares(call, name, since)
+		starting, result, err := r.starter.UnitStart(call, name, since)
 		cancel()
-		pause := faresPause
+		pause := checkPause
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -36,7 +35,7 @@ func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 			}
 			failed, up, unfailed, pause = true, 0, 0, revivePause
 			r.noteDown(ctx, name, NotStarted{Unit: name, Reason: result, Failed: true})
-		case err != nil || starting: // as far as is known it fares as before
+		case err != nil || starting: // no new information
 			up, unfailed = 0, unfailed+pause
 		default:
 			up, unfailed = up+pause, unfailed+pause
@@ -50,7 +49,7 @@ func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 	r.noteDown(ctx, name)
 }
 
-// endFollowing has nobody told any more how those fare that were started.
+// endFollowing ends these checks.
 func (r *reviver) endFollowing() {
 	if r.following == nil {
 		return

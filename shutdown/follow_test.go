@@ -14,7 +14,7 @@ import (
 func (s *service) fares(context.Context, string, time.Time) (starting bool, failed string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mute {
+	if s.unreachable {
 		return false, "", errors.New("no answer")
 	}
 	return s.starts, s.failed, nil
@@ -22,13 +22,13 @@ func (s *service) fares(context.Context, string, time.Time) (starting bool, fail
 
 func (s *service) fails(result string) { s.is(false, result, false) }
 
-func (s *service) is(starting bool, failed string, mute bool) {
+func (s *service) is(starting bool, failed string, unreachable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.starts, s.failed, s.mute = starting, failed, mute
+	s.starts, s.failed, s.unreachable = starting, failed, unreachable
 }
 
-func (s *service) looks(t *testing.T, r *rig, when, failed string) {
+func (s *service) expectState(t *testing.T, r *rig, when, failed string) {
 	t.Helper()
 	var want []shutdown.NotStarted
 	if failed != "" {
@@ -53,16 +53,16 @@ func TestAServiceThatFailsOnceItIsStarted(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 		}
 		callOff()
-		s.looks(t, r, "while it starts", "")
+		s.expectState(t, r, "while it starts", "")
 		s.fails("timeout")
 		time.Sleep(time.Minute)
-		s.looks(t, r, "once it has failed", "timeout")
+		s.expectState(t, r, "once it has failed", "timeout")
 		s.is(false, "", true)
 		time.Sleep(time.Minute)
-		s.looks(t, r, "while nobody tells", "timeout")
+		s.expectState(t, r, "while nobody tells", "timeout")
 		s.fails("exit-code")
 		time.Sleep(time.Hour)
-		s.looks(t, r, "an hour later", "exit-code")
+		s.expectState(t, r, "an hour later", "exit-code")
 		if len(s.log) != 2 {
 			t.Errorf("the service saw %q, want it started once", s.log)
 		}
@@ -70,20 +70,20 @@ func TestAServiceThatFailsOnceItIsStarted(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.fails("signal")
 		time.Sleep(time.Minute)
-		s.looks(t, r, "once it has run for half a minute", "") // that is of no shutdown any more
+		s.expectState(t, r, "once it has run for half a minute", "") // that is of no shutdown any more
 
 		callOff()
-		s.looks(t, r, "after the next one", "signal")
-		if _, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll); err != nil {
+		s.expectState(t, r, "after the next one", "signal")
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerManualAll); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		s.looks(t, r, "once an operator drained the host", "")
+		s.expectState(t, r, "once an operator drained the host", "")
 
 		callOff()
 		r.logind.shutdown("reboot")
 		time.Sleep(time.Second)
-		s.looks(t, r, "while the host goes down", "")
+		s.expectState(t, r, "while the host goes down", "")
 		time.Sleep(time.Minute)
 		r.expect(shutdown.Released, 0)
 	})

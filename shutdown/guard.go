@@ -18,29 +18,27 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// ErrLoginManagerGone is what keeps a guard from being armed whose login manager
-// was there and is no more.
+// ErrLoginManagerGone is why a guard is not armed if its login manager was there and has disappeared.
 var ErrLoginManagerGone = errors.New("logind stopped")
 
 const (
-	// why stands in the list of inhibitors beside the lock.
+	// why is shown in the list of inhibitors.
 	why = "Stopping pods in order before the host shuts down"
-	// beatInterval is how often the guard shows that its loop turns.
-	beatInterval = 10 * time.Second
-	// recheckInterval is how often it asks whether the other owner is still there.
+	// heartbeatInterval is how often the guard shows that its loop makes progress.
+	heartbeatInterval = 10 * time.Second
+	// recheckInterval is how often it checks whether the other owner is still there.
 	recheckInterval = 30 * time.Second
-	// askInterval is how often it asks, from the start of a drain until the host is
-	// down, whether the shutdown is still to take place.
+	// askInterval is how often it checks, from the start of a drain on, whether the shutdown was
+	// cancelled.
 	askInterval = time.Second
-	// verifyInterval is how often an armed guard checks whether that is still true.
+	// verifyInterval is how often an armed guard checks that it is still armed.
 	verifyInterval = 5 * time.Minute
-	// LongestPause is how long the guard waits at most before it tries again to be
-	// armed: as long as it is not, nothing holds a shutdown back, and a call to a
-	// bus that is away costs next to nothing.
+	// LongestPause is the longest pause between attempts to arm. Without a lock nothing delays a
+	// shutdown, and a call to an absent bus is cheap.
 	LongestPause = 3 * time.Second
 	// surveyPause is the same for the first list of pods.
 	surveyPause = 30 * time.Second
-	// listBound is how long a list of pods may take where nothing waits for it.
+	// listBound is the longest time of a list of pods that nothing waits for.
 	listBound = 5 * time.Second
 	// flushBound is how long the end of Run waits for the journal.
 	flushBound = 2 * time.Second
@@ -49,54 +47,49 @@ const (
 // First is the services that are stopped before any pod, for at most FirstBound.
 type First = drain.First
 
-// FirstBound is how long these are waited for.
+// FirstBound is how long the drain waits for these services.
 const FirstBound = drain.FirstBound
 
-// Options is what a Guard needs and whom it tells. Runtime, Journal and Log are
-// required.
+// Options configures a Guard. Runtime, Journal and Log are required.
 type Options struct {
-	Phases []plan.PhaseSpec // as plan.Periods returns them; none disarms
+	Phases []plan.PhaseSpec // as plan.Periods returns them; without phases the guard stays disarmed
 	Rules  plan.Rules
 
 	Runtime drain.Runtime
 	Journal *journal.Journal
 	Log     *slog.Logger
 
-	// Living returns the IDs of containers of which a process lives, for those whose runtime is
-	// gone; nil if that cannot be known.
+	// Living returns the IDs of containers with a living process. It is used for a runtime that has
+	// stopped. Nil if that cannot be known.
 	Living func() (map[string]bool, error)
-	// Inhibitor delays the shutdown; nil where this host has none. One that is
-	// a DelaySourcer or a KindSource is called for that, too.
+	// Inhibitor delays the shutdown; nil if this host has none. A DelaySourcer or KindSource is used
+	// as such, too.
 	Inhibitor Inhibitor
 	// First is the services that are stopped before any pod.
 	First First
-	// Starter starts services and units again that the journal has as stopped, if the host does
-	// not go down; nil leaves them stopped.
+	// Starter starts the services and units again that the drain stopped, if the host does not go
+	// down. Nil leaves them stopped.
 	Starter Starter
-	// Reporter tells the fleet; nil tells nobody.
+	// Reporter, if not nil, reports to the control plane.
 	Reporter Reporter
-	// Delegated reports whether another owner guards this host's shutdown, and by
-	// what one sees it. It is asked whenever the lock is about to be taken. Nil
-	// means that there is none.
+	// Delegated reports whether another owner guards this host's shutdown, and the evidence. It is
+	// called before each attempt to take the lock. Nil means that there is no other owner.
 	Delegated func(ctx context.Context) (evidence string, delegated bool)
-	// Notify is told every change of state, in order, by a goroutine that may
-	// take its time; nil is told nothing.
+	// Notify, if not nil, receives every change of state in order, in its own goroutine. It may
+	// block.
 	Notify func(Change)
-	// Board is where the guard publishes its status, for readers that are made before it; nil
-	// for one of its own.
+	// Board receives the guard's status, for readers that exist before the guard; nil for a new one.
 	Board *Board
-	// Settled is called when the story of a drain has ended because the host lives on, and
-	// what it has stopped may be started again; nil is told nothing. It must not block.
+	// Settled, if not nil, is called when a drain has ended and the host lives on, so that what it
+	// stopped can be started again. It must not block.
 	Settled func()
-	// Heartbeat is called every ten seconds by the loop that everything depends on,
-	// and when arming succeeds or fails: with nil, or with what keeps the guard
-	// from being armed. It must not block.
+	// Heartbeat is called by Run's loop every ten seconds, and when arming succeeds or fails: with
+	// nil, or with the reason why the guard is not armed. It must not block.
 	Heartbeat func(error)
 }
 
-// Guard holds the host's shutdown back until its pods are stopped. One
-// goroutine, that of Run, owns its state, and others send commands to it; the
-// methods are safe for concurrent use.
+// Guard delays the host's shutdown until its pods are stopped. Run's goroutine owns its state; others
+// send commands to it. The methods are safe for concurrent use.
 type Guard struct {
 	options  Options
 	log      *slog.Logger
@@ -113,7 +106,7 @@ type Guard struct {
 	episode   *episode          // nil unless Draining
 	trigger   journal.Trigger   // of the latest drain, whatever its record began with
 	teardowns []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
-	person    *drain.Drain      // that a person requested; nil if none runs
+	manual    *drain.Drain      // the manual drain; nil if none runs
 	reviver   *reviver
 }
 
@@ -161,16 +154,14 @@ func New(options Options) (*Guard, error) {
 	return g, nil
 }
 
-// Run guards the shutdown until ctx ends, and returns why it did. It never
-// gives up: what fails is tried again. ctx must outlive a drain: when it ends
-// during one, the calls in flight are given up, those that have just started after
-// a moment, and the journal lets the next process continue. The lock is not closed
-// then, so that a copy in systemd's keeping bridges a restart of the
-// service.
+// Run guards the shutdown until ctx ends, and returns why. It retries everything that fails. ctx must
+// outlive a drain: if ctx ends first, calls in flight are abandoned, those that have just started
+// after a moment, and the next process continues from the journal. Run does not close the lock, so
+// that the copy in systemd's descriptor store survives a restart of the service.
 func (g *Guard) Run(ctx context.Context) error {
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWriting()
-	ctx, stop := context.WithCancel(ctx) // ends all that is started here, also where this panics
+	ctx, stop := context.WithCancel(ctx) // ends everything started here, also after a panic
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { g.options.Journal.Run(writing) })
@@ -178,19 +169,19 @@ func (g *Guard) Run(ctx context.Context) error {
 	events, lost := make(chan Event), make(chan error)
 	g.ctx = ctx
 	if g.episode != nil {
-		<-g.episode.drain.Over() // the Run before panicked, and this one continues from its last words
+		<-g.episode.drain.Over() // the previous Run panicked; this one continues from its last record
 	}
 	g.reviver.end()
-	g.episode, g.person, g.status.ByHand = nil, nil, nil
+	g.episode, g.manual, g.status.ManualDrain = nil, nil, nil
 	g.arming.subscribed, g.arming.underWay, g.arming.again = false, false, false
-	if g.status.State == Draining { // the Run before panicked; the journal knows where it stood
+	if g.status.State == Draining { // the previous Run panicked; the journal has its state
 		g.set(Disarmed, "shutdown guard restarted")
 	}
 	g.arming.final = g.arming.final && g.status.State == Released
 	g.arming.retry = time.NewTimer(0)
 	g.arming.retry.Stop()
-	beat := time.NewTicker(beatInterval)
-	defer beat.Stop()
+	heartbeat := time.NewTicker(heartbeatInterval)
+	defer heartbeat.Stop()
 	wg.Go(func() { g.survey(ctx) })
 	switch {
 	case g.arming.final:
@@ -206,7 +197,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-beat.C:
+		case <-heartbeat.C:
 			g.options.Heartbeat(g.arming.trouble)
 		case e := <-events:
 			g.on(e)
@@ -227,7 +218,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	}
 	g.arming.retry.Stop()
 	if e := g.episode; e != nil {
-		<-e.drain.Over() // its last words belong in the journal
+		<-e.drain.Over() // its last record belongs in the journal
 		e.answer(outcome{record: *e.drain.Record(), err: context.Cause(ctx)})
 	} else if g.status.State != Released {
 		g.options.Journal.Unmark()
@@ -238,7 +229,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	stopWriting()
 	end, ended := context.WithTimeout(context.WithoutCancel(ctx), flushBound)
 	defer ended()
-	_ = bounded.Call(end, func() error { wg.Wait(); return nil }) // the disk may hang, or whoever is notified
+	_ = bounded.Call(end, func() error { wg.Wait(); return nil }) // the disk or the observer may hang
 	return context.Cause(ctx)
 }
 
@@ -260,8 +251,8 @@ func (g *Guard) watch(ctx context.Context, events chan<- Event, lost chan<- erro
 	}
 }
 
-// Recheck has an armed guard ask again whether another owner guards the
-// shutdown: nobody announces one that takes its lock later. It returns at once.
+// Recheck makes an armed guard check again whether another owner guards the shutdown, since no signal
+// reports an owner that takes its lock later. It returns at once.
 func (g *Guard) Recheck() {
 	select {
 	case g.recheck <- struct{}{}:
@@ -269,18 +260,17 @@ func (g *Guard) Recheck() {
 	}
 }
 
-// Status is the guard as it stands.
+// Status returns the current status.
 func (g *Guard) Status() Status {
 	status := g.options.Board.Status()
-	// A journal that could not be read at first may tell now.
-	story := g.options.Journal.Story()
-	status.Last, status.CalledOff, status.Drained, status.Restarts = story.Last, story.CalledOff, story.Drained, story.Restarts
+	// A journal that could not be read at first may be readable now.
+	history := g.options.Journal.History()
+	status.Last, status.Cancelled, status.Drained, status.Restarts = history.Last, history.Cancelled, history.Drained, history.Restarts
 	return status
 }
 
-// Plan is what a shutdown would do now. It asks the runtimes and the init
-// system; where a runtime does not answer, the plan shows what is known of it
-// and the error says so.
+// Plan returns what a shutdown would do now. It queries the runtimes and the init system. If a
+// runtime does not answer, the plan has the pods that are known, and an error says so.
 func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
@@ -306,8 +296,8 @@ func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
 	return p, err
 }
 
-// send has Run's goroutine call command, and returns whether it did: not if ctx had ended by then.
-// That takes a moment, for Run waits for nothing slow. Run's goroutine itself must not send.
+// send runs command in Run's goroutine, and reports whether it ran: not if ctx ended first. It
+// returns soon, because Run waits for nothing slow. Run's goroutine itself must not call it.
 func (g *Guard) send(ctx context.Context, command func()) (called bool) {
 	done := make(chan struct{})
 	select {
@@ -329,7 +319,7 @@ func (g *Guard) change(change func(*Status)) {
 	g.options.Board.publish(g.status)
 }
 
-// set enters a state, or renews the reason for being in it.
+// set enters a state, or updates the reason for it.
 func (g *Guard) set(to State, reason string) {
 	from, last := g.status.State, g.options.Journal.Last()
 	g.change(func(s *Status) {
@@ -337,7 +327,7 @@ func (g *Guard) set(to State, reason string) {
 		if to != Draining {
 			s.Deadline = time.Time{}
 		}
-		if to == Armed || to == Disarmed && from != Disarmed { // whatever it was is over
+		if to == Armed || to == Disarmed && from != Disarmed { // the trouble is over
 			s.Current = nil
 		}
 		if to == Disarmed || to == Delegated {
@@ -350,7 +340,7 @@ func (g *Guard) set(to State, reason string) {
 	}
 }
 
-// setCurrent has the status report r, which is not changed from here on.
+// setCurrent publishes r, which must not be changed any more.
 func (g *Guard) setCurrent(r *journal.Record) {
 	g.change(func(s *Status) { s.Current = r })
 }

@@ -57,22 +57,22 @@ func TestTheFirstFailureIsNotTheLast(t *testing.T) {
 		t.Run(method+" fails", func(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
 				r.logind.breaks(method, errBus)
-				var beats []error
-				r.options.Heartbeat = func(err error) { beats = append(beats, err) }
+				var heartbeats []error
+				r.options.Heartbeat = func(err error) { heartbeats = append(heartbeats, err) }
 				r.start()
 				time.Sleep(10 * time.Minute)
 				if got := r.guard.Status(); got.State != shutdown.Disarmed || !strings.Contains(got.Reason, errBus.Error()) {
 					t.Errorf("Status() = %v (%s), want Disarmed, saying why", got.State, got.Reason)
 				}
-				if n := r.logind.called(method); n < 100 || n > 220 {
+				if n := r.logind.callCount(method); n < 100 || n > 220 {
 					t.Errorf("%s was tried %d times in ten minutes, want it again and again, with a pause that grows to %v", method, n, shutdown.LongestPause)
 				}
 				r.logind.breaks(method, nil)
 				time.Sleep(shutdown.LongestPause)
 				r.expect(shutdown.Armed, 1)
 				r.stop()
-				if n := len(beats); !errors.Is(beats[0], errBus) || beats[n-1] != nil || n < 60 {
-					t.Errorf("%d beats, the first %v, the last %v, want one every ten seconds, and none of trouble in the end", n, beats[0], beats[n-1])
+				if n := len(heartbeats); !errors.Is(heartbeats[0], errBus) || heartbeats[n-1] != nil || n < 60 {
+					t.Errorf("%d beats, the first %v, the last %v, want one every ten seconds, and none of trouble in the end", n, heartbeats[0], heartbeats[n-1])
 				}
 			})
 		})
@@ -84,10 +84,10 @@ func TestALogindThatReturnsIsAskedAfreshUntilItIsReady(t *testing.T) {
 		r.logind.breaks("Inhibit", errBus)
 		r.start()
 		time.Sleep(10 * time.Minute)
-		asked := r.logind.called("Inhibit")
+		asked := r.logind.callCount("Inhibit")
 		r.logind.restart(0)
 		time.Sleep(time.Second)
-		if n := r.logind.called("Inhibit") - asked; n < 3 {
+		if n := r.logind.callCount("Inhibit") - asked; n < 3 {
 			t.Errorf("logind was asked %d times in the second after its return, want at least 3", n)
 		}
 	})
@@ -191,7 +191,7 @@ func TestAShutdownFoundUnderWay(t *testing.T) {
 	}
 }
 
-func TestAnAnnouncementIsHeardWhileTheLockIsBeingTaken(t *testing.T) {
+func TestAnAnnouncementIsNoticedWhileTheLockIsBeingTaken(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		defer r.logind.hangs("RaiseMaxDelay")()
@@ -232,7 +232,7 @@ func TestTheLockIsReleasedAfterTheStatusAndNeverLateForIt(t *testing.T) {
 	}
 }
 
-func TestALateReportOfTheBeginningIsCalledOff(t *testing.T) {
+func TestALateReportOfTheBeginningIsCancelled(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()
@@ -317,7 +317,7 @@ func TestStandingBackForAnotherOwner(t *testing.T) {
 		if got := r.guard.Status().Reason; got != owner.Load() {
 			t.Errorf("Status().Reason = %q, want %q", got, owner.Load())
 		}
-		if n := r.logind.called("Inhibit") + r.logind.called("RaiseMaxDelay"); n != 0 {
+		if n := r.logind.callCount("Inhibit") + r.logind.callCount("RaiseMaxDelay"); n != 0 {
 			t.Errorf("the lock or the maximum was touched %d times", n)
 		}
 		if _, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop); !errors.Is(err, shutdown.ErrDelegated) {
@@ -355,13 +355,13 @@ func TestSwitchedOff(t *testing.T) {
 		if got := r.guard.Status().Reason; got != "switched off in the configuration" {
 			t.Errorf("Status().Reason = %q, want %q", got, "switched off in the configuration")
 		}
-		if n := r.logind.called("Watch"); n != 0 {
+		if n := r.logind.callCount("Watch"); n != 0 {
 			t.Errorf("logind was asked %d times, want it left alone", n)
 		}
 		if _, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop); !errors.Is(err, shutdown.ErrSwitchedOff) {
 			t.Errorf("Drain() = %v, want ErrSwitchedOff", err)
 		}
-		if record, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll); err != nil || !record.Graceful || len(record.Pods) != 2 {
+		if record, err := r.guard.Drain(t.Context(), journal.TriggerManualAll); err != nil || !record.Graceful || len(record.Pods) != 2 {
 			t.Errorf("Drain() by a person = %+v, %v, want both pods stopped", record, err)
 		}
 	})

@@ -7,27 +7,23 @@ import (
 	"time"
 )
 
-// Inhibitor delays a system shutdown until the node has drained. Package
-// systemd implements it over logind; the guard knows nothing of D-Bus.
+// Inhibitor delays a system shutdown until the node has drained. Package systemd implements it with
+// logind; the guard does not use D-Bus.
 //
-// All methods are safe for concurrent use and bound themselves by a deadline
-// where their context has none.
+// All methods are safe for concurrent use. A call without a deadline gets one.
 type Inhibitor interface {
-	// MaxDelay is the longest delay the init system will grant to a lock.
+	// MaxDelay returns the longest delay that the init system grants to a lock.
 	MaxDelay(ctx context.Context) (time.Duration, error)
 
-	// RaiseMaxDelay sees to it that at least d is granted, and returns what is
-	// granted in the end, read back from the init system: it never lowers, and
-	// does nothing where enough is granted already. A result below d comes with
-	// an error that says what stands in the way.
+	// RaiseMaxDelay raises the granted delay to at least d, and returns what the init system then
+	// grants. It never lowers it, and does nothing if enough is granted already. A result below d
+	// comes with an error that names the obstacle.
 	RaiseMaxDelay(ctx context.Context, d time.Duration) (granted time.Duration, err error)
 
-	// Inhibit takes the delay lock, or takes up the one that an earlier process
-	// of this service left in systemd's keeping. Closing the lock,
-	// once or twice, lets the shutdown continue. It is called again after each loss
-	// of the init system, with the lock of before still held; that one is closed
-	// once the new one is had. ErrShutdownInProgress where a lock is refused
-	// because a shutdown runs already.
+	// Inhibit takes the delay lock, or adopts the one that an earlier process left in systemd's
+	// descriptor store. Closing the lock, once or twice, lets the shutdown continue. After each loss
+	// of the init system it is called again while the previous lock is still held; the caller closes
+	// that one afterwards. ErrShutdownInProgress if a shutdown has already started.
 	Inhibit(ctx context.Context, why string) (io.Closer, error)
 
 	// Preparing reports whether a shutdown has been announced and not cancelled.
@@ -38,8 +34,7 @@ type Inhibitor interface {
 	Watch(ctx context.Context, events chan<- Event) error
 }
 
-// ErrShutdownInProgress means that no lock can be had any more because the
-// system is going down.
+// ErrShutdownInProgress means that the system is shutting down and grants no lock any more.
 var ErrShutdownInProgress = errors.New("a shutdown is in progress")
 
 // EventType is what the init system announced.
@@ -49,16 +44,16 @@ type EventType int
 const (
 	Subscribed EventType = iota // the watch is in place
 	Prepare                     // the system is about to go down
-	Cancel                      // it is not, after all
-	Lost                        // the init system's login manager stopped; its state is forgotten
-	Returned                    // it is back: lock and read Preparing again
-	Altered                     // locks came or went, or the longest delay did: read both again
+	Cancel                      // the shutdown was cancelled
+	Lost                        // the login manager stopped, and its state is lost
+	Returned                    // the login manager is back: lock and read Preparing again
+	Altered                     // locks or the longest delay changed: read both again
 )
 
 // Event is one announcement of the init system.
 type Event struct {
 	Type EventType
-	// Kind is the kind of shutdown, such as "reboot" or "poweroff", where the
-	// init system reports it; else empty.
+	// Kind of the shutdown, such as "reboot" or "poweroff"; empty if the init system does not report
+	// it.
 	Kind string
 }

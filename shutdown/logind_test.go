@@ -223,8 +223,8 @@ func (l *logind) cancel() {
 	l.announce(shutdown.Event{Type: shutdown.Cancel})
 }
 
-// cancelSilently is a cancellation of which nobody is told.
-func (l *logind) cancelSilently() {
+// cancelWithoutSignal is a cancellation of which nobody is told.
+func (l *logind) cancelWithoutSignal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.preparing = false
@@ -279,7 +279,7 @@ func (l *logind) held() int {
 	return len(l.locks)
 }
 
-func (l *logind) called(method string) int {
+func (l *logind) callCount(method string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0

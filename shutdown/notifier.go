@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// notifier hands changes to an observer in order without holding up the guard.
+// notifier passes changes to an observer in order, without blocking the guard.
 type notifier struct {
 	observe func(Change)
 	wake    chan struct{} // capacity 1
@@ -32,7 +32,7 @@ func (n *notifier) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-n.wake:
-		case <-ctx.Done(): // what is queued is told nevertheless
+		case <-ctx.Done(): // the queue is still delivered
 		}
 		n.mu.Lock()
 		queue := n.queue

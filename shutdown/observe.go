@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// survey lists the pods once, so that a runtime that hangs later is no reason
-// to know none. Observe keeps that up to date.
+// survey lists the pods once, so that they are known even if a runtime hangs later. Observe keeps the
+// list up to date.
 func (g *Guard) survey(ctx context.Context) {
 	var pauses backoff
 	for ctx.Err() == nil {
@@ -30,15 +30,14 @@ func (g *Guard) survey(ctx context.Context) {
 	}
 }
 
-// Observe tells the guard which pods there are, all of them, whenever somebody
-// has listed them. It starts from there should a runtime hang in the hour of
-// need, and it is what the next boot learns if the power is cut.
+// Observe passes a complete list of pods to the guard. A drain starts from it if a runtime hangs, and
+// the next boot reports it after a power cut.
 func (g *Guard) Observe(pods []runtime.Pod) {
 	g.roster.Set(pods)
 	g.mark(pods)
 }
 
-// mark writes down which pods run, for the next boot.
+// mark records which pods run, for the next boot.
 func (g *Guard) mark(pods []runtime.Pod) {
 	switch g.options.Board.Status().State {
 	case Draining, Released, Delegated:
@@ -60,6 +59,6 @@ func (g *Guard) mark(pods []runtime.Pod) {
 	g.options.Journal.Mark(refs)
 }
 
-// Change tells the guard that pods came or went, of which Observe is to tell soon. A shutdown
-// that is announced before it does requests them once more.
+// Change reports that pods were started or removed, before Observe does. A shutdown that is announced
+// in between lists them once more.
 func (g *Guard) Change() { g.roster.Change() }

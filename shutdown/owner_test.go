@@ -59,11 +59,11 @@ func TestManyCallTheGuardWhileShutdownsComeAndGo(t *testing.T) {
 		repeat(func() { _ = r.guard.Status() })
 		repeat(func() { _ = r.guard.Refusal(ctx) })
 		repeat(func() { _, _ = r.guard.Plan(ctx) })
-		repeat(func() { r.guard.EndByHand(ctx) })
+		repeat(func() { r.guard.EndManualDrain(ctx) })
 		repeat(func() {
 			ctx, cancel := context.WithTimeout(ctx, rand.N(2*time.Second))
 			defer cancel()
-			_, _ = r.guard.Drain(ctx, journal.TriggerPersonAll)
+			_, _ = r.guard.Drain(ctx, journal.TriggerManualAll)
 		})
 		repeat(func() {
 			r.logind.shutdown("reboot")
@@ -73,7 +73,7 @@ func TestManyCallTheGuardWhileShutdownsComeAndGo(t *testing.T) {
 		calls.Wait()
 		time.Sleep(time.Minute)
 		r.expect(shutdown.Armed, 1)
-		if got := r.guard.Status(); got.ByHand != nil || got.Current != nil {
+		if got := r.guard.Status(); got.ManualDrain != nil || got.Current != nil {
 			t.Errorf("Status() = %+v, want no drain in it", got)
 		}
 	})
@@ -87,7 +87,7 @@ func TestCallsBeforeAndAfterRunEndWithTheirContext(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			r.guard.EndByHand(ctx)
+			r.guard.EndManualDrain(ctx)
 			if err := r.guard.Refusal(ctx); err == nil {
 				t.Errorf("Refusal() %s = nil, want why nobody can tell", when)
 			}

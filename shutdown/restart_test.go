@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-func TestTheNextProcessTellsOfTheLastShutdown(t *testing.T) {
+func TestTheNextProcessReportsTheLastShutdown(t *testing.T) {
 	for _, boot := range []string{"one", "two"} {
 		onHost(t, func(t *testing.T, r *rig) {
 			r.usual()
@@ -183,9 +183,9 @@ func TestAShutdownOfLongAgoIsNotGoneOnWith(t *testing.T) {
 func TestAGuardThatPanicsInMidDrainGoesOnWhenItIsRunAgain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
-		beats := 0
+		heartbeats := 0
 		r.options.Heartbeat = func(error) {
-			if beats++; beats == 2 { // the first reports that it is armed
+			if heartbeats++; heartbeats == 2 { // the first reports that it is armed
 				panic("a fault of ours")
 			}
 		}

@@ -21,15 +21,15 @@ import (
 
 // service is one that is stopped before the pods, and takes two seconds to end.
 type service struct {
-	mu     sync.Mutex
-	began  time.Time
-	runs   bool
-	broken bool     // it cannot be started
-	starts bool     // it is about to be up once it is
-	failed string   // or how it ends then
-	mute   bool     // nobody can tell
-	asked  func()   // is called when it is to stop, if not nil
-	log    []string // what was done to it, and when
+	mu          sync.Mutex
+	began       time.Time
+	runs        bool
+	broken      bool     // it cannot be started
+	starts      bool     // it is about to be up once it is
+	failed      string   // or how it ends then
+	unreachable bool     // nobody can tell
+	asked       func()   // is called when it is to stop, if not nil
+	log         []string // what was done to it, and when
 }
 
 // orchestrated has a service stop before the pods.
@@ -65,7 +65,7 @@ func (s services) UnitChanges(context.Context, string) (bool, error) { return fa
 
 func (s services) StartUnit(ctx context.Context, name string) error { return s[name].start(ctx, name) }
 
-func (s services) UnitFares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error) {
+func (s services) UnitStart(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error) {
 	return s[name].fares(ctx, name, since)
 }
 
@@ -182,8 +182,8 @@ func TestAServiceIsStartedAgainWhereTheHostLivesOn(t *testing.T) {
 					t.Errorf("the service saw %q, want one stop and one start", s.log)
 				}
 				s.mu.Unlock()
-				if owed := r.options.Journal.PendingServices(); len(owed) > 0 {
-					t.Errorf("Owed() = %+v once it is started, want none", owed)
+				if pending := r.options.Journal.PendingServices(); len(pending) > 0 {
+					t.Errorf("Owed() = %+v once it is started, want none", pending)
 				}
 				r.logind.shutdown("reboot")
 				time.Sleep(time.Minute)
@@ -261,7 +261,7 @@ func TestAPersonsDrainStopsNoService(t *testing.T) {
 		s := r.orchestrated()
 		r.usual()
 		r.start()
-		if _, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll); err != nil {
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerManualAll); err != nil {
 			t.Fatal(err)
 		}
 		s.expect(t, "")
@@ -279,7 +279,7 @@ func TestAPersonsDrainForgetsNoServiceThatIsDown(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		r.logind.cancel()
 		time.Sleep(time.Minute)
-		if _, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll); err != nil {
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerManualAll); err != nil {
 			t.Fatal(err)
 		}
 		r.stop()
@@ -313,7 +313,7 @@ func TestAServiceIsStartedAgainAlsoOnceTheSettingIsGone(t *testing.T) {
 }
 
 // Neither the others nor containers wait for it.
-func TestAServiceThatDoesNotStartHoldsNobodyUp(t *testing.T) {
+func TestAServiceThatDoesNotStartBlocksNobody(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		broken, s := &service{began: r.began, runs: true, broken: true}, r.orchestrated()
 		var settled atomic.Int32
@@ -329,14 +329,14 @@ func TestAServiceThatDoesNotStartHoldsNobodyUp(t *testing.T) {
 		if settled.Load() == 0 {
 			t.Error("the story of the drain goes on, want it at its end")
 		}
-		if owed := r.options.Journal.PendingServices(); len(owed) != 1 || owed[0].Name != "broken.service" {
-			t.Errorf("Owed() = %+v, want broken.service", owed)
+		if pending := r.options.Journal.PendingServices(); len(pending) != 1 || pending[0].Name != "broken.service" {
+			t.Errorf("Owed() = %+v, want broken.service", pending)
 		}
 		broken.breaks(false)
 		time.Sleep(time.Minute)
 		broken.expectRestart(t)
-		if owed := r.options.Journal.PendingServices(); len(owed) > 0 {
-			t.Errorf("Owed() = %+v, want none", owed)
+		if pending := r.options.Journal.PendingServices(); len(pending) > 0 {
+			t.Errorf("Owed() = %+v, want none", pending)
 		}
 	})
 }

@@ -16,11 +16,11 @@ type State int
 
 // The states of a Guard.
 const (
-	Disarmed  State = iota // holds no lock: switched off, or something is missing
+	Disarmed  State = iota // holds no lock: disabled, or something is missing
 	Armed                  // subscribed, and holds the lock
 	Draining               // a shutdown runs, and pods are being stopped
-	Released               // they are, and the lock is given up
-	Delegated              // another client on this host guards its shutdown
+	Released               // the pods are stopped, and the lock is released
+	Delegated              // another program guards the shutdown of this host
 )
 
 var stateNames = [...]string{"Disarmed", "Armed", "Draining", "Released", "Delegated"}
@@ -36,8 +36,8 @@ func (s State) String() string {
 // MarshalText writes the state's name into JSON and YAML.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote; names that it does not know
-// become Disarmed, so that an older client can read a newer agent's answer.
+// UnmarshalText reads what MarshalText wrote. An unknown name becomes Disarmed, so that an older
+// client can read the answer of a newer agent.
 func (s *State) UnmarshalText(text []byte) error {
 	*s = State(max(slices.Index(stateNames[:], string(text)), 0))
 	return nil
@@ -49,9 +49,8 @@ type Transition struct {
 	When     string
 }
 
-// Transitions lists every change of state that a Guard can make. It starts in
-// Disarmed. Once systemd goes down, nothing but a further drain at the service's
-// stop follows Released.
+// Transitions lists every change of state of a Guard. It starts in Disarmed. Once systemd shuts down,
+// only another drain at the stop of the service follows Released.
 func Transitions() []Transition {
 	return []Transition{
 		{Disarmed, Armed, "lock held and no shutdown in progress"},
@@ -78,65 +77,63 @@ type Status struct {
 	GracePeriod             metav1.Duration `json:"gracePeriod"`             // of all phases
 	GracePeriodCriticalPods metav1.Duration `json:"gracePeriodCriticalPods"` // of those from plan.CriticalPriority on
 
-	// Untimed are the phases that are configured to have no time.
+	// Untimed are the phases with a configured time of zero.
 	Untimed []string `json:"untimed,omitempty"`
 
-	// InhibitDelayMax is what the init system grants, zero if that is nothing or not known:
-	// InhibitDelayShortage reports which. Where it is nothing the pods are stopped while services
-	// are, in phases of full length.
+	// InhibitDelayMax is what the init system grants. It is zero if that is nothing or unknown;
+	// InhibitDelayShortage says which. If it is nothing, pods are stopped in phases of full length
+	// when systemd stops the services.
 	InhibitDelayMax plan.Delay `json:"inhibitDelayMax"`
 	// InhibitDelaySource names what sets it, such as a file.
 	InhibitDelaySource string `json:"inhibitDelaySource"`
 
-	// InhibitDelayNeeded is what the phases and their margin take; zero where
-	// the guard is switched off.
+	// InhibitDelayNeeded is the time of the phases and their margin; zero if the guard is disabled.
 	InhibitDelayNeeded metav1.Duration `json:"inhibitDelayNeeded,omitzero"`
-	// InhibitDelayShortage says, with the hint, why less is granted; empty where
-	// enough is, or where that was not checked because no lock is held.
+	// InhibitDelayShortage says why less is granted, and how to fix it. It is empty if enough is
+	// granted, or if that was not checked because no lock is held.
 	InhibitDelayShortage string `json:"inhibitDelayShortage,omitempty"`
-	// Trouble is what keeps the guard from being armed; nil where nothing does.
+	// Trouble is why the guard is not armed; nil if it is.
 	Trouble error `json:"-"`
 
 	// Deadline is when the drain that runs ends at the latest.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Current is the drain that runs, was released, or was cut off by the end of the process
-	// before and may continue.
+	// Current is the drain that runs or was released, or that the end of the previous process
+	// interrupted and that may continue.
 	Current *journal.Record `json:"current,omitempty"`
-	// ByHand is the drain that a person requested, while it runs.
-	ByHand *journal.Record `json:"byHand,omitempty"`
-	// Last is the last shutdown, as far as anything is known of it.
+	// ManualDrain is the drain by an operator, while it runs.
+	ManualDrain *journal.Record `json:"byHand,omitempty"`
+	// Last is the last shutdown, as far as it is known.
 	Last *journal.Record `json:"last"`
-	// CalledOff is the last shutdown that was cancelled, if that was after Last, and it had
-	// asked a container to end by then.
-	CalledOff *journal.Record `json:"calledOff,omitempty"`
-	// Drained is the last drain by a person that stopped a pod, in this boot or in the one that
-	// Last ended.
+	// Cancelled is the last cancelled shutdown, if it was after Last and had sent a stop signal.
+	Cancelled *journal.Record `json:"calledOff,omitempty"`
+	// Drained is the last manual drain that stopped a pod, in this boot or in the one that Last
+	// ended.
 	Drained *journal.Record `json:"drained,omitempty"`
-	// Restarts are the containers that Last stopped, or one before that was cancelled, and
-	// that their runtime can start again, with what became of that.
+	// Restarts are the containers that Last, or a cancelled shutdown before it, stopped and that
+	// their runtime can start again, with the results.
 	Restarts []journal.Restart `json:"restarts,omitempty"`
-	// NotStarted are units that a shutdown stopped which was cancelled, and that systemd did
-	// not start again when it was last asked to, or that have failed since.
+	// NotStarted are units that a cancelled shutdown stopped and that systemd could not start again,
+	// or that have failed since.
 	NotStarted []NotStarted `json:"notStarted,omitempty"`
 }
 
-// Story is how the last shutdowns went.
-func (s Status) Story() journal.Story {
-	return journal.Story{Last: s.Last, CalledOff: s.CalledOff, Drained: s.Drained, Restarts: s.Restarts}
+// History returns the records of the last shutdowns.
+func (s Status) History() journal.History {
+	return journal.History{Last: s.Last, Cancelled: s.Cancelled, Drained: s.Drained, Restarts: s.Restarts}
 }
 
-// NotStarted is a unit that is not up again.
+// NotStarted is a unit that does not run again.
 type NotStarted struct {
 	Unit   string `json:"unit"`
 	Reason string `json:"reason"`
-	// Failed reports that systemd has started it, and that it ended as Reason says, such as
-	// "exit-code": hostler does not start it a second time.
+	// Failed reports that systemd started the unit and that it ended as Reason says, such as
+	// "exit-code". hostler does not start it a second time.
 	Failed bool `json:"failed,omitempty"`
 }
 
-// GoingDown reports whether pods are being stopped, or were, for a shutdown that is still under
-// way. It may be where the guard has not yet looked after a restart that cut off a drain, for
-// as long as that could have taken.
+// GoingDown reports whether pods are being stopped, or were, for a shutdown that is still in
+// progress. After a restart that interrupted a drain, it is also true until the guard has checked,
+// for as long as that drain could have taken.
 func (s Status) GoingDown() bool {
 	switch s.State {
 	case Draining, Released:
@@ -148,7 +145,7 @@ func (s Status) GoingDown() bool {
 	return false
 }
 
-// Change is one change of state, or of what an armed guard is granted.
+// Change is a change of state, or of the delay that an armed guard is granted.
 type Change struct {
 	From, To State // both Armed for the latter
 	// Trigger is why pods were stopped the last time; empty if they never were.
@@ -156,36 +153,37 @@ type Change struct {
 	Status  Status // as it is after the change
 }
 
-// Reporter tells the fleet. The guard calls it when a drain begins, without
-// waiting, and when all pods are stopped, before it gives up the lock; then the
-// context bounds how long it waits. Calls may overlap.
+// Reporter reports to the control plane. The guard calls it when a drain begins, without waiting, and
+// when all pods are stopped, before it releases the lock; then the context bounds the wait. Calls may
+// overlap.
 type Reporter interface {
 	ReportShutdown(ctx context.Context, status Status) error
 }
 
 // DelaySourcer is an Inhibitor that knows what sets its longest delay.
 type DelaySourcer interface {
-	// MaxDelaySource names it, such as the file of a drop-in; empty for the
-	// init system's own default.
+	// MaxDelaySource names the source, such as the file of a drop-in; empty for the default of the
+	// init system.
 	MaxDelaySource(ctx context.Context) (string, error)
 }
 
-// KindSource is an Inhibitor that knows of what kind the shutdown is that is in progress.
+// KindSource is an Inhibitor that knows the kind of the shutdown in progress.
 type KindSource interface {
-	// PreparingKind returns it, such as "reboot", or why it is not known; empty if none is.
+	// PreparingKind returns the kind, such as "reboot", or why it is unknown; empty without a
+	// shutdown.
 	PreparingKind(ctx context.Context) (string, error)
 }
 
 // LockInheritor is an Inhibitor that may have locks of an earlier process.
 type LockInheritor interface {
-	// ReleaseAll closes every lock of ours, also those that no Inhibit has returned yet. It
-	// asks the login manager nothing.
+	// ReleaseAll closes all of this service's locks, also those that no Inhibit has returned yet. It
+	// makes no call to the login manager.
 	ReleaseAll() error
 }
 
-// DelayYielder is an Inhibitor that can take back what RaiseMaxDelay did.
+// DelayYielder is an Inhibitor that can undo RaiseMaxDelay.
 type DelayYielder interface {
-	// YieldMaxDelay does so where others have requested as much, so that the
-	// longest delay is theirs alone; else it changes nothing.
+	// YieldMaxDelay undoes it if other settings request as much, so that the longest delay is theirs
+	// alone. Otherwise it changes nothing.
 	YieldMaxDelay(ctx context.Context) error
 }

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// unitBound is how long the stop of a unit waits until that is on disk.
+// unitBound is how long the stop of a unit waits for the record on disk.
 const unitBound = time.Second
 
-// recordStoppedUnits puts on record that units are about to be stopped for a container of them: if the
-// shutdown is cancelled they are started again, whatever becomes of this process.
+// recordStoppedUnits records units before they are stopped for one of their containers. If the
+// shutdown is cancelled they are started again, also by a later process.
 func (g *Guard) recordStoppedUnits(ctx context.Context, names []string) {
 	for _, name := range names {
 		g.options.Journal.AddPendingUnit(name, time.Now())
@@ -20,12 +20,12 @@ func (g *Guard) recordStoppedUnits(ctx context.Context, names []string) {
 	g.options.Journal.Flush(ctx)
 }
 
-// waiveUnits takes units off the record that an operator's drain is about to stop: they are to stay
-// down. A shutdown that has taken over from that drain owes them all the same.
+// waiveUnits removes units from the record before a manual drain stops them: they stay stopped. A
+// shutdown that takes over from that drain still starts them again.
 func (g *Guard) waiveUnits(ctx context.Context, names []string) {
 	if g.options.Board.Status().State == Draining {
 		g.recordStoppedUnits(ctx, names)
 		return
 	}
-	g.options.Journal.WaiveUnits(func(owed string) bool { return slices.Contains(names, owed) })
+	g.options.Journal.WaiveUnits(func(pending string) bool { return slices.Contains(names, pending) })
 }

@@ -41,7 +41,7 @@ type units struct {
 	stops   time.Time // until when each still stops
 }
 
-func (u *units) UnitFares(context.Context, string, time.Time) (starting bool, failed string, err error) {
+func (u *units) UnitStart(context.Context, string, time.Time) (starting bool, failed string, err error) {
 	return false, "", nil
 }
 
@@ -144,11 +144,11 @@ func TestAUnitIsStartedAgainWhereTheHostLivesOn(t *testing.T) {
 				time.Sleep(time.Minute)
 				r.expect(shutdown.Armed, 1)
 				u.expect(t, "afterwards", after.started...)
-				if owed := r.options.Journal.PendingServices(); len(owed) > 0 {
-					t.Errorf("Owed() = %+v once all are started, want none", owed)
+				if pending := r.options.Journal.PendingServices(); len(pending) > 0 {
+					t.Errorf("Owed() = %+v once all are started, want none", pending)
 				}
-				if r := r.guard.Status().CalledOff; r != nil && r.First() != "" {
-					t.Errorf("CalledOff tells %q, want no service that was stopped first", r.First())
+				if r := r.guard.Status().Cancelled; r != nil && r.First() != "" {
+					t.Errorf("Cancelled tells %q, want no service that was stopped first", r.First())
 				}
 			})
 		})
@@ -173,7 +173,7 @@ func TestAUnitIsNotStartedAgain(t *testing.T) {
 			u.fail(fmt.Errorf("start it: %w", shutdown.ErrStillStops))
 			r.logind.cancel()
 			time.Sleep(10 * time.Second)
-			if _, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll); err != nil {
+			if _, err := r.guard.Drain(t.Context(), journal.TriggerManualAll); err != nil {
 				t.Fatal(err)
 			}
 			u.fail(nil)
@@ -185,8 +185,8 @@ func TestAUnitIsNotStartedAgain(t *testing.T) {
 			u.mu.Lock()
 			tries := u.tries
 			u.mu.Unlock()
-			if owed := r.options.Journal.PendingServices(); tries != 1 || len(owed) > 0 {
-				t.Errorf("it was tried %d times, and Owed() = %+v, want once and none", tries, owed)
+			if pending := r.options.Journal.PendingServices(); tries != 1 || len(pending) > 0 {
+				t.Errorf("it was tried %d times, and Owed() = %+v, want once and none", tries, pending)
 			}
 			u.fail(nil)
 		},
@@ -210,12 +210,12 @@ func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 		u.fail(fmt.Errorf("start it: %w", shutdown.ErrStillStops))
 		r.logind.cancel()
 		time.Sleep(4 * time.Minute)
-		if said := r.guard.Status().NotStarted; len(said) > 0 {
-			t.Errorf("Status().NotStarted = %v, want no mention of those that only take their time", said)
+		if notStarted := r.guard.Status().NotStarted; len(notStarted) > 0 {
+			t.Errorf("Status().NotStarted = %v, want no mention of those that only take their time", notStarted)
 		}
 		time.Sleep(6 * time.Minute)
-		if said := r.guard.Status().NotStarted; len(said) != 1 || !strings.Contains(said[0].Reason, "it is still stopping") {
-			t.Errorf("Status().NotStarted = %v after ten minutes, want web-c.service, which still stops", said)
+		if notStarted := r.guard.Status().NotStarted; len(notStarted) != 1 || !strings.Contains(notStarted[0].Reason, "it is still stopping") {
+			t.Errorf("Status().NotStarted = %v after ten minutes, want web-c.service, which still stops", notStarted)
 		}
 		r.logind.shutdown("reboot")
 		time.Sleep(time.Second)
@@ -241,11 +241,11 @@ func TestAUnitThatAPersonDrainsIsNotOwed(t *testing.T) {
 		for _, name := range []string{"web-c.service", "db.service"} {
 			r.options.Journal.AddPendingUnit(name, time.Now())
 		}
-		if _, err := r.guard.Drain(t.Context(), journal.TriggerPerson); err != nil {
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerManual); err != nil {
 			t.Fatal(err)
 		}
-		if owed := r.options.Journal.PendingServices(); len(owed) != 1 || owed[0].Name != "db.service" {
-			t.Errorf("Owed() = %+v, want db.service alone", owed)
+		if pending := r.options.Journal.PendingServices(); len(pending) != 1 || pending[0].Name != "db.service" {
+			t.Errorf("Owed() = %+v, want db.service alone", pending)
 		}
 	})
 }
@@ -257,7 +257,7 @@ func TestAUnitThatAShutdownStopsInsteadOfAPersonIsOwed(t *testing.T) {
 		r.options.Runtime, r.options.Starter = ofUnits{r.fake, r}, u
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
 		r.start()
-		go func() { _, _ = r.guard.Drain(t.Context(), journal.TriggerPersonAll) }()
+		go func() { _, _ = r.guard.Drain(t.Context(), journal.TriggerManualAll) }()
 		time.Sleep(time.Second)
 		r.logind.shutdown("reboot")
 		time.Sleep(time.Second)

@@ -215,7 +215,7 @@ func lasting(network probe.Network, source netip.Addr, leaves string, is6 bool) 
 	if len(all) > 0 {
 		a = all[0]
 		there := beside(a.Interface)
-		if lasts(a) || unfitness(there[0]) >= unfitness(a) {
+		if lasts(a) || penalty(there[0]) >= penalty(a) {
 			return a, true, true
 		}
 		return there[0], false, true
@@ -251,9 +251,9 @@ func usable(network probe.Network, fits func(probe.Address) bool) []probe.Addres
 // byFitness puts first what is likeliest to stay the host's own: on a live link,
 // not about to expire, no second address on its interface and none of a single
 // host, which is how keepalived adds a virtual one.
-func byFitness(a, b probe.Address) int { return unfitness(a) - unfitness(b) }
+func byFitness(a, b probe.Address) int { return penalty(a) - penalty(b) }
 
-func unfitness(a probe.Address) int {
+func penalty(a probe.Address) int {
 	score := 0
 	for _, fault := range []struct {
 		is     bool

@@ -26,12 +26,12 @@ func healthy() status.Facts {
 	image := node
 	image.Path, image.Mountpoint, image.Device = "/images", "/images", "/dev/sdb1"
 	return status.Facts{
-		Machine:       probe.Machine{CPUs: 4, MemoryBytes: 8 * gi, Architecture: "arm64"},
-		Memory:        probe.Memory{TotalBytes: 8 * gi, AvailableBytes: 6 * gi},
-		PIDs:          probe.PIDs{Used: 500, Limit: 32768, Source: "kernel.pid_max"},
-		Filesystems:   []status.Filesystem{{Role: status.RoleNode, Filesystem: node}, {Role: status.RoleImage, Filesystem: image}},
-		Network:       network(address("10.0.0.5", 24, "eth0")),
-		RuntimesAsked: true,
+		Machine:         probe.Machine{CPUs: 4, MemoryBytes: 8 * gi, Architecture: "arm64"},
+		Memory:          probe.Memory{TotalBytes: 8 * gi, AvailableBytes: 6 * gi},
+		PIDs:            probe.PIDs{Used: 500, Limit: 32768, Source: "kernel.pid_max"},
+		Filesystems:     []status.Filesystem{{Role: status.RoleNode, Filesystem: node}, {Role: status.RoleImage, Filesystem: image}},
+		Network:         network(address("10.0.0.5", 24, "eth0")),
+		RuntimesQueried: true,
 		Runtimes: []runtime.Health{{
 			Info:  runtime.Info{Name: "containerd", Version: "2.1.4", Endpoint: "unix:///run/c.sock", Ready: true, NetworkReady: true},
 			Since: noon.Add(-time.Hour),

@@ -120,7 +120,7 @@ func TestContentionIsHeldAndItsFiguresAreNoNews(t *testing.T) {
 	}
 }
 
-func TestContentionIsToldOfWhatIsSwitchedOnAlone(t *testing.T) {
+func TestOnlyContentionThatIsSwitchedOnIsReported(t *testing.T) {
 	facts, o := stalling(t)
 	all, memory := status.Conditions(facts, o, status.Memory{}, noon)
 	if own := status.OwnConditions(all); len(own) != 4 {

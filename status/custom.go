@@ -21,7 +21,7 @@ type Answer int
 
 // The answers of a check, and why there is none.
 const (
-	NotAsked  Answer = iota // not since the agent has started
+	NotRunYet Answer = iota // not since the agent has started
 	Passed                  // it found nothing wrong
 	Problem                 // it found what it searches for
 	Undecided               // it could not tell
@@ -52,7 +52,7 @@ func (a Answer) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText reads what MarshalText wrote.
 func (a *Answer) UnmarshalText(text []byte) error {
-	for known := NotAsked; known <= NotRun; known++ {
+	for known := NotRunYet; known <= NotRun; known++ {
 		if known.String() == string(text) {
 			*a = known
 			return nil
@@ -65,7 +65,7 @@ func (a *Answer) UnmarshalText(text []byte) error {
 // start of the agent said stands; without that there is no condition yet.
 func custom(c Custom, last *corev1.NodeCondition) (f finding, known bool) {
 	switch c.Answer {
-	case NotAsked:
+	case NotRunYet:
 		if last == nil {
 			return f, false
 		}

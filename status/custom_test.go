@@ -54,12 +54,12 @@ func TestWhatACheckSaysIsACondition(t *testing.T) {
 
 func TestBeforeACheckHasRunWhatWasSaidStands(t *testing.T) {
 	_, memory := status.Conditions(withCheck(status.Problem, "a disk is gone"), policyOptions(), status.Memory{}, noon)
-	conditions, _ := status.Conditions(withCheck(status.NotAsked, ""), policyOptions(), memory, noon.Add(time.Hour))
+	conditions, _ := status.Conditions(withCheck(status.NotRunYet, ""), policyOptions(), memory, noon.Add(time.Hour))
 	c := condition(t, conditions, raid)
 	if c.Status != "True" || c.Reason != "RaidDegraded" || c.Message != "a disk is gone" || !c.LastTransitionTime.Time.Equal(noon) {
 		t.Errorf("Conditions() = %+v, want what was said, since then", c)
 	}
-	conditions, _ = status.Conditions(withCheck(status.NotAsked, ""), policyOptions(), status.Memory{}, noon)
+	conditions, _ = status.Conditions(withCheck(status.NotRunYet, ""), policyOptions(), status.Memory{}, noon)
 	for _, c := range conditions {
 		if c.Type == raid {
 			t.Errorf("Conditions() = %+v of a check that never ran, want none", c)

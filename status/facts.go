@@ -18,10 +18,10 @@ type Facts struct {
 	Network     probe.Network
 	Stalls      []probe.Stall // of the resources that Policy.PSI has limits for
 
-	// RuntimesAsked reports that the search for runtimes is over and each one
+	// RuntimesQueried reports that the search for runtimes is over and each one
 	// found was asked once. Until then Ready stays what it was before.
-	RuntimesAsked bool
-	Runtimes      []runtime.Health
+	RuntimesQueried bool
+	Runtimes        []runtime.Health
 	// Unreachable are runtimes that were searched for and do not answer, while containers of
 	// theirs run: Ready does not request them, but a shutdown cuts these off.
 	Unreachable []runtime.Health

@@ -52,7 +52,7 @@ func host(t testing.TB, name string) (status.Facts, status.Options) {
 		t.Fatal(err)
 	}
 	usage := reader.Usage(t.Context())
-	facts := status.Facts{Machine: machine, Memory: usage.Memory, CPUs: usage.CPUs, PIDs: usage.PIDs, RuntimesAsked: true}
+	facts := status.Facts{Machine: machine, Memory: usage.Memory, CPUs: usage.CPUs, PIDs: usage.PIDs, RuntimesQueried: true}
 
 	data, err := os.ReadFile(filepath.Join(root, "facts.json"))
 	if err != nil {

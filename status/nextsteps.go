@@ -83,7 +83,7 @@ func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeCo
 			step, found = StepOfProblem, true
 		}
 		if found && !(Transition{New: c}).Good() {
-			steps[c.Type] = strings.NewReplacer("UNIT", unitAway(facts), "MOUNTPOINT", place(fs)).Replace(step)
+			steps[c.Type] = strings.NewReplacer("UNIT", missingUnit(facts), "MOUNTPOINT", place(fs)).Replace(step)
 		}
 	}
 	return steps
@@ -111,9 +111,9 @@ func fullest(facts Facts, free func(Filesystem) uint64) (least Filesystem) {
 	return least
 }
 
-// unitAway is the service of the first runtime that is not ready; containerd's if none is
+// missingUnit is the service of the first runtime that is not ready; containerd's if none is
 // known.
-func unitAway(facts Facts) string {
+func missingUnit(facts Facts) string {
 	for _, r := range slices.Concat(facts.Runtimes, facts.Unreachable) {
 		switch {
 		case r.Ready:

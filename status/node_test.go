@@ -18,7 +18,7 @@ import (
 )
 
 func TestNodeName(t *testing.T) {
-	for _, c := range []struct{ name, configured, host, want, says string }{
+	for _, c := range []struct{ name, configured, host, want, message string }{
 		{"the host's name, trimmed and lower-cased", "", " Web-01.Example.ORG\n", "web-01.example.org", ""},
 		{"the configured one overrides", "db", "web", "db", ""},
 		{"the configured one is taken as it is", "DB", "web", "", "node.name"},
@@ -34,8 +34,8 @@ func TestNodeName(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := status.NodeName(c.configured, c.host)
-			if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
-				t.Errorf("NodeName(%q, %q) = %q, %v, want %q and an error with %q", c.configured, c.host, got, err, c.want, c.says)
+			if got != c.want || (err == nil) != (c.message == "") || err != nil && !strings.Contains(err.Error(), c.message) {
+				t.Errorf("NodeName(%q, %q) = %q, %v, want %q and an error with %q", c.configured, c.host, got, err, c.want, c.message)
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func TestMoreReservedThanThereIs(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		reserved status.Reserved
-		says     string
+		message  string
 	}{
 		{"CPU, of which no threshold keeps any", status.Reserved{CPU: resource.MustParse("5")}, "node.reserved.cpu: 5 reserved, of 4 in total; reserve less\n"},
 		{"memory with the threshold", status.Reserved{Memory: resource.MustParse("8Gi")}, "node.reserved.memory: 8Gi reserved, 100Mi kept free (pressure.memoryAvailable), of 8Gi in total; reserve less, or lower the threshold"},
@@ -189,8 +189,8 @@ func TestMoreReservedThanThereIs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			facts := healthy()
 			err := status.CheckReserved(facts, c.reserved, status.DefaultPolicy())
-			if err == nil || !strings.Contains(err.Error()+"\n", c.says) {
-				t.Errorf("CheckReserved() = %v, want %q", err, c.says)
+			if err == nil || !strings.Contains(err.Error()+"\n", c.message) {
+				t.Errorf("CheckReserved() = %v, want %q", err, c.message)
 			}
 			for name, q := range status.Allocatable(status.Capacity(facts, 1), c.reserved, status.DefaultPolicy()) {
 				if q.Sign() < 0 {
@@ -206,9 +206,9 @@ func TestMoreReservedThanThereIs(t *testing.T) {
 
 func TestOptionsValidate(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		spoil func(*status.Options)
-		says  string
+		name    string
+		spoil   func(*status.Options)
+		message string
 	}{
 		{"nothing wrong", func(*status.Options) {}, ""},
 		{"all images", func(o *status.Options) { o.MaxImages = -1 }, ""},
@@ -233,8 +233,8 @@ func TestOptionsValidate(t *testing.T) {
 			o := policyOptions()
 			c.spoil(&o)
 			err := o.Validate()
-			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
-				t.Errorf("Validate() = %v, want %q", err, c.says)
+			if (err == nil) != (c.message == "") || err != nil && !strings.Contains(err.Error(), c.message) {
+				t.Errorf("Validate() = %v, want %q", err, c.message)
 			}
 		})
 	}

@@ -70,7 +70,7 @@ func armed(facts Facts) finding {
 	}
 	const outOfReach = "a shutdown waits for the pods, but hostler could not stop "
 	switch {
-	case !facts.RuntimesAsked: // they will be
+	case !facts.RuntimesQueried: // they will be
 	case len(facts.Runtimes)+len(facts.Unreachable) == 0:
 		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "any: no container runtime was found"}
 	case len(away) > 0:

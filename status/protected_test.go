@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-func TestProtectedTellsTheTruth(t *testing.T) {
+func TestProtectedReportsTheTruth(t *testing.T) {
 	armed := status.Shutdown{State: "Armed", Reason: "shutdown lock held", Granted: 40 * time.Second, Needed: 36 * time.Second}
 	short := armed
 	short.Granted, short.Shortage = 8*time.Second, "granted 8s, because /etc/systemd/logind.conf.d/zzz.conf sets it"
@@ -17,8 +17,8 @@ func TestProtectedTellsTheTruth(t *testing.T) {
 	unknown.Granted = 0
 	untimed := armed
 	untimed.Untimed = []string{"priority-0"}
-	silent := armed
-	silent.Granted = 35 * time.Second
+	unresponsive := armed
+	unresponsive.Granted = 35 * time.Second
 	disarmed := func(fault string) status.Shutdown {
 		return status.Shutdown{State: "Disarmed", Reason: "something is missing", Fault: fault}
 	}
@@ -33,9 +33,9 @@ func TestProtectedTellsTheTruth(t *testing.T) {
 		{"armed, and granted what the phases take", armed, nil, true, "Armed", "a shutdown waits for the pods to stop: shutdown lock held"},
 		{"a phase without time", untimed, nil, true, "Armed", "a shutdown waits for the pods to stop, except those of phase priority-0, which has 0s: they may be killed at once: shutdown lock held"},
 		{"granted too little", short, nil, false, "DelayTooShort", "waits for 8s, but the pods' phases take 36s with their margin: they are shortened to fit: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf"},
-		{"granted too little, and nobody says why", silent, nil, false, "DelayTooShort", "waits for 35s, but the pods' phases take 36s with their margin: they are shortened to fit"},
+		{"granted too little, and nobody says why", unresponsive, nil, false, "DelayTooShort", "waits for 35s, but the pods' phases take 36s with their margin: they are shortened to fit"},
 		{"granted nobody knows what", unknown, nil, false, "DelayTooShort", "may stop services before the pods' phases end, which take 36s with their margin: granted"},
-		{"no runtime yet asked", armed, func(f *status.Facts) { f.RuntimesAsked, f.Runtimes = false, nil }, true, "Armed", ""},
+		{"no runtime yet asked", armed, func(f *status.Facts) { f.RuntimesQueried, f.Runtimes = false, nil }, true, "Armed", ""},
 		{"no runtime found", armed, func(f *status.Facts) { f.Runtimes = nil }, false, "PodsOutOfReach", "no container runtime was found"},
 		{"a runtime that is down", armed, func(f *status.Facts) { f.Runtimes[0].Ready = false }, false, "PodsOutOfReach", "the pods of containerd, which is not ready"},
 		{"containers of a runtime that was looked for and does not answer", armed, func(f *status.Facts) { f.Unreachable = []runtime.Health{{Info: runtime.Info{Name: "podman"}}} }, false, "PodsOutOfReach", "the pods of podman, which is not ready"},

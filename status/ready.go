@@ -33,9 +33,9 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 		add(ReasonDraining, message, d.Since)
 	}
 	switch {
-	case !facts.RuntimesAsked && len(faults) == 0:
+	case !facts.RuntimesQueried && len(faults) == 0:
 		return starting(last)
-	case !facts.RuntimesAsked: // draining says enough
+	case !facts.RuntimesQueried: // draining says enough
 	case len(facts.Runtimes) == 0:
 		message := "no container runtime found on this host"
 		if len(facts.DeadSockets) > 0 {
@@ -151,7 +151,7 @@ func networkUnavailable(network probe.Network, options AddressOptions) finding {
 		}
 	}
 	if len(live) == 0 {
-		return finding{corev1.ConditionTrue, ReasonNoCarrier, strings.Join(dead, "; ") + "; " + seeTo(off, len(dead))}
+		return finding{corev1.ConditionTrue, ReasonNoCarrier, strings.Join(dead, "; ") + "; " + startHint(off, len(dead))}
 	}
 	notes := append(live, dead...)
 	if len(network.Routes) == 0 {
@@ -166,9 +166,9 @@ func networkUnavailable(network probe.Network, options AddressOptions) finding {
 	return finding{corev1.ConditionFalse, ReasonNetworkAvailable, strings.Join(notes, "; ")}
 }
 
-// seeTo is what a person does about interfaces of which all are dead, and some switched
+// startHint is what a person does about interfaces of which all are dead, and some switched
 // off.
-func seeTo(off []string, dead int) string {
+func startHint(off []string, dead int) string {
 	const link = "check the cable, the switch or the bond"
 	if len(off) == 0 {
 		return link

@@ -29,7 +29,7 @@ func TestReady(t *testing.T) {
 			},
 			"True", "HostReady", "containerd 2.1.4 is ready, but its pod network is not: cni plugin not initialized",
 		},
-		{"nothing asked yet", func(f *status.Facts) { f.RuntimesAsked, f.Runtimes = false, nil }, "Unknown", "Starting", "hostler has just started and has not contacted a container runtime yet"},
+		{"nothing asked yet", func(f *status.Facts) { f.RuntimesQueried, f.Runtimes = false, nil }, "Unknown", "Starting", "hostler has just started and has not contacted a container runtime yet"},
 		{"no runtime", func(f *status.Facts) { f.Runtimes = nil }, "False", "NoRuntime", "no container runtime found on this host, since 2026-11-20T12:00:00Z"},
 		{
 			"no runtime but a socket", func(f *status.Facts) {
@@ -59,7 +59,7 @@ func TestReady(t *testing.T) {
 		},
 		{
 			"draining before any runtime was asked", func(f *status.Facts) {
-				f.Draining, f.RuntimesAsked, f.Runtimes = status.Draining{Active: true}, false, nil
+				f.Draining, f.RuntimesQueried, f.Runtimes = status.Draining{Active: true}, false, nil
 			},
 			"False", "Draining", "node is shutting down",
 		},
@@ -93,7 +93,7 @@ func TestReady(t *testing.T) {
 func TestReadySaysSinceWhenAFaultIsSeen(t *testing.T) {
 	bad, well := healthy(), healthy()
 	bad.Filesystems = bad.Filesystems[:1]
-	look := func(memory status.Memory, facts status.Facts, at time.Time, want string) ([]corev1.NodeCondition, status.Memory) {
+	check := func(memory status.Memory, facts status.Facts, at time.Time, want string) ([]corev1.NodeCondition, status.Memory) {
 		t.Helper()
 		conditions, next := status.Conditions(facts, policyOptions(), memory, at)
 		message := condition(t, conditions, corev1.NodeReady).Message
@@ -102,18 +102,18 @@ func TestReadySaysSinceWhenAFaultIsSeen(t *testing.T) {
 		}
 		return conditions, next
 	}
-	_, memory := look(status.Memory{}, well, noon, "")
-	_, memory = look(memory, bad, noon.Add(time.Minute), ", since 2026-11-20T12:01:00Z")
-	before, memory := look(memory, bad, noon.Add(time.Hour), ", since 2026-11-20T12:01:00Z")
-	look(status.Remember(before), bad, noon.Add(2*time.Hour), ", since 2026-11-20T12:01:00Z")
-	_, memory = look(memory, well, noon.Add(3*time.Hour), "")
-	look(memory, bad, noon.Add(4*time.Hour), ", since 2026-11-20T16:00:00Z")
+	_, memory := check(status.Memory{}, well, noon, "")
+	_, memory = check(memory, bad, noon.Add(time.Minute), ", since 2026-11-20T12:01:00Z")
+	before, memory := check(memory, bad, noon.Add(time.Hour), ", since 2026-11-20T12:01:00Z")
+	check(status.Remember(before), bad, noon.Add(2*time.Hour), ", since 2026-11-20T12:01:00Z")
+	_, memory = check(memory, well, noon.Add(3*time.Hour), "")
+	check(memory, bad, noon.Add(4*time.Hour), ", since 2026-11-20T16:00:00Z")
 }
 
-func TestAHostThatWasTakenForLostStartsAsNobodyKnows(t *testing.T) {
+func TestAHostThatWasJudgedLostStartsAsNobodyKnows(t *testing.T) {
 	lost := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}}
 	facts := healthy()
-	facts.RuntimesAsked, facts.Runtimes = false, nil
+	facts.RuntimesQueried, facts.Runtimes = false, nil
 	conditions, _ := status.Conditions(facts, policyOptions(), status.Remember(lost), noon)
 	if got := condition(t, conditions, corev1.NodeReady); got.Status != corev1.ConditionUnknown || got.Reason != status.ReasonStarting {
 		t.Errorf("Ready = %+v, want that the agent has just started, and not what a cluster said of it", got)
@@ -123,7 +123,7 @@ func TestAHostThatWasTakenForLostStartsAsNobodyKnows(t *testing.T) {
 func TestReadyOutlivesARestartOfTheAgent(t *testing.T) {
 	facts := healthy()
 	before, _ := status.Conditions(facts, policyOptions(), status.Memory{}, noon)
-	facts.RuntimesAsked, facts.Runtimes = false, nil
+	facts.RuntimesQueried, facts.Runtimes = false, nil
 	after, _ := status.Conditions(facts, policyOptions(), status.Remember(before), noon.Add(time.Minute))
 	want := condition(t, before, corev1.NodeReady)
 	got := condition(t, after, corev1.NodeReady)

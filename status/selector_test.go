@@ -11,7 +11,7 @@ import (
 
 func TestAddressOptionsThatCanNeverFit(t *testing.T) {
 	for _, c := range []struct {
-		name, selector, says string
+		name, selector, message string
 	}{
 		{"nothing", "", `"" is neither an IP nor a CIDR nor the name of an interface`},
 		{"loopback", "127.0.0.1", "other hosts cannot reach it"},
@@ -35,8 +35,8 @@ func TestAddressOptionsThatCanNeverFit(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := status.AddressOptions{Internal: []string{c.selector}}.Validate()
-			if err == nil || !strings.Contains(err.Error(), "node.address.internal[0]: ") || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("Validate(%q) = %v, want an error of node.address.internal[0] with %q", c.selector, err, c.says)
+			if err == nil || !strings.Contains(err.Error(), "node.address.internal[0]: ") || !strings.Contains(err.Error(), c.message) {
+				t.Errorf("Validate(%q) = %v, want an error of node.address.internal[0] with %q", c.selector, err, c.message)
 			}
 			err = status.AddressOptions{External: []string{"192.0.2.1", c.selector}}.Validate()
 			if err == nil || !strings.Contains(err.Error(), "node.address.external[1]: ") {
@@ -50,7 +50,7 @@ func TestAddressOptionsOfManyValues(t *testing.T) {
 	for _, c := range []struct {
 		name               string
 		internal, external []string
-		says               string // empty where it is fine
+		message            string // empty where it is fine
 	}{
 		{"an IP and a network of the other family", []string{"10.0.0.5", "fd00::/8"}, nil, ""},
 		{"two interfaces", []string{"eth0.100", "wg0"}, nil, ""},
@@ -65,8 +65,8 @@ func TestAddressOptionsOfManyValues(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := status.AddressOptions{Internal: c.internal, External: c.external}.Validate()
-			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
-				t.Errorf("Validate() = %v, want %q", err, c.says)
+			if (err == nil) != (c.message == "") || err != nil && !strings.Contains(err.Error(), c.message) {
+				t.Errorf("Validate() = %v, want %q", err, c.message)
 			}
 		})
 	}

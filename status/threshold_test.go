@@ -45,7 +45,7 @@ func TestThresholdOf(t *testing.T) {
 }
 
 func TestThresholdsThatAreNone(t *testing.T) {
-	for _, c := range []struct{ text, says string }{
+	for _, c := range []struct{ text, message string }{
 		{"", "neither"},
 		{"%", "not a percentage"},
 		{"ten%", "not a percentage"},
@@ -60,8 +60,8 @@ func TestThresholdsThatAreNone(t *testing.T) {
 	} {
 		t.Run(c.text, func(t *testing.T) {
 			got, err := status.ParseThreshold(c.text)
-			if err == nil || !strings.Contains(err.Error(), c.says) || got != (status.Threshold{}) {
-				t.Errorf("ParseThreshold(%q) = %v, %v, want an error that says %q", c.text, got, err, c.says)
+			if err == nil || !strings.Contains(err.Error(), c.message) || got != (status.Threshold{}) {
+				t.Errorf("ParseThreshold(%q) = %v, %v, want an error that says %q", c.text, got, err, c.message)
 			}
 		})
 	}

@@ -99,9 +99,9 @@ type job struct {
 // conditionUnmet is what systemd says in its log alone.
 const conditionUnmet = "a dependency did not start, or a condition of the unit is not met"
 
-// UnitFares reports whether systemd starts the unit of that name, or has a job for it, and else, if
+// UnitStart reports whether systemd starts the unit of that name, or has a job for it, and else, if
 // it has failed since somebody had it started, with what result, such as "exit-code".
-func (m *Manager) UnitFares(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error) {
+func (m *Manager) UnitStart(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error) {
 	unit, err := m.Unit(ctx, name)
 	switch {
 	case err != nil:

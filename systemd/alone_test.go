@@ -91,7 +91,7 @@ func TestAUnitThatIsAboutToStartIsStopped(t *testing.T) {
 	}
 }
 
-func TestAStopIsWaitedForAlsoWhileSystemdExecutesItselfAnew(t *testing.T) {
+func TestAStopIsWaitedForAlsoWhileSystemdExecutesItselfAgain(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	state := func(active string) {
 		fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: active}})
@@ -171,8 +171,8 @@ func TestHowAUnitFares(t *testing.T) {
 		{systemdtest.UnitState{"ActiveState": "failed", "Result": "exit-code"}, false, "exit-code"},
 	} {
 		fake.SetManager(systemdtest.ManagerState{Units: map[string]systemdtest.UnitState{"web.service": tt.is}})
-		if starting, failed, err := m.UnitFares(t.Context(), "web.service", since); starting != tt.starting || failed != tt.failed || err != nil {
-			t.Errorf("UnitFares() of %+v = %t, %q, %v, want %t, %q", tt.is, starting, failed, err, tt.starting, tt.failed)
+		if starting, failed, err := m.UnitStart(t.Context(), "web.service", since); starting != tt.starting || failed != tt.failed || err != nil {
+			t.Errorf("UnitStart() of %+v = %t, %q, %v, want %t, %q", tt.is, starting, failed, err, tt.starting, tt.failed)
 		}
 	}
 }

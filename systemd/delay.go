@@ -231,7 +231,7 @@ func (m *longestDelay) RestoreMaxDelay(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	if err := m.hangUp(ctx); err != nil {
+	if err := m.sendHUP(ctx); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	files := m.Files()
@@ -267,7 +267,7 @@ func (m *longestDelay) reload(ctx context.Context) error {
 		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".ReloadUnit", &job, logindUnit, "fail")
 	}
 	if !canReload || bus.ErrorName(err) == "org.freedesktop.systemd1.TransactionIsDestructive" {
-		return m.hangUp(ctx)
+		return m.sendHUP(ctx)
 	}
 	if err != nil {
 		return managerFault(operation, err)
@@ -275,10 +275,10 @@ func (m *longestDelay) reload(ctx context.Context) error {
 	return nil
 }
 
-// hangUp has logind read its configuration again by SIGHUP. Unlike a job of systemd's that is
+// sendHUP has logind read its configuration again by SIGHUP. Unlike a job of systemd's that is
 // not put off until hostler has stopped, which is ordered before it. One that is only starting
 // would die of it: a logind that has its name on the bus heeds the signal.
-func (m *longestDelay) hangUp(ctx context.Context) error {
+func (m *longestDelay) sendHUP(ctx context.Context) error {
 	conn, err := m.bus.Get(ctx)
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ func (m *Manager) HoldStop(ctx context.Context, name string, atMost time.Duratio
 		case err != nil || over(active) || active == "deactivating":
 			return nil, err
 		}
-		units := append([]string{name}, along(ctx, conn, name)...)
+		units := append([]string{name}, stoppedWith(ctx, conn, name)...)
 		var job dbus.ObjectPath
 		err := h.start(ctx, conn, units, atMost)
 		if err == nil {

@@ -22,7 +22,7 @@ type execution struct {
 	Code, Status                        int32
 }
 
-func TestManagerTellsHowServicesAreRun(t *testing.T) {
+func TestManagerReportsHowServicesAreRun(t *testing.T) {
 	bed := newRealBed(t)
 	bed.login.Manager.SetUnit("hostler.service", map[string]any{
 		"ExecStart":     []execution{{Path: "/usr/bin/hostler", Arguments: []string{"/usr/bin/hostler", "agent", "--config", "/srv/a.yaml"}}},

@@ -92,7 +92,7 @@ func TestManagerOverThePrivateSocket(t *testing.T) {
 	}
 }
 
-func TestManagerTellsOfUnits(t *testing.T) {
+func TestManagerReportsUnits(t *testing.T) {
 	bed := newRealBed(t)
 	bed.login.Manager.SetUnit("hostler.service", map[string]any{
 		"UnitFileState": "enabled", "FragmentPath": "/usr/lib/systemd/system/hostler.service", "DropInPaths": []string{"/etc/a.conf"}, "NeedDaemonReload": true,

@@ -175,7 +175,7 @@ func (l *Logind) ListInhibitors(ctx context.Context) ([]InhibitorLock, error) {
 	}
 	var locks []InhibitorLock
 	err = bus.Call(ctx, conn, loginName, loginPath, loginManager+".ListInhibitors", &locks)
-	l.bus.Heard(conn, err)
+	l.bus.NoteResult(conn, err)
 	if err != nil {
 		return nil, fault("list inhibitors of logind", err)
 	}
@@ -197,7 +197,7 @@ func get(ctx context.Context, b *bus.Connection, name string, answer any) error 
 		return err
 	}
 	err = bus.Property(ctx, conn, loginName, loginPath, loginManager, name, answer)
-	b.Heard(conn, err)
+	b.NoteResult(conn, err)
 	if err != nil {
 		return fault("read logind property "+name, err)
 	}

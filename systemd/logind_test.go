@@ -124,7 +124,7 @@ func TestOnlyALogindThatAnswersToItsNameIsSignalled(t *testing.T) {
 	}
 }
 
-func TestWatchTellsTheKindWhereLogindDoes(t *testing.T) {
+func TestWatchReportsTheKindWhereLogindDoes(t *testing.T) {
 	for want, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		events := startWatch(t, newLogind(t, fake))
@@ -143,7 +143,7 @@ func TestWatchTellsTheKindWhereLogindDoes(t *testing.T) {
 
 // Seen on Debian 13, by an agent that had just been started: what is announced while it
 // subscribes is told with its kind, too.
-func TestWatchTellsTheKindOfWhatIsAnnouncedWhileItSubscribes(t *testing.T) {
+func TestWatchReportsTheKindOfWhatIsAnnouncedWhileItSubscribes(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{Metadata: true})
 	var once sync.Once
 	fake.OnSubscribe(func(member string) {
@@ -161,7 +161,7 @@ func TestWatchTellsTheKindOfWhatIsAnnouncedWhileItSubscribes(t *testing.T) {
 	}
 }
 
-func TestTheKindOfAShutdownIsToldToWhoAsks(t *testing.T) {
+func TestTheKindOfAShutdownIsReportedToWhoAsks(t *testing.T) {
 	for want, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		logind := newLogind(t, fake)
@@ -178,7 +178,7 @@ func TestTheKindOfAShutdownIsToldToWhoAsks(t *testing.T) {
 }
 
 // Seen on Debian 13: what is announced after that is no repetition.
-func TestWatchTellsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
+func TestWatchReportsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
 	for kind, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		events := startWatch(t, newLogind(t, fake))
@@ -187,7 +187,7 @@ func TestWatchTellsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
 			if got := next(t, events); got != (shutdown.Event{Type: shutdown.Prepare, Kind: kind}) {
 				t.Errorf("Watch() sent %+v, want Prepare of kind %q", got, kind)
 			}
-			fake.CallOffShutdown(t)
+			fake.CancelShutdown(t)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func request(fake *systemdtest.Fake, method string, args ...any) error {
 	return nil
 }
 
-func TestWatchTellsACancellationOfWhatWasAnnouncedBefore(t *testing.T) {
+func TestWatchReportsACancellationOfWhatWasAnnouncedBefore(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	call(t, fake, "Reboot", false)
 	events := startWatch(t, newLogind(t, fake))
@@ -225,11 +225,11 @@ func TestWatchTellsACancellationOfWhatWasAnnouncedBefore(t *testing.T) {
 func TestWatchBelievesNobodyButLogind(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	events := startWatch(t, newLogind(t, fake))
-	liar, err := dbus.Connect(fake.Address())
+	tamperer, err := dbus.Connect(fake.Address())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer liar.Close()
+	defer tamperer.Close()
 	for _, body := range [][]any{{true}, {"yes"}, {}} {
 		for serial := range 20 { // one of these is the watch's unique name
 			msg := &dbus.Message{Type: dbus.TypeSignal, Body: body, Headers: map[dbus.HeaderField]dbus.Variant{
@@ -241,10 +241,10 @@ func TestWatchBelievesNobodyButLogind(t *testing.T) {
 			if len(body) > 0 {
 				msg.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(body...))
 			}
-			liar.Send(msg, nil)
+			tamperer.Send(msg, nil)
 		}
 	}
-	if err := liar.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, "org.freedesktop.login1").Err; err != nil {
+	if err := tamperer.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, "org.freedesktop.login1").Err; err != nil {
 		t.Fatal(err) // answered in order: now all lies are delivered
 	}
 	fake.Announce(false)

@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-func TestManagerTellsAShutdownFromAServiceStop(t *testing.T) {
+func TestManagerDistinguishesAShutdownFromAServiceStop(t *testing.T) {
 	cases := []struct {
 		name  string
 		state systemdtest.ManagerState
@@ -110,7 +110,7 @@ func TestASocketThatNobodyListensOnIsNoLackOfSystemd(t *testing.T) {
 }
 
 // A systemd that executes itself again removes its socket before it makes it again.
-func TestASocketThatIsMadeAnewIsWaitedFor(t *testing.T) {
+func TestASocketThatIsMadeAgainIsWaitedFor(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
 	socket := filepath.Join(t.TempDir(), "private")

@@ -11,9 +11,9 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// alongBound is how long the stop of a unit waits until it is known who stops with it: that it is
+// stoppedWithBound is how long the stop of a unit waits until it is known who stops with it: that it is
 // stopped matters more.
-const alongBound = 500 * time.Millisecond
+const stoppedWithBound = 500 * time.Millisecond
 
 // StopUnit begins to stop the unit of that name that a process is of, as `systemctl stop
 // --no-block`, and reports whether there was anything to stop: false where no such unit
@@ -37,16 +37,16 @@ func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int, before
 			return false, err
 		}
 	}
-	before(ctx, append([]string{name}, along(ctx, conn, name)...))
+	before(ctx, append([]string{name}, stoppedWith(ctx, conn, name)...))
 	var job dbus.ObjectPath
 	return true, bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, name, "replace")
 }
 
-// along names the units that run and that systemd stops with that of a name, with those, and so
+// stoppedWith names the units that run and that systemd stops with that of a name, with those, and so
 // on, as far as it tells soon; none that is being stopped already. A target is none: nothing of
 // it runs, and to start it again would start all that it wants.
-func along(ctx context.Context, conn *dbus.Conn, name string) (names []string) {
-	ctx, cancel := context.WithTimeout(ctx, alongBound)
+func stoppedWith(ctx context.Context, conn *dbus.Conn, name string) (names []string) {
+	ctx, cancel := context.WithTimeout(ctx, stoppedWithBound)
 	defer cancel()
 	concerned := []string{name}
 	for i := 0; i < len(concerned) && ctx.Err() == nil; i++ {

@@ -36,14 +36,14 @@ func TestAUnitIsStoppedForItsOwnProcesses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 			fake.SetManager(systemdtest.ManagerState{SystemState: "running", Service: c.service})
-			told := 0
+			reported := 0
 			got, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", c.pid, func(_ context.Context, names []string) {
-				if told++; names[0] != "web.service" || len(fake.StoppedUnits()) > 0 {
+				if reported++; names[0] != "web.service" || len(fake.StoppedUnits()) > 0 {
 					t.Errorf("StopUnit() told of %v with %v stopped, want web.service before that", names, fake.StoppedUnits())
 				}
 			})
-			if got != c.want || err != nil || told > 0 != c.want {
-				t.Errorf("StopUnit() = %t, %v, and told of %d, want %t", got, err, told, c.want)
+			if got != c.want || err != nil || reported > 0 != c.want {
+				t.Errorf("StopUnit() = %t, %v, and told of %d, want %t", got, err, reported, c.want)
 			}
 			var want []string
 			if c.want {
@@ -96,10 +96,10 @@ func TestWhoIsStoppedWithAUnit(t *testing.T) {
 			"wants.service":   unit("active", nil),
 		},
 	})
-	var told []string
-	stopping, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", 0, func(_ context.Context, names []string) { told = names })
-	if want := []string{"web.service", "needs.service", "bound.service", "through.service", "part.service"}; !stopping || err != nil || len(told) == 0 || told[0] != want[0] || !slices.Equal(slices.Sorted(slices.Values(told)), slices.Sorted(slices.Values(want))) {
-		t.Errorf("StopUnit() = %t, %v, and told of %v, want %v", stopping, err, told, want)
+	var reported []string
+	stopping, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", 0, func(_ context.Context, names []string) { reported = names })
+	if want := []string{"web.service", "needs.service", "bound.service", "through.service", "part.service"}; !stopping || err != nil || len(reported) == 0 || reported[0] != want[0] || !slices.Equal(slices.Sorted(slices.Values(reported)), slices.Sorted(slices.Values(want))) {
+		t.Errorf("StopUnit() = %t, %v, and told of %v, want %v", stopping, err, reported, want)
 	}
 }
 

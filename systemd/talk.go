@@ -97,16 +97,16 @@ func sideBySide[T, A any](of []T, question func(T) (A, error)) ([]A, error) {
 		asking.Go(func() { answers[i], errs[i] = question(each) })
 	}
 	asking.Wait()
-	var told []A
-	var untold error
+	var reported []A
+	var failed error
 	for i, err := range errs {
 		if err == nil {
-			told = append(told, answers[i])
-		} else if untold == nil {
-			untold = err
+			reported = append(reported, answers[i])
+		} else if failed == nil {
+			failed = err
 		}
 	}
-	return told, untold
+	return reported, failed
 }
 
 // about says of an error which unit it is about.

@@ -14,7 +14,7 @@ import (
 )
 
 // Names with what object paths have to escape, and one that no unit has.
-func TestUnitsAreToldWhateverTheirNames(t *testing.T) {
+func TestUnitsAreReportedWhateverTheirNames(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{Units: map[string]systemdtest.UnitState{
 		"9p@-dev-disk-by\\x2dlabel_1.service": {"ActiveState": "active"},
@@ -34,7 +34,7 @@ func TestUnitsAreToldWhateverTheirNames(t *testing.T) {
 	}
 }
 
-func TestScopesAreToldApart(t *testing.T) {
+func TestScopesAreDistinguished(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	active := func(more systemdtest.UnitState) systemdtest.UnitState {
 		state := systemdtest.UnitState{"ActiveState": "active"}
@@ -70,29 +70,29 @@ func TestAnAnswerThatComesTooLateCostsNoOther(t *testing.T) {
 	fake.SetManager(systemdtest.ManagerState{Units: units})
 	for what, c := range map[string]struct {
 		within time.Duration
-		ask    func(context.Context, *systemd.Talk) (told int, untold error)
+		ask    func(context.Context, *systemd.Talk) (reported int, failed error)
 	}{
-		"Units": {1500 * time.Millisecond, func(ctx context.Context, talk *systemd.Talk) (told int, untold error) {
+		"Units": {1500 * time.Millisecond, func(ctx context.Context, talk *systemd.Talk) (reported int, failed error) {
 			for _, u := range talk.Units(ctx, names...) {
 				if u.Err != nil {
-					untold = u.Err
-				} else if told++; u.LoadState != "loaded" {
+					failed = u.Err
+				} else if reported++; u.LoadState != "loaded" {
 					t.Errorf("Units() = %+v, want it as it is", u)
 				}
 			}
-			return told, untold
+			return reported, failed
 		}},
 		"Scopes": {1500 * time.Millisecond, func(ctx context.Context, talk *systemd.Talk) (int, error) {
-			told, err := talk.Scopes(ctx, "hostler.service", "*.timer")
-			return len(told), err
+			reported, err := talk.Scopes(ctx, "hostler.service", "*.timer")
+			return len(reported), err
 		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), c.within)
 			defer cancel()
 			err := fake.SlowManager(100*time.Millisecond).Ask(ctx, func(ctx context.Context, talk *systemd.Talk) {
-				if told, untold := c.ask(ctx, talk); told == 0 || told >= len(names) || !errors.Is(untold, context.DeadlineExceeded) {
-					t.Errorf("%s() told of %d of %d, and then %v, want some, and that others were too late", what, told, len(names), untold)
+				if reported, failed := c.ask(ctx, talk); reported == 0 || reported >= len(names) || !errors.Is(failed, context.DeadlineExceeded) {
+					t.Errorf("%s() told of %d of %d, and then %v, want some, and that others were too late", what, reported, len(names), failed)
 				}
 			})
 			if err != nil {

@@ -215,11 +215,11 @@ func (t *Talk) Scopes(ctx context.Context, before string, patterns ...string) (m
 			ordered[name] = true
 		}
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	var others []listedUnit
 	for _, unit := range list {
 		if ordered[unit.Name] {
-			told[unit.Name] = true
+			reported[unit.Name] = true
 		} else {
 			others = append(others, unit)
 		}
@@ -240,10 +240,10 @@ func (t *Talk) Scopes(ctx context.Context, before string, patterns ...string) (m
 	})
 	for _, o := range answers {
 		if !o.gone {
-			told[o.name] = o.is
+			reported[o.name] = o.is
 		}
 	}
-	return told, err
+	return reported, err
 }
 
 // listedUnit is one of ListUnitsByPatterns' answer, field by field.

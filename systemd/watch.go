@@ -78,18 +78,18 @@ func (l *Logind) Watch(ctx context.Context, events chan<- shutdown.Event) error 
 // What happens to them after it has returned is told.
 func (l *Logind) startFollowing(ctx context.Context) (changed <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	told, ended := make(chan struct{}, 1), make(chan struct{})
+	reported, ended := make(chan struct{}, 1), make(chan struct{})
 	watcher, err := logindconf.Watch(l.options.Root)
 	go func() {
 		defer close(ended)
 		if err == nil {
-			err = l.follow(ctx, watcher, told)
+			err = l.follow(ctx, watcher, reported)
 		}
 		if ctx.Err() == nil {
 			l.log.Warn("cannot watch logind's files, changes are noticed late", "error", err)
 		}
 	}()
-	return told, func() { cancel(); <-ended }
+	return reported, func() { cancel(); <-ended }
 }
 
 // subscribe returns once the bus will deliver every signal that matters, and w
@@ -149,7 +149,7 @@ type watch struct {
 	owner string // logind's unique name, empty while it is away
 	// Prepare or Cancel, if that was told with metadata and the plain signal of
 	// it has not come yet; else Subscribed.
-	told shutdown.EventType
+	sent shutdown.EventType
 }
 
 // event reports what a signal means, if anything. The bus lets every user send
@@ -186,12 +186,12 @@ func (w *watch) event(signal *dbus.Signal) (shutdown.Event, bool) {
 	}
 	// logind sends the signal with metadata first, then the plain one. Of two
 	// announcements both count: a cancellation in between may not be told.
-	told := w.told
-	w.told = shutdown.Subscribed
+	reported := w.sent
+	w.sent = shutdown.Subscribed
 	switch {
 	case signal.Name == loginManager+"."+prepareWithMetadata:
-		w.told = event.Type
-	case event.Type == told:
+		w.sent = event.Type
+	case event.Type == reported:
 		return shutdown.Event{}, false
 	}
 	return event, true
@@ -200,7 +200,7 @@ func (w *watch) event(signal *dbus.Signal) (shutdown.Event, bool) {
 func (w *watch) ownerChanged(after string) (shutdown.Event, bool) {
 	was := w.owner
 	w.owner = after
-	w.told = shutdown.Subscribed
+	w.sent = shutdown.Subscribed
 	switch {
 	case after == "" && was != "":
 		return shutdown.Event{Type: shutdown.Lost}, true

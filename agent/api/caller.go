@@ -14,11 +14,11 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// peerKey is that of who is at the other end: a *unix.Ucred over the socket, certified
-// over the network.
+// peerKey is the context key of the caller: a *unix.Ucred over the socket, certified over the
+// network.
 type peerKey struct{}
 
-// withPeer notes who is at the other end of a unix connection.
+// withPeer stores the caller of a unix connection in its context.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	if counted, is := c.(interface{ NetConn() net.Conn }); is {
 		c = counted.NetConn()
@@ -29,7 +29,7 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// credentials are those that the kernel has of the other end; nil where it has none.
+// credentials returns the credentials of the caller from the kernel; nil if there are none.
 func credentials(c net.Conn) *unix.Ucred {
 	cred, err := trust.Peer(c)
 	if err != nil {
@@ -38,8 +38,8 @@ func credentials(c net.Conn) *unix.Ucred {
 	return cred
 }
 
-// refuses says why the caller may not act; nil if they may: root, whoever runs as the
-// agent does, and whom the configuration lets.
+// refuses returns why the caller may not act. Root, the agent's user and callers that the
+// configuration allows may.
 func refuses(ctx context.Context) *Error {
 	switch peer := ctx.Value(peerKey{}).(type) {
 	case *unix.Ucred:
@@ -55,9 +55,9 @@ func refuses(ctx context.Context) *Error {
 	return &Error{Message: "only root may do this", Hint: "run the command with sudo"}
 }
 
-// callerName names the person behind a request. Over the socket it is who logged in, also
-// where sudo stands in between (the audit system's loginuid, see pam_loginuid(8)), else
-// the user that the command runs as; over the network, whose certificate it is.
+// callerName names the person behind a request. Over the socket it is the user who logged in, also
+// behind sudo (the audit system's loginuid, see pam_loginuid(8)), else the user of the command. Over
+// the network it is the name in the certificate.
 func callerName(ctx context.Context) string {
 	if peer, is := ctx.Value(peerKey{}).(certified); is {
 		return "certificate " + peer.name

@@ -19,13 +19,13 @@ import (
 	"hostler.io/hostler/internal/listen"
 )
 
-// UnreachableError tells that no agent answers at the socket.
+// UnreachableError reports that no agent answers at the socket.
 type UnreachableError struct {
 	Socket string
 	Cause  error
 }
 
-// Error says what is wrong and what to try.
+// Error returns the problem and what to try.
 func (e *UnreachableError) Error() string {
 	what, hint := "no agent answers at", "run `hostler doctor` as root, or see `systemctl status hostler`"
 	switch {
@@ -62,8 +62,8 @@ func NewClient(socket string) *Client {
 const (
 	// answerTime bounds a question; collections take their own time.
 	answerTime = 30 * time.Second
-	// answerBytes bounds an answer, or a line of one that comes in lines: that of 1,000 containers with
-	// all of their labels takes some 10 MiB.
+	// answerBytes is the largest answer, or line of a streamed answer: 1,000 containers with all
+	// labels take about 10 MiB.
 	answerBytes = 64 << 20
 	// dialTime bounds how long it may take until the agent's socket takes a connection.
 	dialTime = 2 * time.Second
@@ -103,7 +103,7 @@ func (c *Client) Images(ctx context.Context) (ImageList, error) {
 	return ask[ImageList](ctx, c, http.MethodGet, "/v1/images", nil)
 }
 
-// ShutdownPlan asks what a shutdown would do now.
+// ShutdownPlan returns what a shutdown would do now.
 func (c *Client) ShutdownPlan(ctx context.Context) (ShutdownPlan, error) {
 	return ask[ShutdownPlan](ctx, c, http.MethodGet, "/v1/shutdown/plan", nil)
 }
@@ -118,12 +118,12 @@ func (c *Client) Config(ctx context.Context) (Config, error) {
 	return ask[Config](ctx, c, http.MethodGet, "/v1/config", nil)
 }
 
-// Reload has the agent take up its files, and returns why it refuses them.
+// Reload makes the agent reload its files, and returns why it refuses them.
 func (c *Client) Reload(ctx context.Context) (ReloadReport, error) {
 	return ask[ReloadReport](ctx, c, http.MethodPost, "/v1/reload", nil)
 }
 
-// CollectPlan asks what a collection would remove now.
+// CollectPlan returns what a collection would remove now.
 func (c *Client) CollectPlan(ctx context.Context, req CollectRequest) (CollectPlan, error) {
 	return ask[CollectPlan](ctx, c, http.MethodPost, "/v1/gc/plan", req)
 }

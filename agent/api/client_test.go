@@ -86,7 +86,7 @@ func TestClientPassesTheAgentsErrorOn(t *testing.T) {
 	}
 }
 
-func TestCollectTellsOfEachStep(t *testing.T) {
+func TestCollectReportsEachStep(t *testing.T) {
 	removal := runs.Removal{Kind: runs.KindImage, ID: "i", Names: []string{"a"}, Runtime: "containerd", Reason: gc.LRU, SizeBytes: 7}
 	socket, _ := serve(t, routes(&backend{steps: []runs.Progress{
 		{Waiting: true},

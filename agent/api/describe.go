@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Description is what is said of a route to who writes a client.
+// Description describes a route for authors of clients.
 type Description struct {
 	Method, Path string
-	Acts         bool // it is root's, and over the network theirs who may act
+	Acts         bool // for root only, and over the network for actors
 	Network      bool // it is served over the network, too
 	Summary      string
 	Request      any // a value of what its body is; nil for none

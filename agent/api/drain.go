@@ -15,8 +15,8 @@ import (
 // Drainer answers the part of the API by which a person stops pods without a
 // shutdown. All methods are safe for concurrent use.
 type Drainer interface {
-	// Drain stops pods, tells progress of each that is done with, and returns how
-	// it went, also together with an error. It ends with ctx.
+	// Drain stops pods, calls progress for each finished one, and returns the report, also together
+	// with an error. It ends with ctx.
 	Drain(ctx context.Context, req maintenance.DrainRequest, progress func(maintenance.DrainStep)) (maintenance.DrainReport, error)
 	DrainPlan(ctx context.Context, req maintenance.DrainRequest) (maintenance.DrainPlan, error)
 	// Cordon closes the Node to new pods, or opens it.
@@ -35,7 +35,7 @@ type DrainLine struct {
 	Error  *Error                   `json:"error,omitempty"`
 }
 
-// drainRoutes are those of a Drainer.
+// drainRoutes are the routes of a Drainer.
 func drainRoutes(b Drainer) []route {
 	cordon := func(unschedulable bool) http.HandlerFunc {
 		return answer(func(r *http.Request) (any, error) { return b.Cordon(r.Context(), unschedulable) })
@@ -63,8 +63,8 @@ func drainPlan(b Drainer) http.HandlerFunc {
 	}
 }
 
-// drain streams a line for each pod, and the report at the end. A caller that
-// goes away ends the drain; one that only stops reading does not hold it up.
+// drain streams a line for each pod, and the report at the end. A caller that disconnects ends the
+// drain. A caller that only stops reading does not delay it.
 func drain(b Drainer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req, err := decodeDrain(r)
@@ -79,7 +79,7 @@ func drain(b Drainer) http.HandlerFunc {
 			_ = enc.Encode(line) // a caller that left is seen by the request's context
 			_ = stream.Flush()
 		}
-		_ = stream.Flush() // so that a caller can tell a drain that breaks off from an agent that is not there
+		_ = stream.Flush() // so that a caller can distinguish an interrupted drain from a missing agent
 		report, err := b.Drain(r.Context(), req, func(s maintenance.DrainStep) { send(DrainLine{Step: &s}) })
 		last := DrainLine{}
 		if err != nil {
@@ -129,7 +129,7 @@ func (c *Client) Drain(ctx context.Context, req maintenance.DrainRequest, progre
 	}
 }
 
-// DrainPlan asks what a drain would do now.
+// DrainPlan returns what a drain would do now.
 func (c *Client) DrainPlan(ctx context.Context, req maintenance.DrainRequest) (maintenance.DrainPlan, error) {
 	return ask[maintenance.DrainPlan](ctx, c, http.MethodPost, "/v1/drain/plan", req)
 }

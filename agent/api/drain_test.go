@@ -74,8 +74,8 @@ func TestADrainOverTheSocket(t *testing.T) {
 			report, err := api.NewClient(socket).Drain(t.Context(), maintenance.DrainRequest{All: true}, func(s maintenance.DrainStep) {
 				steps = append(steps, s.Name+" "+string(s.Outcome))
 			})
-			var told *api.Error
-			if (c.err == nil) != (err == nil) || c.err != nil && (!errors.As(err, &told) || *told != *refusal) {
+			var reported *api.Error
+			if (c.err == nil) != (err == nil) || c.err != nil && (!errors.As(err, &reported) || *reported != *refusal) {
 				t.Errorf("Drain() = %v, want %v", err, c.err)
 			}
 			if report.Graceful == c.refused || !slices.Equal(steps, c.steps) {
@@ -112,7 +112,7 @@ func TestADrainEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-func TestACallerThatStopsReadingDoesNotHoldADrainUp(t *testing.T) {
+func TestACallerThatStopsReadingDoesNotBlockADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := drainedPods()
 		b.pods = slices.Repeat([]journal.PodRecord{{Name: strings.Repeat("n", 1<<10)}}, 100)

@@ -11,12 +11,12 @@ import (
 	"hostler.io/hostler/agent/fleet"
 )
 
-// FleetReader tells of all hosts of the control plane, as that has them.
+// FleetReader reads the hosts of the control plane.
 type FleetReader interface {
 	// Fleet calls each for every host, by the name of its Node, and says afterwards
 	// which fleet it is. An error of each's ends it.
 	Fleet(ctx context.Context, each func(fleet.Member) error) (fleet.Fleet, error)
-	// Member tells of the host whose Node has that name.
+	// Member returns the host whose Node has that name.
 	Member(ctx context.Context, name string) (fleet.MemberOf, error)
 }
 
@@ -28,11 +28,11 @@ type FleetLine struct {
 	Error  *Error        `json:"error,omitempty"`
 }
 
-// FleetTime bounds how long a fleet may take to be told: as a server that cuts its
-// lists into pages gives no more than minutes for all of them.
+// FleetTime is the longest time of a list of hosts. An API server keeps the pages of a list only for
+// minutes.
 const FleetTime = 3 * time.Minute
 
-// fleetRoutes are those of a FleetReader.
+// fleetRoutes are the routes of a FleetReader.
 func fleetRoutes(b FleetReader) []route {
 	member := answer(func(r *http.Request) (any, error) { return b.Member(r.Context(), r.PathValue("name")) })
 	return []route{
@@ -58,7 +58,7 @@ func streamFleet(b FleetReader) http.HandlerFunc {
 		if err != nil {
 			last = FleetLine{Error: asError(err)}
 		}
-		_ = send(last) // the caller has gone: nobody is left to tell
+		_ = send(last) // the caller has disconnected
 	}
 }
 

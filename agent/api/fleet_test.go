@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/agent/fleet"
 )
 
-func TestAFleetIsToldHostByHost(t *testing.T) {
+func TestAFleetIsReportedHostByHost(t *testing.T) {
 	socket, _ := serve(t, routes(&backend{}))
 	var names []string
 	whose, err := api.NewClient(socket).Fleet(t.Context(), func(m fleet.Member) error {
@@ -30,7 +30,7 @@ func TestAFleetIsToldHostByHost(t *testing.T) {
 	}
 }
 
-func TestAFleetThatCannotBeToldSaysWhy(t *testing.T) {
+func TestAFleetThatCannotBeReportedSaysWhy(t *testing.T) {
 	why := &api.Error{Message: "list nodes: forbidden", Hint: "ask somebody who may"}
 	socket, _ := serve(t, routes(&backend{err: why}))
 	_, err := api.NewClient(socket).Fleet(t.Context(), func(fleet.Member) error { return nil })

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// LogReader answers what a container has written. Its method is safe for concurrent use.
+// LogReader returns the output of a container. Its method is safe for concurrent use.
 type LogReader interface {
 	// ContainerLog returns the last lines, not more than MaxLogBytes.
 	ContainerLog(ctx context.Context, req LogRequest) ([]byte, error)
@@ -23,15 +23,15 @@ type LogRequest struct {
 }
 
 const (
-	// MaxLogBytes is the most of a log that is told at a time.
+	// MaxLogBytes is the most log text in one answer.
 	MaxLogBytes = 1 << 20
-	// noNamespace stands in a path for a namespace that is empty. It is the name of none.
+	// noNamespace is an empty namespace in a path. No namespace has this name.
 	noNamespace = "-"
 
 	standardLines, maxLines = 100, 10000
 )
 
-// logPath is that of the route.
+// logPath returns the path of the route.
 const logPath = "/v1/pods/{namespace}/{name}/containers/{container}/log"
 
 func logRoutes(b LogReader) []route {

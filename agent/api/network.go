@@ -14,13 +14,13 @@ import (
 // in. Who may act may read.
 type Names struct{ Read, Act []string }
 
-// certified is who came over the network.
+// certified is a caller over the network.
 type certified struct {
 	name string
 	acts bool
 }
 
-// find tells as whom one of those names is let in.
+// find returns the first of those names that is allowed, and its rights.
 func (n Names) find(names []string) (peer certified, found bool) {
 	for _, name := range names {
 		switch {
@@ -33,8 +33,8 @@ func (n Names) find(names []string) (peer certified, found bool) {
 	return peer, found
 }
 
-// namesOf are those that a certificate proves: its common name, DNS names, and URIs, by
-// ://, which the others do not have.
+// namesOf returns the names in a certificate: its common name, DNS names and URIs. URIs contain ://,
+// which the others do not.
 func namesOf(c *x509.Certificate) []string {
 	var names []string
 	for _, name := range append([]string{c.Subject.CommonName}, c.DNSNames...) {
@@ -50,8 +50,8 @@ func namesOf(c *x509.Certificate) []string {
 	return names
 }
 
-// NetworkRoutes returns the handler of what is served over the network, to those whose
-// client certificates are verified and have one of the names that are allowed then.
+// NetworkRoutes returns the handler for the network. It serves callers with a verified client
+// certificate that has one of the currently allowed names.
 func NetworkRoutes(b Backend, metrics http.Handler, allowed func() Names, log *slog.Logger) http.Handler {
 	routes := table(b, metrics)
 	for i, r := range routes {

@@ -62,7 +62,7 @@ func OpenAPI(version string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// certificateScheme is what clients over the network prove who they are by.
+// certificateScheme is the authentication of callers over the network.
 const certificateScheme = "clientCertificate"
 
 // describer collects the schemas of types that have a name.
@@ -80,11 +80,11 @@ func (d *describer) operation(r Description, failure object) (object, error) {
 		}
 		body["schema"] = s
 	}
-	said := "The request."
+	text := "The request."
 	if r.Format == jsonLines {
-		said = "One JSON value a line, of this schema each."
+		text = "One JSON value a line, of this schema each."
 	}
-	answers := object{"200": object{"description": said, "content": object{r.Format: body}}}
+	answers := object{"200": object{"description": text, "content": object{r.Format: body}}}
 	o := object{"operationId": operationID(r), "summary": r.Summary, "responses": answers, "x-hostler-access": "read", "x-hostler-network": "no"}
 	answers["403"] = fails("Over the network: the caller may not do this, or the route is not served there.")
 	if r.Acts {
@@ -139,7 +139,7 @@ func operationID(r Description) string {
 	return id
 }
 
-// schema is that of values of a type, as encoding/json writes them.
+// schema returns the schema of a type, as encoding/json writes its values.
 func (d *describer) schema(t reflect.Type) (object, error) {
 	switch t {
 	case reflect.TypeFor[time.Time](), reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
@@ -206,8 +206,8 @@ func (d *describer) named(t reflect.Type) (object, error) {
 	return object{"$ref": "#/components/schemas/" + name}, nil
 }
 
-// fields adds those of a struct, and then of structs in it that have no name of their own:
-// what is further out counts, as to encoding/json.
+// fields adds the fields of a struct, and then those of embedded structs. Outer fields win, as in
+// encoding/json.
 func (d *describer) fields(t reflect.Type, properties object, required *[]string) error {
 	var within []reflect.Type
 	for f := range t.Fields() {

@@ -5,8 +5,8 @@ import (
 	"net/http/pprof"
 )
 
-// profileRoutes are those of Go's profiles. They tell what is in the agent's memory and
-// cost time to take, so that they are root's.
+// profileRoutes are the routes of Go's profiles. They show the agent's memory and cost time, so they
+// are for root.
 func profileRoutes() []route {
 	const prefix = "GET /debug/pprof/"
 	profile := func(name, summary string, handler http.HandlerFunc) route {

@@ -1,7 +1,6 @@
-// Package api is the agent's API: HTTP and JSON over a unix socket and, where that is
-// configured, some of it over the network; the server that the agent runs and the client
-// that the commands use. It owns the routes, who may call them, and the shape of the
-// answers; it refuses to compute any of them.
+// Package api is the agent's API: HTTP and JSON over a unix socket, and partly over the network if
+// that is configured. It has the server of the agent and the client of the commands. It owns the
+// routes, their access and the format of the answers. It does not compute answers.
 package api
 
 import (
@@ -26,31 +25,30 @@ type Backend interface {
 	Pods(ctx context.Context) (PodList, error)
 	Images(ctx context.Context) (ImageList, error)
 	CollectPlan(ctx context.Context, req CollectRequest) (CollectPlan, error)
-	// Collect tells progress if it has to wait, and of each object as it deals with it.
+	// Collect calls progress if it has to wait, and for each object.
 	Collect(ctx context.Context, req CollectRequest, progress func(runs.Progress)) (runs.Report, error)
-	// CollectHistory tells of collections that were, also before a restart.
+	// CollectHistory returns past collections, also from before a restart.
 	CollectHistory(ctx context.Context) (CollectHistory, error)
 	ShutdownPlan(ctx context.Context) (ShutdownPlan, error)
 	Drainer
 	FleetReader
 	LogReader
-	// Doctor looks at what may be wrong with this host, and changes nothing.
+	// Doctor diagnoses this host, and changes nothing.
 	Doctor(ctx context.Context) (doctor.Report, error)
-	// Config tells the configuration in force.
+	// Config returns the effective configuration.
 	Config(ctx context.Context) (Config, error)
-	// Reload takes up the configuration as the files have it now, or refuses it as
-	// a whole.
+	// Reload applies the configuration files, or refuses all of them.
 	Reload(ctx context.Context) (ReloadReport, error)
 	// Healthy returns why the agent is not well, or nil.
 	Healthy() error
 }
 
-// access says who may call a route.
+// access is who may call a route.
 type access int
 
 const (
-	read access = iota // whoever may open the socket
-	act                // root, or whoever runs the agent
+	read access = iota // everybody who can open the socket
+	act                // root, or the agent's user
 )
 
 // reach says where a route is served.
@@ -58,7 +56,7 @@ type reach int
 
 const (
 	local   reach = iota // on the socket
-	network              // over the network, too, to whom api.tls.allowedNames lets in
+	network              // also over the network, for names in api.tls.allowedNames
 )
 
 // route is one of the API: how it is served, and how it is described.
@@ -111,7 +109,7 @@ func Routes(b Backend, metrics http.Handler, log *slog.Logger) http.Handler {
 	return logged(routed(table(b, metrics)), log)
 }
 
-// routed serves routes, to those who may call each.
+// routed serves the routes to the callers that may use them.
 func routed(routes []route) *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range routes {
@@ -151,15 +149,15 @@ func NewServer(h http.Handler) *http.Server {
 		ConnContext:       withPeer,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      writeTime, // which steps of a collection begin anew
+		WriteTimeout:      writeTime, // a collection starts its steps again
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 
-		DisableGeneralOptionsHandler: true, // it answers OPTIONS * before anybody is asked who they are
+		DisableGeneralOptionsHandler: true, // it answers OPTIONS * before the caller is identified
 	}
 }
 
-// guarded lets only those call next who may.
+// guarded calls next only for callers with access.
 func guarded(a access, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a == act {
@@ -205,8 +203,8 @@ func collectPlan(b Backend) http.HandlerFunc {
 	}
 }
 
-// run streams a line for each step, and the report at the end. Nobody waits for a
-// caller that has stopped reading: the collection goes on without.
+// run streams a line for each step, and the report at the end. It does not wait for a caller that
+// stops reading: the collection continues.
 func run(b Backend) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req, err := decode(r)
@@ -268,7 +266,7 @@ func asError(err error) *Error {
 	return &Error{Message: err.Error()}
 }
 
-// failed answers why what was asked for cannot be told, or done.
+// failed writes the error of a request.
 func failed(w http.ResponseWriter, err error) {
 	e := asError(err)
 	fail(w, cmp.Or(e.Status, http.StatusInternalServerError), e)

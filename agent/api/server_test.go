@@ -241,7 +241,7 @@ func called(b *backend) (caller net.Conn, end func()) {
 }
 
 // A pager that nobody scrolls stops the command, and that its reading.
-func TestACallerThatStopsReadingHoldsNothingUp(t *testing.T) {
+func TestACallerThatStopsReadingBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		steps := slices.Repeat([]runs.Progress{{Removal: runs.Removal{ID: strings.Repeat("i", 1<<10)}}}, 100)
 		collected := false

@@ -22,7 +22,7 @@ func (c *ServerClient) FleetStatus(ctx context.Context) (fleet.Status, error) {
 	return askServer[fleet.Status](ctx, c, "/v1/fleet/status")
 }
 
-// FleetPlan asks what the controllers do now and later.
+// FleetPlan returns what the controllers do now and later.
 func (c *ServerClient) FleetPlan(ctx context.Context) (fleet.Plan, error) {
 	return askServer[fleet.Plan](ctx, c, "/v1/fleet/plan")
 }
@@ -35,10 +35,10 @@ func askServer[T any](ctx context.Context, c *ServerClient, path string) (T, err
 	return a, err
 }
 
-// noServer tells that no server answers at the socket.
+// noServer reports that no server answers at the socket.
 type noServer struct{ *UnreachableError }
 
-// Error says what is wrong and what to try.
+// Error returns the problem and what to try.
 func (e noServer) Error() string {
 	hint := "run this on a host with a server, see `systemctl status hostler-server`, or name the socket with --socket"
 	if errors.Is(e.Cause, os.ErrPermission) {

@@ -23,11 +23,11 @@ import (
 	"hostler.io/hostler/status/reboots"
 )
 
-// Status is the answer of `hostler status -o json`. It has a field for each
-// top-level key. The keys are a promise; more may come.
+// Status is the output of `hostler status -o json`, with a field for each top-level key. The keys are
+// stable; new ones can be added.
 type Status struct {
 	Version      string                 `json:"version"`
-	Node         *corev1.Node           `json:"node"`  // null before the first look at the host
+	Node         *corev1.Node           `json:"node"`  // null before the first check of the host
 	Lease        *coordinationv1.Lease  `json:"lease"` // null while none has been written
 	ControlPlane ControlPlane           `json:"controlPlane"`
 	Runtimes     []Runtime              `json:"runtimes"`
@@ -40,8 +40,7 @@ type Status struct {
 	State        State                  `json:"state"`
 	// Addresses says of each address that this host chose why it is that one.
 	Addresses []status.Choice `json:"addresses"`
-	// Reboots is when this boot began and how it came about, and how many boots
-	// before ended as nobody wanted.
+	// Reboots is when and why this boot began, and how many boots before ended unexpectedly.
 	Reboots reboots.Status `json:"reboots"`
 	// NodeName is doctor's check of the Node's name; absent where that is as it should be.
 	NodeName *doctor.Check `json:"nodeName,omitempty"`
@@ -50,14 +49,14 @@ type Status struct {
 	// NextSteps are the one thing for a person to do about each condition that is not as it
 	// should be, as far as hostler knows one.
 	NextSteps map[corev1.NodeConditionType]string `json:"nextSteps,omitempty"`
-	// Shortage is what of node.reserved the host does not have; empty where it has all.
+	// Shortage is the part of node.reserved that the host does not have; empty if it has all.
 	Shortage string `json:"shortage,omitempty"`
-	// AddressMissing is what of node.address the host does not have; empty where NetworkUnavailable
-	// says it.
+	// AddressMissing is the part of node.address that the host does not have; empty if
+	// NetworkUnavailable reports it.
 	AddressMissing string `json:"addressMissing,omitempty"`
 	// CustomConditions are the checks of the administrator's own.
 	CustomConditions CustomConditions `json:"customConditions"`
-	// Drift is what of the Node is not as configured, and not hostler's to mend.
+	// Drift lists differences between the Node and the configuration that hostler cannot fix.
 	Drift []Drift `json:"drift,omitempty"`
 	// LeasePace is how long the control plane asks the Lease to be good for; absent where
 	// it asks for nothing.
@@ -70,9 +69,8 @@ type Status struct {
 	// ScheduledShutdown is one that logind is to begin later, as after `shutdown +30`; absent if
 	// there is none.
 	ScheduledShutdown *ScheduledShutdown `json:"scheduledShutdown,omitempty"`
-	// Cordon is what a person on this host decided with `hostler cordon` or
-	// `uncordon`; absent if nobody did, or somebody changed it since on the
-	// control plane.
+	// Cordon is the decision of `hostler cordon` or `uncordon` on this host; absent if there is none,
+	// or if the control plane changed it since.
 	Cordon *maintenance.Cordon `json:"cordon,omitempty"`
 }
 
@@ -86,7 +84,7 @@ type ScheduledShutdown struct {
 // its own.
 type Cause string
 
-// The causes of errors. Beside them, the type of a condition is that of its message.
+// The causes of errors. The cause of a message about a condition is the type of the condition.
 const (
 	CauseNode     Cause = "node"     // the Node cannot be written
 	CauseLease    Cause = "lease"    // the Lease cannot be renewed
@@ -107,15 +105,15 @@ type ControlPlane struct {
 	Connected bool    `json:"connected"`
 	LastError string  `json:"lastError"`
 	Causes    []Cause `json:"causes,omitempty"` // of lastError
-	// Resting is why nothing is written there although nothing failed: the Node is
+	// Paused is why nothing is written there although nothing failed: the Node is
 	// waited for, or a person took it away.
-	Resting string `json:"resting,omitempty"`
-	// Credentials says what keeps a client certificate that is due from coming, or
-	// that the server does not accept the one in use; empty where nothing is amiss.
+	Paused string `json:"resting,omitempty"`
+	// Credentials says why a new client certificate is delayed, or that the server rejects the
+	// present one; empty if all is well.
 	Credentials      string `json:"credentials,omitempty"`
 	CredentialsCause Cause  `json:"credentialsCause,omitempty"`
-	// Overdue tells that the lease was not renewed for as long as it is good for,
-	// so that the fleet takes this host for dead, and why.
+	// Overdue says why the Lease was not renewed for its duration, so that the fleet treats this host
+	// as dead.
 	Overdue      string `json:"overdue,omitempty"`
 	OverdueCause Cause  `json:"overdueCause,omitempty"`
 }
@@ -132,18 +130,17 @@ type Network struct {
 	Message string `json:"message,omitempty"`
 }
 
-// LeasePace is how long the Lease is to be good for.
+// LeasePace is the effective Lease duration.
 type LeasePace struct {
 	Duration metav1.Duration `json:"duration"` // in force
-	// By says who asks for it; empty where it is as configured, because what is asked for
-	// is of no use.
+	// By names the requester; empty if the configured duration applies, also because a request is
+	// invalid.
 	By string `json:"by,omitempty"`
-	// Faults are what is asked for and of no use, and what to do about each.
+	// Faults are the invalid requests, and how to fix each.
 	Faults []Drift `json:"faults,omitempty"`
 }
 
-// CustomConditions are the checks in the folder of conditions, by their types, and what
-// is wrong with files there.
+// CustomConditions are the custom checks by condition type, and the faults of their files.
 type CustomConditions struct {
 	Directory string             `json:"directory"`
 	Checks    []conditions.Check `json:"checks"`
@@ -163,10 +160,10 @@ type ReloadReport struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Drift is one thing that a person has to mend on the control plane, and how.
+// Drift is one thing that a person has to fix on the control plane, and how.
 type Drift struct {
 	Message string `json:"message"`
-	Mend    string `json:"mend"` // a command
+	Fix     string `json:"mend"` // a command
 }
 
 // Runtime is one container runtime as last seen.
@@ -178,7 +175,7 @@ type Runtime struct {
 	Message  string `json:"message"` // why not ready, or a warning
 }
 
-// ImageGC is how the collection of images stands.
+// ImageGC is the state of image collection.
 type ImageGC struct {
 	Filesystems          []gc.FilesystemStatus `json:"filesystems"`
 	HighThresholdPercent int                   `json:"highThresholdPercent"`
@@ -191,10 +188,10 @@ type ImageGC struct {
 	Runtimes             []string              `json:"runtimes,omitempty"` // the names of these runtimes
 }
 
-// OnRequest is what is removed when a person asks for it only.
+// OnRequest is what is removed only on request.
 type OnRequest = doctor.OnRequest
 
-// ContainerGC is how the collection of dead containers stands.
+// ContainerGC is the state of container collection.
 type ContainerGC struct {
 	Containers int           `json:"containers"`
 	Dead       int           `json:"dead"`
@@ -211,11 +208,11 @@ type Loop struct {
 	Cause    Cause    `json:"cause,omitempty"`    // of lastError, if another part of Status may report it
 }
 
-// State says whether what is learned will survive a restart.
+// State says whether the state files can be written.
 type State struct {
 	Path      string `json:"path"`
 	Persisted bool   `json:"persisted"`
-	Message   string `json:"message,omitempty"` // why not, or what was set aside
+	Message   string `json:"message,omitempty"` // why not, or which file was set aside
 }
 
 // PodList is the answer of `hostler ps -o json`.
@@ -261,8 +258,8 @@ type ImageList struct {
 // Image is one image, with what keeps it or its place among those that may go.
 type Image struct {
 	gc.ImageDecision
-	// Place is when it goes, of the images on its filesystem: 1 is next. It is 0
-	// where something keeps the image.
+	// Place is the image's position in the removal order of its filesystem: 1 is next. It is 0 if
+	// something keeps the image.
 	Place int `json:"place,omitempty"`
 }
 
@@ -290,8 +287,7 @@ type ShutdownPlan struct {
 	plan.Plan
 	State  shutdown.State `json:"state"` // of the guard, which carries the plan out where it is Armed
 	Reason string         `json:"reason"`
-	// Needed is the total with what comes after it; Shortage says, with the mend,
-	// why less is granted.
+	// Needed is the total time with the margin. Shortage says why less is granted, with the fix.
 	Needed   metav1.Duration `json:"needed"`
 	Shortage string          `json:"shortage,omitempty"`
 	// StopFirst are the services that are stopped before any pod.
@@ -310,7 +306,7 @@ type CollectLine struct {
 
 // Step is one object that a collection has dealt with.
 type Step struct {
-	// Waiting tells that the collection waits for one that is going on, and nothing else.
+	// Waiting reports that the collection only waits for another one.
 	Waiting bool `json:"waiting,omitempty"`
 
 	runs.Removal
@@ -320,5 +316,5 @@ type Step struct {
 	Total  int       `json:"total"`
 }
 
-// Error is what the API answers when it cannot do what was requested.
+// Error is the answer to a failed request.
 type Error = hint.Error

@@ -18,9 +18,9 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// lookTimeout bounds how long `hostler status` waits for a runtime: a person looks because
+// checkTimeout bounds how long `hostler status` waits for a runtime: a person looks because
 // something is wrong.
-const lookTimeout = 3 * time.Second
+const checkTimeout = 3 * time.Second
 
 // Reloader makes the configuration effective that the files have now.
 type Reloader interface {
@@ -61,5 +61,5 @@ type Health struct {
 
 // Healthy names the loops that make no progress, and says if the Lease has expired.
 func (h Health) Healthy() error {
-	return errors.Join(h.Loops.Healthy(), h.Keeper.Stats().Overdue(time.Duration(h.Settings.Config().Lease.Duration)))
+	return errors.Join(h.Loops.Healthy(), h.Keeper.Stats().Expired(time.Duration(h.Settings.Config().Lease.Duration)))
 }

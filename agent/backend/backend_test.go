@@ -31,8 +31,8 @@ func TestTheConfigurationIsShownWithoutPasswords(t *testing.T) {
 	for _, text := range []string{"", "controlPlane: {type: etcd, etcd: {endpoints: [https://e], username: n, passwordFile: hunter2}}\n"} {
 		write(text)
 		shown, err := Configuration{Settings: settings.New(loaded.Config, open.Policies{}, settings.Source{File: file, Read: read})}.Config(t.Context())
-		if said := fmt.Sprintf("%+v", shown); err != nil || strings.Contains(said, "hunter2") || !strings.Contains(said, "proxy.example:3128") {
-			t.Errorf("Config() = %s, %v, want the proxy and no password", said, err)
+		if output := fmt.Sprintf("%+v", shown); err != nil || strings.Contains(output, "hunter2") || !strings.Contains(output, "proxy.example:3128") {
+			t.Errorf("Config() = %s, %v, want the proxy and no password", output, err)
 		}
 		if faulty := text != ""; (shown.Fault != "") != faulty {
 			t.Errorf("Config() of files with %q has the fault %q, want one: %t", text, shown.Fault, faulty)
@@ -41,17 +41,17 @@ func TestTheConfigurationIsShownWithoutPasswords(t *testing.T) {
 }
 
 // runc does not keep how a container ended, and 0 would be a success.
-func TestAnExitCodeThatNobodyKnowsIsNotTold(t *testing.T) {
+func TestAnExitCodeThatNobodyKnowsIsNotReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		container runtime.Container
-		told      bool
+		reported  bool
 	}{
 		"has ended, and nobody knows how": {runtime.Container{State: runtime.Exited}, false},
 		"has ended":                       {runtime.Container{State: runtime.Exited, FinishedAt: time.Unix(1, 0)}, true},
 		"runs":                            {runtime.Container{State: runtime.Running}, true},
 	} {
-		if code := exitCode(c.container); (code != nil) != c.told {
-			t.Errorf("exit code of a container that %s = %v, want it told: %t", name, code, c.told)
+		if code := exitCode(c.container); (code != nil) != c.reported {
+			t.Errorf("exit code of a container that %s = %v, want it told: %t", name, code, c.reported)
 		}
 	}
 }

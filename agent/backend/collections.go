@@ -132,7 +132,7 @@ func (c *Collections) status(ctx context.Context, began time.Time, s *api.Status
 		summary := last.Summary()
 		s.ContainerGC.LastRun = &summary
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	facts, err := c.Survey.Facts(ctx, gc.Options{Images: true}) // which look at no logs
 	if err != nil {                                             // zeroes alone would pass for an empty host

@@ -39,7 +39,7 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 		Guard:         &guard,
 		Runtimes:      inspect.Runtimes(states, asked, h.Runtimes),
 		Last:          guard.Last,
-		State:         doctor.LookAtState(cfg.State.Directory),
+		State:         doctor.CheckState(cfg.State.Directory),
 		Configuration: h.Settings.Compare(),
 		Name:          h.Name(),
 		Network:       d.network(),
@@ -67,16 +67,16 @@ func (d *Checkup) controlPlane(ctx context.Context, f *doctor.Facts) {
 	case cfg.ControlPlane.Type == kubernetes.Type:
 		current, waits := h.Registers.certificate()
 		c := inspect.Cluster(ctx, cfg, node, h.Version, current, waits, d.Log)
-		var s doctor.Standing
+		var s doctor.StoreState
 		h.Registers.facts(&s)
-		c.Mine, c.Writing, c.Stands, c.Drift, c.Overdue = s.Mine, s.Writing, s.Stands, s.Drift, s.Overdue
+		c.Mine, c.Writing, c.NotWritten, c.Drift, c.LeaseExpired = s.Mine, s.Writing, s.NotWritten, s.Drift, s.LeaseExpired
 		f.Cluster = c
 	case cfg.ControlPlane.Type == etcd.Type:
 		f.Etcd = inspect.Etcd(ctx, cfg, node, h.Version)
-		h.Registers.facts(&f.Etcd.Standing)
+		h.Registers.facts(&f.Etcd.StoreState)
 	case plugin != nil:
 		f.Plugin = inspect.Plugin(ctx, plugin, node)
-		h.Registers.facts(&f.Plugin.Standing)
+		h.Registers.facts(&f.Plugin.StoreState)
 	}
 }
 
@@ -90,7 +90,7 @@ func (d *Checkup) conditions(m *doctor.Machine) {
 // measure adds where images are, how full that is, and what of runtimes is removed on
 // request. A runtime that does not answer in time has a check of its own.
 func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	c := d.Host.Collects
 	facts, err := c.Survey.Facts(ctx, gc.Options{Images: true})
@@ -98,7 +98,7 @@ func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 	f.Collection = c.waiting(facts, now)
 	f.Runtimes.NotStarted = notStarted(facts.Pods, d.Host.RebootsSeen.Began(d.Host.Uptime()), f.Guard.Restarts)
 	if err != nil {
-		f.Machine.ImagesUntold = err.Error()
+		f.Machine.ImagesUnknown = err.Error()
 	}
 	for _, fs := range now.Filesystems {
 		f.Machine.ImageFilesystems = append(f.Machine.ImageFilesystems, fs.FilesystemStatus)

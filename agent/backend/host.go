@@ -193,10 +193,10 @@ func (h *Host) loops(written, renewed, trouble error) []api.Loop {
 	return list
 }
 
-// Standing is how things stand, for the metrics.
-func (h *Host) Standing(recorder *controlplane.Recorder) metrics.Standing {
+// MetricsState is how things stand, for the metrics.
+func (h *Host) MetricsState(recorder *controlplane.Recorder) metrics.State {
 	guard, lease := h.Guard.Status(), h.Registers.Keeper.Stats()
-	s := metrics.Standing{
+	s := metrics.State{
 		Version:       h.Version,
 		LeaseRenewed:  lease.Since(),
 		Loops:         h.health(),

@@ -59,15 +59,15 @@ func (r *Registration) status(s *api.Status, node *corev1.Node, connected bool, 
 			s.ControlPlane.Causes = append(s.ControlPlane.Causes, cause)
 		}
 	}
-	standing := r.Reporter.Standing()
-	s.ControlPlane.Resting = standing.Waits
+	standing := r.Reporter.NodeState()
+	s.ControlPlane.Paused = standing.Waits
 	for _, d := range standing.Drift {
 		s.Drift = append(s.Drift, api.Drift(d))
 	}
 	if _, waits := r.certificate(); waits != nil {
 		s.ControlPlane.Credentials, s.ControlPlane.CredentialsCause = waits.Error(), certificateCause(waits)
 	}
-	if s.ControlPlane.Overdue = r.overdue(); s.ControlPlane.Overdue != "" {
+	if s.ControlPlane.Overdue = r.expired(); s.ControlPlane.Overdue != "" {
 		s.ControlPlane.OverdueCause = r.cause(lease.LastError, api.CauseLease)
 	}
 	s.LeasePace = leasePace(r.Pacing.Pace())
@@ -113,9 +113,9 @@ func leasePace(p controlplane.Pace) *api.LeasePace {
 	return pace
 }
 
-// overdue says that the Lease has expired; empty if it has not.
-func (r *Registration) overdue() string {
-	if err := r.Keeper.Stats().Overdue(time.Duration(r.Settings.Config().Lease.Duration)); err != nil {
+// expired says that the Lease has expired; empty if it has not.
+func (r *Registration) expired() string {
+	if err := r.Keeper.Stats().Expired(time.Duration(r.Settings.Config().Lease.Duration)); err != nil {
 		return err.Error()
 	}
 	return ""
@@ -135,14 +135,14 @@ func (r *Registration) certificate() (current *tls.Certificate, waits error) {
 
 // facts fill in what doctor judges of the Node: whether it is this agent's, what keeps it
 // from being written, and what of it is not as it is wanted.
-func (r *Registration) facts(s *doctor.Standing) {
+func (r *Registration) facts(s *doctor.StoreState) {
 	s.Mine = r.Owners.Has(owner.Node)
 	if s.Mine && !r.left() {
 		_, _, _, s.Writing = r.Reporter.Current()
 	}
-	standing := r.Reporter.Standing()
-	s.Stands, s.Drift, s.Overdue = standing.Waits, nil, r.overdue()
+	standing := r.Reporter.NodeState()
+	s.NotWritten, s.Drift, s.LeaseExpired = standing.Waits, nil, r.expired()
 	for _, d := range standing.Drift {
-		s.Drift = append(s.Drift, doctor.Mend{Message: d.Message, Command: d.Mend})
+		s.Drift = append(s.Drift, doctor.Fix{Message: d.Message, Command: d.Fix})
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"hostler.io/hostler/agent/open"
 )
 
-// gcPercent is how much the heap may grow between two garbage collections. Next
-// to nothing lives on in an idle agent's, and a look at hundreds of images is
-// forgotten at once: the default, 100, costs 4 MB to save 10 ms a minute.
+// gcPercent is how much the heap may grow between two garbage collections of Go. An idle agent keeps
+// little memory, and releases the data of a scan at once: the default, 100, costs 4 MB and saves 10
+// ms a minute.
 const gcPercent = 50
 
 func (a *app) agentCommand() *cobra.Command {
@@ -60,8 +60,8 @@ func (a *app) agentCommand() *cobra.Command {
 	return cmd
 }
 
-// takeBack is for the service's ExecStopPost=, to which systemd tells how the agent ended,
-// and for who removes the package.
+// takeBack is for ExecStopPost= of the service, for which systemd sets how the agent ended, and for
+// the removal of the package.
 func (a *app) takeBack(ctx context.Context, service string) error {
 	log, _, end := open.Log(a.raw.Stderr, config.Default().Log, a.Getenv("JOURNAL_STREAM"))
 	defer end()

@@ -1,7 +1,6 @@
-// Package cli is the hostler command: one file a verb. It owns what a person
-// types and reads, and the exit codes; it refuses to know anything that the
-// agent does not answer over its API, but for the commands that work on the
-// configuration alone, and for the one that tries the control plane itself.
+// Package cli is the hostler command, with one file for each verb. It owns arguments, output and exit
+// codes. It gets all facts from the agent's API, except for the commands about configuration files
+// and the control plane check.
 package cli
 
 import (
@@ -19,7 +18,7 @@ import (
 	"hostler.io/hostler/agent/config"
 )
 
-// Process is what the command gets from the system.
+// Process is the environment of the command.
 type Process struct {
 	Args    []string
 	Stdout  io.Writer
@@ -38,7 +37,7 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2  // wrong use of the command line
 	exitUnreachable = 3  // the agent cannot be reached
-	exitAgain       = 75 // the agent is to be started again, as hostler.service says (EX_TEMPFAIL of sysexits.h)
+	exitAgain       = 75 // systemd must restart the agent, see hostler.service (EX_TEMPFAIL of sysexits.h)
 )
 
 // Run runs the command and returns its exit code.
@@ -54,9 +53,9 @@ func Run(p Process) int {
 	}
 
 	var unreachable *api.UnreachableError
-	var silent silentError
+	var unresponsive silentError
 	switch {
-	case errors.As(err, &silent):
+	case errors.As(err, &unresponsive):
 		return exitFailed
 	case !a.entered && !errors.As(err, new(usageError)): // cobra refused the command line
 		fmt.Fprintf(a.Stderr, "hostler: %v\nhint: see `%s --help`\n", err, cmd.CommandPath())
@@ -74,8 +73,7 @@ func Run(p Process) int {
 	return exitFailed
 }
 
-// Command is the command with all that it holds, for who describes it: Run is how
-// to run it.
+// Command returns the whole command tree, for documentation; Run executes it.
 func Command(p Process) *cobra.Command { return newApp(p).root() }
 
 // usageError is wrong use, with a hint of its own.
@@ -88,7 +86,7 @@ type silentError struct{}
 
 func (silentError) Error() string { return "failed" }
 
-// app is what the commands share.
+// app has what the commands share.
 type app struct {
 	Process         // whose Stdout and Stderr pass on no control characters but hostler's own
 	raw     Process // with Stdout and Stderr as they are

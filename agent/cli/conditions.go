@@ -8,8 +8,8 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
-// conditions are the Node's by their status. Since when and why wide output tells in a table of
-// its own, and the worries at the top of those that are not as they should be.
+// conditions prints the Node's conditions by status. Wide output has their times and reasons in a
+// table of its own, and the problems at the top explain those that are not good.
 func conditions(out *output, s api.Status) string {
 	if s.Node == nil || out.wide() {
 		return ""

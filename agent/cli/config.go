@@ -68,9 +68,9 @@ func (a *app) printFaults(loaded config.Loaded, err error) (config.Loaded, error
 	return loaded, err
 }
 
-// orDefaults is the configuration for who has to look at a host without an agent, and its
-// file where that is not the default one: of the environment, else of hostler.service.
-// Faulty files may be the cause: the defaults stand for them, with the fault.
+// orDefaults returns the configuration for commands without an agent, and its file if it is not the
+// default one: from the environment, else from hostler.service. If files are faulty, the defaults
+// apply, and the fault is returned.
 func (a *app) orDefaults(ctx context.Context) (file string, cfg config.Config, fault error) {
 	if file = a.named(""); a.Getenv("HOSTLER_CONFIG") == "" {
 		file = inspect.ServiceConfig(ctx)
@@ -85,7 +85,7 @@ func (a *app) orDefaults(ctx context.Context) (file string, cfg config.Config, f
 // shown is checked for a person, with warnings about files that are not read.
 func (a *app) shown(file string) (config.Loaded, error) { return a.warnIgnored(a.checked(file)) }
 
-// warnIgnored warns of files beside a configuration that are not read.
+// warnIgnored warns of files in the configuration directory that are not read.
 func (a *app) warnIgnored(loaded config.Loaded, err error) (config.Loaded, error) {
 	for _, f := range loaded.Ignored {
 		fmt.Fprintf(a.Stderr, "warning: %s: %s\n", f, config.NotRead)
@@ -108,8 +108,8 @@ func (a *app) shownOrDraft(file string, another bool) (config.Loaded, error) {
 	return loaded, err
 }
 
-// fits reports whether this host has what a configuration wants of it. What an agent would do
-// without is a warning.
+// fits reports whether the host has what the configuration needs. What an agent can do without is
+// only a warning.
 func (a *app) fits(ctx context.Context, loaded config.Loaded) error {
 	lacks, err := inspect.Fits(ctx, loaded.Config)
 	if lacks != nil {
@@ -247,15 +247,15 @@ print the configuration in the files.`,
 	return cmd
 }
 
-// inForce is the configuration of the agent as YAML; where none answers, or a file
-// is named, that of the files. What stands out goes beside it.
+// inForce returns the agent's effective configuration as YAML. Without an agent, or with a file
+// argument, it is that of the files.
 func (a *app) inForce(ctx context.Context, file string) ([]byte, error) {
 	if file == "" {
 		c, err := a.client().Config(ctx)
 		unreachable := new(api.UnreachableError)
 		if !errors.As(err, &unreachable) {
 			if trouble := c.Trouble(); trouble != "" {
-				fmt.Fprintf(a.Stderr, "warning: %s\nhint: %s\n", trouble, c.Mend())
+				fmt.Fprintf(a.Stderr, "warning: %s\nhint: %s\n", trouble, c.Fix())
 			}
 			return []byte(c.YAML), err
 		}

@@ -41,7 +41,7 @@ Exit codes: 0 no check fails, 1 a check fails, 3 the agent cannot be reached.`
 	return cmd
 }
 
-// examine asks the agent, or, where none answers, looks itself as root.
+// examine queries the agent. If it does not answer, root diagnoses the host directly.
 func (a *app) examine(ctx context.Context, c *api.Client) (doctor.Report, error) {
 	r, err := c.Doctor(ctx)
 	unreachable := new(api.UnreachableError)
@@ -52,8 +52,7 @@ func (a *app) examine(ctx context.Context, c *api.Client) (doctor.Report, error)
 	return inspect.Doctor(ctx, cfg, file, fault, fmt.Errorf("no agent answers at %s: %w", unreachable.Socket, unreachable.Cause))
 }
 
-// printDiagnosis puts the verdict first, then what is wrong, each with its
-// mend, and then what is not.
+// printDiagnosis prints the verdict, then each problem with its fix, then the rest.
 func printDiagnosis(t *table, out *output, r doctor.Report) {
 	if r.Message != "" {
 		t.line("%s", out.yellow(r.Message))
@@ -101,7 +100,7 @@ func printDiagnosis(t *table, out *output, r doctor.Report) {
 	}
 }
 
-// diagnosis answers in one line what a person wants to know first.
+// diagnosis is the first line: whether pods are protected.
 func diagnosis(out *output, r doctor.Report) string {
 	verdict := out.red("NOT PROTECTED")
 	if r.Protected {

@@ -47,7 +47,7 @@ func allWell() doctor.Report {
 
 // noAgent is a host whose agent was stopped.
 func noAgent() doctor.Report {
-	untold := func(name string) doctor.Check {
+	unknown := func(name string) doctor.Check {
 		return doctor.Check{Name: name, Status: doctor.Unknown, Message: "not checked: the agent is not running", Hint: "see check agent"}
 	}
 	return doctor.Report{Message: "no agent answers; checks that need it are unknown", Checks: append([]doctor.Check{
@@ -55,7 +55,7 @@ func noAgent() doctor.Report {
 			Name: "agent", Status: doctor.Fail,
 			Message: "hostler.service is inactive, so that a shutdown would not wait for the pods: no agent answers at /run/hostler/hostler.sock: connect: no such file or directory",
 			Hint:    "systemctl start hostler; if that fails: journalctl -u hostler",
-		}, untold("protection"), untold("lock"),
+		}, unknown("protection"), unknown("lock"),
 	}, slices.DeleteFunc(allWell().Checks, func(c doctor.Check) bool { return c.Name == "lock" })...)}
 }
 

@@ -62,7 +62,7 @@ func (a *app) cordoner(verb, short string, unschedulable bool) *cobra.Command {
 	return cmd
 }
 
-// drain stops the pods, tells of each, and fails unless all have stopped.
+// drain stops the pods, prints each result, and fails unless all have stopped.
 func (a *app) drain(ctx context.Context, c *api.Client, out *output, req maintenance.DrainRequest) error {
 	human := out.format == "table" || out.wide()
 	report, err := c.Drain(ctx, req, func(s maintenance.DrainStep) {
@@ -72,9 +72,9 @@ func (a *app) drain(ctx context.Context, c *api.Client, out *output, req mainten
 	})
 	if err != nil {
 		if ctx.Err() != nil {
-			a.tellWhatIsLeft(c, req)
+			a.printRemaining(c, req)
 		}
-		if !human && !report.StartedAt.IsZero() { // a program, too, wants to know how far it came
+		if !human && !report.StartedAt.IsZero() { // JSON output also has the partial result
 			return errors.Join(out.print(report, nil), err)
 		}
 		return err
@@ -88,18 +88,18 @@ func (a *app) drain(ctx context.Context, c *api.Client, out *output, req mainten
 	return nil
 }
 
-// windingDown bounds how long a person who interrupts a drain waits to hear what it
-// has left behind. The agent takes two seconds at the most to end it.
-const windingDown = 5 * time.Second
+// cancelTime is how long an interrupted command waits to list the pods that still run. The agent ends
+// the drain in two seconds.
+const cancelTime = 5 * time.Second
 
-// tellWhatIsLeft says what an interrupted drain did not stop, and whether the Node
-// is closed, as the agent has it once the drain has ended.
-func (a *app) tellWhatIsLeft(c *api.Client, req maintenance.DrainRequest) {
-	ctx, cancel := context.WithTimeout(context.Background(), windingDown)
+// printRemaining prints what an interrupted drain did not stop, and whether the Node is cordoned,
+// once the drain has ended.
+func (a *app) printRemaining(c *api.Client, req maintenance.DrainRequest) {
+	ctx, cancel := context.WithTimeout(context.Background(), cancelTime)
 	defer cancel()
 	fmt.Fprintln(a.Stderr, "drain interrupted: waiting for it to end")
 	s, err := c.Status(ctx)
-	for err == nil && s.Shutdown.ByHand != nil {
+	for err == nil && s.Shutdown.ManualDrain != nil {
 		select {
 		case <-time.After(200 * time.Millisecond):
 			s, err = c.Status(ctx)
@@ -133,7 +133,7 @@ func (a *app) tellWhatIsLeft(c *api.Client, req maintenance.DrainRequest) {
 	}
 }
 
-// describePod is what became of one pod, in one line.
+// describePod returns the result of one pod in one line.
 func describePod(p journal.PodRecord) string {
 	name := strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")
 	took := ""

@@ -14,47 +14,47 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// sight is one host of a fleet, as a list shows it.
-type sight struct {
+// hostRow is one host of a fleet, as a list shows it.
+type hostRow struct {
 	name     string
-	standing string // Ready, NotReady or Unknown, and for how long
-	lease    pulse
+	state    string // Ready, NotReady or Unknown, and for how long
+	lease    leaseView
 	address  string
 	version  string
 	more     []string // columns of a wide list
-	worries  []string // a line each
-	harm     harm     // the worst
+	problems []string // a line each
+	severity severity // the worst
 	cordon   bool
 }
 
 // well is a host that nothing is wrong with.
-const well = odd + 1
+const well = info + 1
 
-// see makes out of what the control plane has what a person wants to know.
-func see(out *output, m fleet.Member) sight {
+// see converts a host of the control plane to a row.
+func see(out *output, m fleet.Member) hostRow {
 	node := m.Node
-	s := sight{name: node.Name, lease: pulseOf(m), address: address(node), version: version(node), harm: well, cordon: node.Spec.Unschedulable}
-	s.standing = standing(out, node)
-	for _, w := range memberWorries(m) {
-		s.harm = min(s.harm, w.harm)
-		if w.harm != dead && w.harm != odd { // the column of the lease says it; somebody wants it so
-			s.worries = append(s.worries, w.line(out, node))
+	s := hostRow{name: node.Name, lease: leaseViewOf(m), address: address(node), version: version(node), severity: well, cordon: node.Spec.Unschedulable}
+	s.state = nodeState(out, node)
+	for _, w := range memberProblems(m) {
+		s.severity = min(s.severity, w.severity)
+		if w.severity != leaseExpired && w.severity != info { // the column of the lease says it; somebody wants it so
+			s.problems = append(s.problems, w.line(out, node))
 		}
 	}
 	if s.cordon {
-		s.worries = append(s.worries, "cordoned: closed to new pods")
-		s.harm = min(s.harm, odd)
+		s.problems = append(s.problems, "cordoned: closed to new pods")
+		s.severity = min(s.severity, info)
 	}
 	if out.wide() {
 		info := node.Status.NodeInfo
-		s.more = []string{info.ContainerRuntimeVersion, info.OSImage, info.KernelVersion, age(out.now().Sub(node.CreationTimestamp.Time)), strings.Join(s.worries, "; ")}
+		s.more = []string{info.ContainerRuntimeVersion, info.OSImage, info.KernelVersion, age(out.now().Sub(node.CreationTimestamp.Time)), strings.Join(s.problems, "; ")}
 		s.address = addresses(api.Status{Node: node})
 	}
 	return s
 }
 
-// standing is what a Node says of itself: "Ready 3d".
-func standing(out *output, node *corev1.Node) string {
+// nodeState is the Ready condition of a Node: "Ready 3d".
+func nodeState(out *output, node *corev1.Node) string {
 	ready := condition(node, corev1.NodeReady)
 	if ready == nil {
 		return "Unknown"
@@ -90,8 +90,8 @@ func version(node *corev1.Node) string {
 	return "kubelet " + reported
 }
 
-// line is a worry on one line, of a Node's condition with its reason.
-func (w worry) line(out *output, node *corev1.Node) string {
+// line is a problem on one line, of a Node's condition with its reason.
+func (w problem) line(out *output, node *corev1.Node) string {
 	head := w.what
 	if ready := condition(node, corev1.NodeReady); w.what == "" && ready != nil {
 		head = ready.Reason
@@ -102,49 +102,49 @@ func (w worry) line(out *output, node *corev1.Node) string {
 	return strings.Join(strings.Fields(strings.TrimSuffix(head+": "+w.text, ": ")), " ")
 }
 
-// beat is what a Lease tells of its host.
-type beat int
+// leaseState is the state of a Lease.
+type leaseState int
 
 const (
-	alive   beat = iota
-	expired      // not renewed for as long as it is good for
-	ended        // taken away by the control plane, which knows that it was not
-	none         // there never was one, as far as anybody knows
-	ahead        // renewed in this host's future
+	alive   leaseState = iota
+	expired            // not renewed for as long as it is good for
+	ended              // taken away by the control plane, which knows that it was not
+	none               // there never was one, as far as anybody knows
+	ahead              // renewed in this host's future
 )
 
-// skewed is by how much a host's clock has to be before this one's to be told of.
+// skewed is the least clock difference that is reported.
 const skewed = 5 * time.Second
 
-// pulse is a Lease as it was when it was read.
-type pulse struct {
-	beat beat
-	age  time.Duration // since it was renewed, by its host's clock against this one's
-	good time.Duration // for so long; 0 where it does not say
+// leaseView is a Lease as it was when it was read.
+type leaseView struct {
+	leaseState leaseState
+	age        time.Duration // since it was renewed, by its host's clock against this one's
+	good       time.Duration // for so long; 0 where it does not say
 }
 
-// pulseOf takes a Lease of a control plane that ends them by itself for ended where it
+// leaseViewOf takes a Lease of a control plane that ends them by itself for ended where it
 // is not there; see judged.
-func pulseOf(m fleet.Member) pulse {
+func leaseViewOf(m fleet.Member) leaseView {
 	if m.Lease == nil || m.Lease.Spec.RenewTime == nil {
-		return pulse{beat: none}
+		return leaseView{leaseState: none}
 	}
-	p := pulse{age: m.ReadAt.Sub(m.Lease.Spec.RenewTime.Time)}
+	p := leaseView{age: m.ReadAt.Sub(m.Lease.Spec.RenewTime.Time)}
 	if seconds := m.Lease.Spec.LeaseDurationSeconds; seconds != nil {
 		p.good = time.Duration(*seconds) * time.Second
 	}
 	switch {
 	case p.age < -skewed:
-		p.beat = ahead
+		p.leaseState = ahead
 	case p.good > 0 && p.age >= p.good:
-		p.beat = expired
+		p.leaseState = expired
 	}
 	return p
 }
 
 // String is the column of the lease.
-func (p pulse) String() string {
-	switch p.beat {
+func (p leaseView) String() string {
+	switch p.leaseState {
 	case expired:
 		return "expired " + age(p.age)
 	case ended:
@@ -158,39 +158,38 @@ func (p pulse) String() string {
 	}
 }
 
-// memberWorries are what is wrong with a host, the worst first.
-func memberWorries(m fleet.Member) []worry {
-	list := conditionWorries(api.Status{Node: m.Node, NextSteps: status.NextSteps(m.Node.Status.Conditions, status.Facts{})})
+// memberProblems are what is wrong with a host, the worst first.
+func memberProblems(m fleet.Member) []problem {
+	list := conditionProblems(api.Status{Node: m.Node, NextSteps: status.NextSteps(m.Node.Status.Conditions, status.Facts{})})
 	ready := condition(m.Node, corev1.NodeReady)
 	if ready == nil {
-		list = append(list, worry{what: "Ready unknown", text: "the host has not reported its status yet", harm: unseen})
+		list = append(list, problem{what: "Ready unknown", text: "the host has not reported its status yet", severity: unseen})
 	}
-	switch p := pulseOf(m); p.beat {
+	switch p := leaseViewOf(m); p.leaseState {
 	case expired:
-		list = append(list, worry{what: "lease", text: fmt.Sprintf("not renewed for %s, valid for %s (the clock of that host against the clock of this one)", age(p.age), p.good), harm: dead})
+		list = append(list, problem{what: "lease", text: fmt.Sprintf("not renewed for %s, valid for %s (the clock of that host against the clock of this one)", age(p.age), p.good), severity: leaseExpired})
 	case ahead:
-		list = append(list, worry{what: "clock", text: fmt.Sprintf("its lease was renewed %s in the future: the clock of that host or of this one is wrong", age(-p.age)), harm: failing})
+		list = append(list, problem{what: "clock", text: fmt.Sprintf("its lease was renewed %s in the future: the clock of that host or of this one is wrong", age(-p.age)), severity: failing})
 	}
-	slices.SortStableFunc(list, func(a, b worry) int { return cmp.Compare(a.harm, b.harm) })
+	slices.SortStableFunc(list, func(a, b problem) int { return cmp.Compare(a.severity, b.severity) })
 	return list
 }
 
-// judge takes a Lease that is not there for what it means on that control plane, and
-// puts the hosts in order.
-func judge(whose fleet.Fleet, seen []sight) {
+// judge interprets missing Leases as the control plane does, and sorts the hosts.
+func judge(whose fleet.Fleet, seen []hostRow) {
 	for i := range seen {
-		if whose.LeasesEnd && seen[i].lease.beat == none {
-			seen[i].lease.beat, seen[i].harm = ended, dead
+		if whose.LeasesEnd && seen[i].lease.leaseState == none {
+			seen[i].lease.leaseState, seen[i].severity = ended, leaseExpired
 		}
 	}
-	slices.SortStableFunc(seen, func(a, b sight) int {
-		return cmp.Or(cmp.Compare(a.harm, b.harm), strings.Compare(a.name, b.name))
+	slices.SortStableFunc(seen, func(a, b hostRow) int {
+		return cmp.Or(cmp.Compare(a.severity, b.severity), strings.Compare(a.name, b.name))
 	})
 }
 
 // printFleet puts first how many are how, then the hosts, the worst first. A limit other
 // than 0 is how many lines there is room for.
-func printFleet(t *table, out *output, whose fleet.Fleet, seen []sight, limit int) {
+func printFleet(t *table, out *output, whose fleet.Fleet, seen []hostRow, limit int) {
 	judge(whose, seen)
 	warn(t, strings.Join(strings.Fields(whose.Message), " "))
 	lines := []string{}
@@ -208,11 +207,11 @@ func printFleet(t *table, out *output, whose fleet.Fleet, seen []sight, limit in
 	}
 	l := layoutOf(seen)
 	lines = append(lines, "")
-	lines = append(lines, l.row(out, mark(whose, sight{}), sight{harm: well, name: "NAME", standing: "STATUS", address: "ADDRESS", version: "VERSION"}, "LEASE")...)
+	lines = append(lines, l.row(out, mark(whose, hostRow{}), hostRow{severity: well, name: "NAME", state: "STATUS", address: "ADDRESS", version: "VERSION"}, "LEASE")...)
 	shown := 0
 	for _, s := range seen {
 		next := l.row(out, mark(whose, s), s, s.lease.String())
-		for _, w := range s.worries {
+		for _, w := range s.problems {
 			next = append(next, "    "+cut(w, screenWidth-4))
 		}
 		if limit > 0 && len(lines)+len(next)+1 > limit {
@@ -228,8 +227,8 @@ func printFleet(t *table, out *output, whose fleet.Fleet, seen []sight, limit in
 	}
 }
 
-// summary counts the hosts by what is the worst of each.
-func summary(whose fleet.Fleet, seen []sight) string {
+// summary counts the hosts by their worst problem.
+func summary(whose fleet.Fleet, seen []hostRow) string {
 	where := whose.Type
 	if whose.Endpoint != "" {
 		where += " at " + whose.Endpoint
@@ -241,7 +240,7 @@ func summary(whose fleet.Fleet, seen []sight) string {
 	var counts [well + 1]int
 	cordoned := 0
 	for _, s := range seen {
-		counts[s.harm]++
+		counts[s.severity]++
 		if s.cordon {
 			cordoned++
 		}
@@ -251,11 +250,11 @@ func summary(whose fleet.Fleet, seen []sight) string {
 		n    int
 		what string
 	}{
-		{counts[dead], "with expired lease"},
+		{counts[leaseExpired], "with expired lease"},
 		{counts[noPods], "not ready"},
 		{counts[unseen], "unknown"},
-		{counts[pressed] + counts[unprotected] + counts[unheard] + counts[failing], "with problems"},
-		{counts[odd] + counts[well], "ok"},
+		{counts[pressed] + counts[unprotected] + counts[unreported] + counts[failing], "with problems"},
+		{counts[info] + counts[well], "ok"},
 		{cordoned, "cordoned"},
 	} {
 		if c.n > 0 {
@@ -266,25 +265,25 @@ func summary(whose fleet.Fleet, seen []sight) string {
 		return line
 	}
 	line += ": " + strings.Join(parts, ", ")
-	if slices.ContainsFunc(seen, func(s sight) bool { return s.name == whose.Node }) {
+	if slices.ContainsFunc(seen, func(s hostRow) bool { return s.name == whose.Node }) {
 		line += "; * is this host"
 	}
 	return line
 }
 
-func printWideFleet(t *table, whose fleet.Fleet, seen []sight) {
+func printWideFleet(t *table, whose fleet.Fleet, seen []hostRow) {
 	if len(seen) == 0 {
 		return
 	}
 	t.line("")
 	t.row("  NAME", "STATUS", "LEASE", "ADDRESSES", "VERSION", "RUNTIME", "OS", "KERNEL", "AGE", "PROBLEMS")
 	for _, s := range seen {
-		t.row(append([]string{mark(whose, s) + s.name, s.standing, s.lease.String(), s.address, s.version}, s.more...)...)
+		t.row(append([]string{mark(whose, s) + s.name, s.state, s.lease.String(), s.address, s.version}, s.more...)...)
 	}
 }
 
-// mark tells this host from the others.
-func mark(whose fleet.Fleet, s sight) string {
+// mark marks this host.
+func mark(whose fleet.Fleet, s hostRow) string {
 	if s.name == whose.Node && s.name != "" {
 		return "* "
 	}

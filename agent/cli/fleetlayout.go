@@ -3,41 +3,41 @@ package cli
 import "strings"
 
 const (
-	// columnGap is what stands between two columns, and markWidth before the first.
+	// columnGap is the space between two columns, and markWidth the space before the first.
 	columnGap, markWidth = 3, 2
-	// shortestName is how much room names have, whatever else there is.
+	// shortestName is the least width of names.
 	shortestName = 12
-	// longAddress and longVersion are how wide those columns are at the most.
+	// longAddress and longVersion are the largest widths of these columns.
 	longAddress, longVersion = 17, 14
 )
 
 // layout is how wide the columns of a list of hosts are, so that it fits a screen.
-type layout struct{ name, standing, lease, address int }
+type layout struct{ name, state, lease, address int }
 
-func layoutOf(seen []sight) layout {
-	l := layout{name: shortestName, standing: len("STATUS"), lease: len("LEASE"), address: len("ADDRESS")}
+func layoutOf(seen []hostRow) layout {
+	l := layout{name: shortestName, state: len("STATUS"), lease: len("LEASE"), address: len("ADDRESS")}
 	version := len("VERSION")
 	for _, s := range seen {
 		l.name = max(l.name, columns(s.name))
-		l.standing = max(l.standing, columns(s.standing))
+		l.state = max(l.state, columns(s.state))
 		l.lease = max(l.lease, columns(s.lease.String()))
 		l.address = max(l.address, columns(s.address))
 		version = max(version, columns(s.version))
 	}
 	l.address, version = min(l.address, longAddress), min(version, longVersion)
-	rest := markWidth + l.standing + l.lease + l.address + version + 4*columnGap
+	rest := markWidth + l.state + l.lease + l.address + version + 4*columnGap
 	l.name = max(shortestName, min(l.name, screenWidth-rest))
 	return l
 }
 
-// row is a host on one line, or on as many as it takes: a name that is too long has one
-// of its own, and what ends beyond the screen goes on the next.
-func (l layout) row(out *output, mark string, s sight, lease string) []string {
+// row prints a host on one line, or on several: a name that is too long has its own line, and text
+// beyond the screen continues on the next line.
+func (l layout) row(out *output, mark string, s hostRow, lease string) []string {
 	paint := func(text string) string { return text }
-	switch s.harm {
-	case dead, noPods, pressed:
+	switch s.severity {
+	case leaseExpired, noPods, pressed:
 		paint = out.red
-	case well, odd:
+	case well, info:
 	default:
 		paint = out.yellow
 	}
@@ -55,7 +55,7 @@ func (l layout) row(out *output, mark string, s sight, lease string) []string {
 		text  string
 		width int
 	}{
-		{s.name, l.name}, {s.standing, l.standing}, {lease, l.lease}, {s.address, l.address}, {s.version, 0},
+		{s.name, l.name}, {s.state, l.state}, {lease, l.lease}, {s.address, l.address}, {s.version, 0},
 	}
 	var lines []string
 	line, at := mark, markWidth
@@ -70,7 +70,7 @@ func (l layout) row(out *output, mark string, s sight, lease string) []string {
 			at = columns(line)
 		}
 		shown := text
-		if red := s.lease.beat == expired || s.lease.beat == ended; i == 1 || i == 2 && red {
+		if red := s.lease.leaseState == expired || s.lease.leaseState == ended; i == 1 || i == 2 && red {
 			shown = paint(text)
 		}
 		line += pad(shown, c.width) + gap

@@ -27,7 +27,7 @@ func FuzzScreens(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, clean := range []bool{true, false} {
-			b := house()
+			b := fullBackend()
 			for _, answer := range []any{&b.status, &b.pods, &b.images, &b.plan, &b.report, &b.history, &b.phases, &b.drained, &b.doctor, &b.steps} {
 				v := reflect.ValueOf(answer).Elem()
 				mark(v, text)
@@ -88,7 +88,7 @@ func mark(v reflect.Value, text string) {
 
 // A pod whose name has a line of its own, as an image's label may say, makes no row.
 func TestAForgedRowIsNone(t *testing.T) {
-	b := house()
+	b := fullBackend()
 	b.pods.Pods[0].Name = "web\nshop   db-9   Running"
 	b.pods = sanitize.Clean(b.pods)
 	for line := range strings.Lines(hostler(serve(t, b), "ps").stdout) {

@@ -173,8 +173,8 @@ func (a *app) collect(ctx context.Context, c *api.Client, out *output, req api.C
 	return nil
 }
 
-// progress tells of each object: in place on a terminal, until done is called, a
-// line each elsewhere, and not at all where a program reads the answer.
+// progress prints each object: in place on a terminal, until done is called; elsewhere on its own
+// line; not at all with JSON or YAML output.
 func (a *app) progress(out *output) (show func(api.Step), done func()) {
 	done = func() {}
 	switch {
@@ -193,7 +193,7 @@ func (a *app) progress(out *output) (show func(api.Step), done func()) {
 	return show, func() { a.showLine("") }
 }
 
-// describeStep is what became of one object, in one line.
+// describeStep returns the result of one object in one line.
 func describeStep(s api.Step) string {
 	if s.Waiting {
 		return "waiting for the running collection to finish"

@@ -74,8 +74,7 @@ func printRemoved(t *table, out *output, removed []runs.Removal) {
 	t.line("")
 }
 
-// removedInAll counts by kind what a run removed, as one of images may have removed
-// containers as well.
+// removedInAll counts removals by kind: a run of images may have removed containers, too.
 func removedInAll(s runs.Summary) string {
 	if parts := kinds(s.RemovedKinds); len(parts) > 0 {
 		return strings.Join(parts, ", ")
@@ -94,8 +93,7 @@ func kinds(counts map[string]int) []string {
 	return parts
 }
 
-// removedWhat counts what a run removed: images and containers always, as those are
-// what people ask for, the rest if there is any.
+// removedWhat counts removals: always images and containers, other kinds if there are any.
 func removedWhat(r runs.Report) string {
 	parts := []string{count(r.Count(runs.KindImage), "image"), count(r.Count(runs.KindContainer), "container")}
 	for _, kind := range []string{runs.KindPod, runs.KindLog} {

@@ -43,7 +43,7 @@ func printHistory(t *table, out *output, runs []history.Run) {
 	}
 	t.row(header...)
 	for _, r := range runs {
-		// Inodes are worth a word only if they were the reason, and wide output has columns of them.
+		// Inodes are printed only if they were the reason. Wide output has columns for them.
 		amount := func(bytes, inodes uint64) string {
 			switch {
 			case r.RequestedInodes == 0 || out.wide():

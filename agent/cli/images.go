@@ -69,8 +69,8 @@ func imageHeader(out *output, several bool, what, why string) []string {
 	return header
 }
 
-// printImage writes an image, and a row for each of its other tags, by which people search for it.
-// Wide output has all names in one row.
+// printImage prints an image, and a row for each of its other tags, so that a search finds them. Wide
+// output has all names in one row.
 func printImage(t *table, out *output, several bool, img *gc.ImageDecision, what string) {
 	row := imageRow(out, several, img, what)
 	t.row(row...)

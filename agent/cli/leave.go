@@ -12,16 +12,16 @@ import (
 func (a *app) leaveCommand() *cobra.Command {
 	var undo bool
 	cmd := a.reader("leave", "Deregister this host: delete its Node and Lease; needs root", func(ctx context.Context, c *api.Client, out *output) error {
-		ask, tell := c.Leave, printLeft
+		ask, report := c.Leave, printLeft
 		if undo {
-			ask, tell = c.Return, printReturned
+			ask, report = c.Return, printReturned
 		}
 		r, err := ask(ctx)
 		if err != nil {
 			return err
 		}
 		return out.print(r, func(t *table) {
-			tell(t, r)
+			report(t, r)
 			if r.Message != "" {
 				t.line("%s", r.Message)
 			}

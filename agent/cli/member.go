@@ -22,17 +22,16 @@ func showMember(ctx context.Context, c *api.Client, out *output, name string) er
 	return out.print(m, func(t *table) { printMember(t, out, m) })
 }
 
-// printMember tells of a host what the control plane has of it, which is what that told
-// last.
+// printMember prints what the control plane has of a host: its last report.
 func printMember(t *table, out *output, m fleet.MemberOf) {
 	s := api.Status{Node: m.Node, Lease: m.Lease, ControlPlane: api.ControlPlane{Type: m.ControlPlane.Type, Endpoint: m.ControlPlane.Endpoint, Connected: true}}
 	own := m.Node.Name == m.ControlPlane.Node
-	wrong := memberWorries(m.Member)
-	if p := pulseOf(m.Member); p.beat == none && m.ControlPlane.LeasesEnd {
-		wrong = slices.Insert(wrong, 0, worry{what: "lease", text: "deleted: the control plane deletes a Lease that has expired", harm: dead})
+	wrong := memberProblems(m.Member)
+	if p := leaseViewOf(m.Member); p.leaseState == none && m.ControlPlane.LeasesEnd {
+		wrong = slices.Insert(wrong, 0, problem{what: "lease", text: "deleted: the control plane deletes a Lease that has expired", severity: leaseExpired})
 	}
-	first := verdict(out, s)
-	if len(wrong) > 0 && wrong[0].harm == dead {
+	first := headline(out, s)
+	if len(wrong) > 0 && wrong[0].severity == leaseExpired {
 		first = m.Node.Name + ": " + out.red("LEASE EXPIRED") + "; last reported status " + strings.TrimPrefix(first, m.Node.Name+" is ")
 	}
 	out.indented(t, "", first)
@@ -65,7 +64,7 @@ func printMember(t *table, out *output, m fleet.MemberOf) {
 	}
 }
 
-// offered is empty where the host has not said yet.
+// offered is empty before the first report of the host.
 func offered(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
 	if len(of(s.Node)) == 0 {
 		return ""
@@ -74,28 +73,28 @@ func offered(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
 }
 
 func memberLease(out *output, m fleet.MemberOf) string {
-	p := pulseOf(m.Member)
-	if p.beat == none {
+	p := leaseViewOf(m.Member)
+	if p.leaseState == none {
 		if m.ControlPlane.LeasesEnd {
 			return "deleted, see above"
 		}
 		return "none"
 	}
 	line := "renewed " + age(p.age) + " ago"
-	if p.beat == ahead {
+	if p.leaseState == ahead {
 		line = "renewed in " + age(-p.age)
 	}
 	line += ", by its own clock"
 	if p.good > 0 {
 		line += fmt.Sprintf(", valid for %s", p.good)
 	}
-	if p.beat == expired {
+	if p.leaseState == expired {
 		line += ", " + out.red("EXPIRED")
 	}
 	return line
 }
 
-// memberCordon does not know who closed another host.
+// memberCordon cannot name who cordoned another host.
 func memberCordon(node *corev1.Node, own bool) string {
 	switch {
 	case !node.Spec.Unschedulable:
@@ -129,7 +128,7 @@ func labels(node *corev1.Node) string {
 	return strings.Join(list, ", ")
 }
 
-// software is what runs there, by the versions that the Node tells.
+// software returns the versions in the Node's status.
 func software(node *corev1.Node) string {
 	info := node.Status.NodeInfo
 	own := version(node)
@@ -139,7 +138,7 @@ func software(node *corev1.Node) string {
 	return strings.Join(slices.DeleteFunc([]string{own, info.ContainerRuntimeVersion, info.OSImage, info.KernelVersion, info.Architecture}, func(s string) bool { return s == "" }), ", ")
 }
 
-// identity is what the machine is known by.
+// identity returns the machine's IDs.
 func identity(node *corev1.Node) string {
 	info := node.Status.NodeInfo
 	var parts []string

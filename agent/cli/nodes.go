@@ -55,8 +55,7 @@ func oneNode(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// showFleet prints all hosts: as the control plane has them as they come, or for a
-// person once all are known.
+// showFleet prints all hosts: JSON and YAML as they arrive, tables when all are known.
 func (a *app) showFleet(ctx context.Context, c *api.Client, out *output, watch bool) error {
 	switch out.format {
 	case "json":
@@ -64,7 +63,7 @@ func (a *app) showFleet(ctx context.Context, c *api.Client, out *output, watch b
 	case "yaml":
 		return stream(ctx, c, &nodeList{w: out.w, begin: "apiVersion: v1\nkind: NodeList\nmetadata: {}\nitems:", end: "", none: " []\n", first: "\n", item: yamlItem})
 	}
-	var seen []sight
+	var seen []hostRow
 	whose, err := c.Fleet(ctx, func(m fleet.Member) error {
 		seen = append(seen, see(out, m))
 		return nil
@@ -75,7 +74,7 @@ func (a *app) showFleet(ctx context.Context, c *api.Client, out *output, watch b
 	limit := 0
 	if watch {
 		lines, _ := a.size()
-		limit = max(0, lines-1) // the cursor stands on the last one
+		limit = max(0, lines-1) // the cursor is on the last line
 	}
 	return out.print(nil, func(t *table) { printFleet(t, out, whose, seen, limit) })
 }
@@ -90,8 +89,8 @@ type nodeList struct {
 	written             int
 }
 
-// stream prints the fleet. Before the first host has come nothing is printed, so that
-// a refusal leaves no half of a list.
+// stream prints the fleet. It prints nothing before the first host arrives, so that a refusal leaves
+// no partial list.
 func stream(ctx context.Context, c *api.Client, l *nodeList) error {
 	whose, err := c.Fleet(ctx, func(m fleet.Member) error { return l.add(m.Node) })
 	if err != nil {

@@ -109,7 +109,7 @@ func TestAFleetInJSONAndYAMLIsANodeList(t *testing.T) {
 	golden(t, "nodes/one-json", hostler(socket, "nodes", "rack3-node07", "-o", "json").stdout)
 }
 
-func TestAFleetThatCannotBeToldPrintsNothing(t *testing.T) {
+func TestAFleetThatCannotBeReportedPrintsNothing(t *testing.T) {
 	why := &api.Error{Message: "list the nodes: forbidden", Hint: "ask somebody who may"}
 	for _, format := range []string{"table", "json", "yaml"} {
 		got := hostler(serve(t, &backend{err: why}), "nodes", "-o", format)

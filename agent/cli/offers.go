@@ -56,7 +56,7 @@ func resources(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
 		cpus, bytes(list.Memory()), bytes(list.StorageEphemeral()), list.Pods())
 }
 
-// machine says, to who asks for more, what pods share beside the capacity.
+// machine prints, in wide output, what pods share beside the capacity.
 func machine(out *output, s api.Status) string {
 	if !out.wide() || s.Node == nil {
 		return ""

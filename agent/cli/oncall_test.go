@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// worried is the name that begins what is wrong on a screen of status.
-var worried = regexp.MustCompile(`(?m)^  ([a-zA-Z][a-zA-Z./-]*(?: [a-zA-Z./-]+){0,2})(?:, for [^:]+)?: `)
+// withProblems is the name that begins what is wrong on a screen of status.
+var withProblems = regexp.MustCompile(`(?m)^  ([a-zA-Z][a-zA-Z./-]*(?: [a-zA-Z./-]+){0,2})(?:, for [^:]+)?: `)
 
 // docs/reference/doctor.md explains each problem that status shows, by the same name.
 func TestEveryProblemInStatusIsDocumented(t *testing.T) {
@@ -22,7 +22,7 @@ func TestEveryProblemInStatusIsDocumented(t *testing.T) {
 	for name, s := range scenes() {
 		screen := hostler(serve(t, &backend{status: s}), "status").stdout
 		wrong, _, _ := strings.Cut(screen, "\n\n")
-		for _, m := range worried.FindAllStringSubmatch(wrong, -1) {
+		for _, m := range withProblems.FindAllStringSubmatch(wrong, -1) {
 			if strings.HasPrefix(m[1], "is ") { // a verdict of two lines
 				continue
 			}

@@ -6,7 +6,7 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
-// onRequest says what is removed when a person asks for it only, and what switches that.
+// onRequest prints what is removed only on request, and which key changes that.
 func onRequest(s api.Status) string {
 	var waiting, settings []string
 	var whose string

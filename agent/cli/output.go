@@ -121,8 +121,8 @@ const (
 	clearLine    = "\r" + restOfLine
 )
 
-// printable is a writer that passes on no control characters but ends of lines, tabs and colours:
-// names and messages are those of other hosts, and of whoever has built an image.
+// printable is a writer that drops control characters except newlines, tabs and colours: names and
+// messages come from other hosts and from authors of images.
 func printable(w io.Writer) io.Writer {
 	return sanitize.Writer{W: w, Allow: []string{red, green, yellow, plain}}
 }
@@ -152,7 +152,7 @@ func age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 // size writes bytes for a person.
 func size[N int64 | uint64](n N) string { return gc.Size(uint64(n)) }
 
-// short cuts an ID to what tells it from others.
+// short cuts an ID to a length that identifies it.
 func short(id string) string {
 	if _, digest, ok := strings.Cut(id, ":"); ok && !strings.Contains(digest, "/") {
 		id = digest

@@ -84,47 +84,47 @@ func podState(p api.Pod) string {
 	return strings.Join(parts, ", ")
 }
 
-// story is how the last shutdowns went. Where no agent answers, root reads it from the
-// journal; fault tells that the journal may be another one.
-func (a *app) story(ctx context.Context, c *api.Client) (story journal.Story, fault, err error) {
+// history returns the records of the last shutdowns. If no agent answers, root reads the journal
+// file; fault says that it may be the wrong file.
+func (a *app) history(ctx context.Context, c *api.Client) (history journal.History, fault, err error) {
 	s, err := c.Status(ctx)
-	story = s.Shutdown.Story()
+	history = s.Shutdown.History()
 	if unreachable := new(api.UnreachableError); errors.As(err, &unreachable) && os.Geteuid() == 0 && a.socket == "" {
 		var cfg config.Config
 		if _, cfg, fault = a.orDefaults(ctx); fault != nil {
 			fmt.Fprintf(a.Stderr, "warning: invalid configuration, using the defaults:\n%v\n", fault)
 		}
 		fmt.Fprintln(a.Stderr, "no agent answers; reading its records in", cfg.State.Directory)
-		story, err = inspect.LastShutdown(cfg, slog.New(slog.DiscardHandler))
+		history, err = inspect.LastShutdown(cfg, slog.New(slog.DiscardHandler))
 		if fault != nil {
-			fault = silentError{} // it was told
+			fault = silentError{} // it was reported
 		}
 	}
-	return story, fault, err
+	return history, fault, err
 }
 
 // lastShutdown prints how the last shutdown went.
 func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) error {
-	story, fault, err := a.story(ctx, c)
+	history, fault, err := a.history(ctx, c)
 	if err != nil {
 		return err
 	}
 	answer := struct {
 		Shutdown *journal.Record `json:"shutdown"`
 		Pods     []endedPod      `json:"pods"`
-		// CalledOff is one that was cancelled since.
-		CalledOff *journal.Record `json:"calledOff,omitempty"`
+		// Cancelled is one that was cancelled since.
+		Cancelled *journal.Record `json:"calledOff,omitempty"`
 		// Drained is the last drain by a person since the boot before.
 		Drained *journal.Record `json:"drained,omitempty"`
 		// Restarts are the containers of shutdowns that can be started again.
 		Restarts []journal.Restart `json:"restarts,omitempty"`
-	}{story.Last, []endedPod{}, story.CalledOff, story.Drained, story.Restarts}
-	if last := story.Last; last != nil {
+	}{history.Last, []endedPod{}, history.Cancelled, history.Drained, history.Restarts}
+	if last := history.Last; last != nil {
 		for _, p := range last.Pods {
 			answer.Pods = append(answer.Pods, endedPod{p, last.PodStatus(p)})
 		}
 	}
-	if err := out.print(answer, func(t *table) { printStory(t, story) }); err != nil {
+	if err := out.print(answer, func(t *table) { printShutdowns(t, history) }); err != nil {
 		return err
 	}
 	return fault
@@ -136,31 +136,31 @@ type endedPod struct {
 	Status journal.PodStatus `json:"status"`
 }
 
-// printStory tells of the last shutdown, of one that was cancelled since, and of a drain by a person.
-func printStory(t *table, story journal.Story) {
-	ofLast, ofCalledOff := story.Restarts, []journal.Restart(nil)
-	if called := story.CalledOff; called != nil { // which was later
-		ofLast, ofCalledOff = nil, nil
-		for _, r := range story.Restarts {
+// printShutdowns prints the last shutdown, a later cancelled one, and a manual drain.
+func printShutdowns(t *table, history journal.History) {
+	ofLast, ofCancelled := history.Restarts, []journal.Restart(nil)
+	if called := history.Cancelled; called != nil { // which was later
+		ofLast, ofCancelled = nil, nil
+		for _, r := range history.Restarts {
 			if r.AskedAt.Before(called.StartedAt) {
 				ofLast = append(ofLast, r)
 			} else {
-				ofCalledOff = append(ofCalledOff, r)
+				ofCancelled = append(ofCancelled, r)
 			}
 		}
 	}
-	if story.Last == nil {
+	if history.Last == nil {
 		t.line("no shutdown recorded")
 	} else {
-		printRecord(t, *story.Last, ofLast)
+		printRecord(t, *history.Last, ofLast)
 	}
-	if story.CalledOff != nil {
+	if history.Cancelled != nil {
 		t.line("")
-		printRecord(t, *story.CalledOff, ofCalledOff)
+		printRecord(t, *history.Cancelled, ofCancelled)
 	}
-	if story.Drained != nil {
+	if history.Drained != nil {
 		t.line("")
-		printRecord(t, *story.Drained, nil)
+		printRecord(t, *history.Drained, nil)
 	}
 }
 
@@ -230,7 +230,7 @@ func describeRecord(r journal.Record) string {
 		}
 		return fmt.Sprintf("NOT graceful, %s: %s, as in a power cut or a forced reboot%s", pods, r.Error, asOf)
 	}
-	s := occasion(r)
+	s := shutdownTitle(r)
 	if !r.StartedAt.IsZero() {
 		s += " " + r.StartedAt.UTC().Format(time.RFC3339)
 	}
@@ -241,9 +241,9 @@ func describeRecord(r journal.Record) string {
 	case r.Graceful:
 		s += ", graceful, " + count(len(r.Pods), "pod")
 	case !r.CancelledAt.IsZero():
-		s += ", cancelled, " + count(len(r.Pods), "pod") + fates(r)
+		s += ", cancelled, " + count(len(r.Pods), "pod") + outcomes(r)
 	default:
-		s += ", NOT graceful, " + count(len(r.Pods), "pod") + fates(r)
+		s += ", NOT graceful, " + count(len(r.Pods), "pod") + outcomes(r)
 	}
 	if !r.StartedAt.IsZero() && !r.FinishedAt.IsZero() {
 		s += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
@@ -260,8 +260,8 @@ func describeRecord(r journal.Record) string {
 	return s
 }
 
-// fates counts those that did not end by themselves; empty where all did.
-func fates(r journal.Record) string {
+// outcomes counts those that did not end by themselves; empty where all did.
+func outcomes(r journal.Record) string {
 	counts := map[journal.Outcome]int{}
 	for _, p := range r.Pods {
 		counts[p.Outcome]++
@@ -278,14 +278,14 @@ func fates(r journal.Record) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// occasion says what a shutdown was, as far as it is known.
-func occasion(r journal.Record) string {
+// shutdownTitle names the kind of a shutdown, as far as it is known.
+func shutdownTitle(r journal.Record) string {
 	switch {
 	case r.Kind != "":
 		return r.Kind
 	case r.Trigger == journal.TriggerServiceStop:
 		return "shutdown without logind notification"
-	case r.Trigger == journal.TriggerPerson, r.Trigger == journal.TriggerPersonAll:
+	case r.Trigger == journal.TriggerManual, r.Trigger == journal.TriggerManualAll:
 		return "manual drain"
 	case r.Trigger == journal.TriggerUnknown:
 		return "end of a boot"

@@ -12,15 +12,15 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
-// goesOn begins the lines after the first.
-const goesOn = "  "
+// continuation begins the lines after the first.
+const continuation = "  "
 
 func (a *app) reloadCommand() *cobra.Command {
 	var pid int
 	cmd := a.reader("reload", "Reload the configuration files; needs root", func(ctx context.Context, c *api.Client, out *output) error {
 		r, err := c.Reload(ctx)
 		if unreachable := new(api.UnreachableError); pid > 0 && errors.As(err, &unreachable) {
-			return a.hangUp(pid, unreachable)
+			return a.sendHUP(pid, unreachable)
 		}
 		if err != nil {
 			return err
@@ -35,9 +35,9 @@ func (a *app) reloadCommand() *cobra.Command {
 				t.line("no changes")
 				return
 			}
-			for i, line := range wrap("now effective: "+strings.Join(r.Changed, ", "), screenWidth-len(goesOn)) {
+			for i, line := range wrap("now effective: "+strings.Join(r.Changed, ", "), screenWidth-len(continuation)) {
 				if i > 0 {
-					line = goesOn + line
+					line = continuation + line
 				}
 				t.line("%s", line)
 			}
@@ -50,9 +50,9 @@ command prints the reason. systemctl reload hostler does the same.`
 	return cmd
 }
 
-// hangUp reloads an agent whose socket is elsewhere: the service manager knows its
+// sendHUP reloads an agent whose socket is elsewhere: the service manager knows its
 // process.
-func (a *app) hangUp(pid int, why error) error {
+func (a *app) sendHUP(pid int, why error) error {
 	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
 		return fmt.Errorf("signal process %d: %w; %w", pid, err, why)
 	}

@@ -12,8 +12,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// restarts says how far it is with starting again what a shutdown has stopped, as long as
-// that is not all well and done.
+// restarts prints the progress of restarts after a shutdown, until all have succeeded.
 func restarts(out *output, s api.Status) string {
 	counts := map[journal.RestartOutcome]int{}
 	var failed []string
@@ -72,8 +71,8 @@ func nameOf(r journal.Restart) string {
 // ofSystemd reports whether systemd, and not hostler, is about to start a container again.
 func ofSystemd(r journal.Restart) bool { return r.ByUnit && r.Outcome == "" }
 
-// restartNote says what became of the containers of a pod that a shutdown has stopped, and why
-// hostler does not start them.
+// restartNote says what happened to a pod's containers after a shutdown, and why hostler does not
+// start them.
 func restartNote(p journal.PodRecord, all []journal.Restart) string {
 	var parts []string
 	if p.Once && !p.StartedAt.IsZero() {
@@ -105,7 +104,8 @@ func restartNote(p journal.PodRecord, all []journal.Restart) string {
 	return strings.Join(parts, "; ")
 }
 
-// printAfterBoot says who starts the containers of a plan again, where a runtime tells.
+// printAfterBoot prints who starts the containers of a plan after the boot, if the runtime reports
+// it.
 func printAfterBoot(t *table, p api.ShutdownPlan) {
 	by := map[runtime.Restart][]string{}
 	for _, phase := range p.Phases {

@@ -54,7 +54,7 @@ func scenes() map[string]api.Status {
 		"waiting":          waiting(),
 		"left":             left(),
 		"not-accepted":     notAccepted(),
-		"overdue":          overdue(),
+		"overdue":          expiredLease(),
 		"contended":        contended(),
 		"disk-full":        diskFull(),
 		"no-runtime":       noRuntime(),
@@ -326,7 +326,7 @@ func muchIsWrong() api.Status {
 	turn(&s, corev1.NodeNetworkUnavailable, corev1.ConditionUnknown, time.Minute, status.ReasonNotMeasured, "list addresses: netlink: too many open files")
 	s.Node.Spec.Unschedulable = true
 	s.Cordon = &maintenance.Cordon{Unschedulable: true, By: "alice", At: ago(10 * time.Minute)}
-	s.Shutdown.ByHand = &journal.Record{Trigger: journal.TriggerPerson, StartedAt: ago(5 * time.Second), Pods: []journal.PodRecord{{Name: "web-6f7d", Outcome: journal.Stopped}, {Name: "db-0"}, {Name: "dns", Priority: 2_000_000_000}}} // dns is spared
+	s.Shutdown.ManualDrain = &journal.Record{Trigger: journal.TriggerManual, StartedAt: ago(5 * time.Second), Pods: []journal.PodRecord{{Name: "web-6f7d", Outcome: journal.Stopped}, {Name: "db-0"}, {Name: "dns", Priority: 2_000_000_000}}} // dns is spared
 	s.ControlPlane.Connected, s.ControlPlane.LastError = false, "update status of node \"rack3-node07.example.net\": disk full"
 	s.ControlPlane.Causes = []api.Cause{api.CauseNode}
 	fail(&s, "status", s.ControlPlane.LastError, api.CauseNode)
@@ -354,10 +354,10 @@ func ownConditions() api.Status {
 		s.Node.Status.Conditions = append(s.Node.Status.Conditions, corev1.NodeCondition{Type: kind, Status: is, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(ago(time.Hour))})
 		advise(&s)
 	}
-	raid := conditions.Fault{Path: "/etc/hostler/conditions.d/raid", Problem: "is not run because /etc/hostler/conditions.d/raid is writable by users other than root (-rwxrwxrwx)", Mend: "chmod go-w"}
+	raid := conditions.Fault{Path: "/etc/hostler/conditions.d/raid", Problem: "is not run because /etc/hostler/conditions.d/raid is writable by users other than root (-rwxrwxrwx)", Fix: "chmod go-w"}
 	add("hostler.io/DiskFailing", corev1.ConditionTrue, "DiskFailing", "/dev/sda says that it is failing")
 	add("hostler.io/Short", corev1.ConditionTrue, "Short", "it") // as other messages have it, too
-	add("hostler.io/RaidDegraded", corev1.ConditionUnknown, status.ReasonCheckNotRun, raid.String()+"; "+raid.Mend)
+	add("hostler.io/RaidDegraded", corev1.ConditionUnknown, status.ReasonCheckNotRun, raid.String()+"; "+raid.Fix)
 	add("example.com/Cooling", corev1.ConditionFalse, status.ReasonCheckPassed, "20 °C")
 	s.CustomConditions = api.CustomConditions{
 		Directory: "/etc/hostler/conditions.d",
@@ -366,11 +366,11 @@ func ownConditions() api.Status {
 			{Path: "/etc/hostler/conditions.d/disk-failing", Type: "hostler.io/DiskFailing", Answer: status.Problem, Message: "/dev/sda says that it is failing"},
 			{Path: "/etc/hostler/conditions.d/kernel-problem", Type: "hostler.io/KernelProblem", Temporary: true, Answer: status.Problem, Message: "EXT4-fs error (device sda1)"},
 			{Path: "/etc/hostler/conditions.d/net", Type: "hostler.io/Net", Temporary: true, Answer: status.TimedOut, Message: "the check did not end within 10s"},
-			{Path: raid.Path, Type: "hostler.io/RaidDegraded", Answer: status.NotRun, Message: raid.String() + "; " + raid.Mend, Faulty: true, Fault: &raid},
+			{Path: raid.Path, Type: "hostler.io/RaidDegraded", Answer: status.NotRun, Message: raid.String() + "; " + raid.Fix, Faulty: true, Fault: &raid},
 		},
 		Faults: []conditions.Fault{
 			raid,
-			{Path: "/etc/hostler/conditions.d/smart", Line: 4, Problem: "intervall: unknown key", Mend: "remove or correct it"},
+			{Path: "/etc/hostler/conditions.d/smart", Line: 4, Problem: "intervall: unknown key", Fix: "remove or correct it"},
 		},
 	}
 	return s
@@ -383,7 +383,7 @@ func adrift() api.Status {
 	s.Node.Spec.Unschedulable = true
 	s.Drift = []api.Drift{{
 		Message: "the Node lacks the configured taints gpu=a:NoSchedule, and a node may not change its own taints",
-		Mend:    "kubectl taint nodes rack3-node07.example.net gpu=a:NoSchedule",
+		Fix:     "kubectl taint nodes rack3-node07.example.net gpu=a:NoSchedule",
 	}}
 	return s
 }
@@ -392,20 +392,20 @@ func adrift() api.Status {
 func waiting() api.Status {
 	s := adrift()
 	s.Node.Spec.Unschedulable, s.Lease, s.Drift = false, nil, nil
-	s.ControlPlane.Resting = "no Node rack3-node07.example.net exists yet: node.register is false, so another client has to create it"
+	s.ControlPlane.Paused = "no Node rack3-node07.example.net exists yet: node.register is false, so another client has to create it"
 	return s
 }
 
 // left is a host that a person took off the control plane.
 func left() api.Status {
 	s := waiting()
-	s.ControlPlane.Resting = "alice deregistered the Node on 2026-11-20 03:10 UTC with `hostler leave`; this persists across restarts; run `hostler leave --undo` to register it again"
+	s.ControlPlane.Paused = "alice deregistered the Node on 2026-11-20 03:10 UTC with `hostler leave`; this persists across restarts; run `hostler leave --undo` to register it again"
 	return s
 }
 
 // notAccepted is a host whose certificate the cluster does not know any more.
 func notAccepted() api.Status {
-	s := overdue()
+	s := expiredLease()
 	refused := "control plane unavailable: the server rejected this node's certificate: Unauthorized: see `hostler doctor`"
 	s.ControlPlane.LastError = "renew lease \"rack3-node07.example.net\": " + refused
 	s.ControlPlane.Overdue = "lease not renewed for 1m20s, valid for 40s only: " + s.ControlPlane.LastError
@@ -415,8 +415,8 @@ func notAccepted() api.Status {
 	return s
 }
 
-// overdue is a host whose control plane is away.
-func overdue() api.Status {
+// expiredLease is a host whose control plane is away.
+func expiredLease() api.Status {
 	s := adrift()
 	s.Node.Spec.Unschedulable, s.Drift = false, nil
 	renewed := metav1.NewMicroTime(ago(80 * time.Second))

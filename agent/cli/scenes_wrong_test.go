@@ -101,7 +101,7 @@ func pacedWrongly() api.Status {
 	s.Lease.Spec.LeaseDurationSeconds = new(int32(40))
 	s.LeasePace = &api.LeasePace{Duration: seconds(40), Faults: []api.Drift{{
 		Message: `annotation hostler.io/lease-duration of the Node requests a lease of "20 minutes", which is ignored: not a duration such as 2m or 90s`,
-		Mend:    "`kubectl annotate node rack3-node07.example.net hostler.io/lease-duration-` takes it off",
+		Fix:     "`kubectl annotate node rack3-node07.example.net hostler.io/lease-duration-` takes it off",
 	}}}
 	return s
 }

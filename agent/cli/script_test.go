@@ -49,7 +49,7 @@ func plugin() {
 // Scripts find a healthy agent at $HEALTHY, one of a fleet at $FLEET, one that fails at
 // $FAILING, and none at $HOSTLER_SOCKET.
 func TestScripts(t *testing.T) {
-	healthy := serve(t, house())
+	healthy := serve(t, fullBackend())
 	fleet := serve(t, fleets()["much-is-wrong"])
 	failing := serve(t, &backend{err: &api.Error{Message: "list pods: the runtime is asleep", Hint: "wake it"}})
 	testscript.Run(t, testscript.Params{

@@ -74,7 +74,7 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 	printNotes(t, p.Plan)
 }
 
-// printPhases lists who stops when.
+// printPhases lists the phases and their pods.
 func printPhases(t *table, out *output, p plan.Plan) {
 	for i, phase := range p.Phases {
 		who := fmt.Sprintf("priority %d and above", phase.Priority)
@@ -113,7 +113,7 @@ func printPhases(t *table, out *output, p plan.Plan) {
 	}
 }
 
-// phaseTime is the time that a phase has, and what it means for its pods if that is none.
+// phaseTime returns the time of a phase, and the effect if it has none.
 func phaseTime(out *output, phase plan.PlannedPhase) string {
 	text := phase.Grace.Duration.String()
 	if wanted := phase.Wanted.Duration; wanted > 0 {

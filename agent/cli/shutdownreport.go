@@ -14,13 +14,13 @@ import (
 func (a *app) shutdownReport() *cobra.Command {
 	var svg bool
 	cmd := a.reader("report", "Draw a timeline of the last shutdown", func(ctx context.Context, c *api.Client, out *output) error {
-		story, fault, err := a.story(ctx, c)
+		history, fault, err := a.history(ctx, c)
 		if err != nil {
 			return err
 		}
-		show := func() error { return out.print(story.Last, func(t *table) { printTimelines(t, story) }) }
+		show := func() error { return out.print(history.Last, func(t *table) { printTimelines(t, history) }) }
 		if svg {
-			show = func() error { return drawShutdown(out, story) }
+			show = func() error { return drawShutdown(out, history) }
 		}
 		if err := show(); err != nil {
 			return err
@@ -41,10 +41,10 @@ record.`
 var errNothingToDraw = errors.New("no shutdown recorded in which pods were sent the stop signal\nhint: run `hostler ps --last-shutdown` to see what is known of the last one")
 
 // drawShutdown draws the last shutdown, or the drain before it if that left no pod to it.
-func drawShutdown(out *output, story journal.Story) error {
-	r := story.Last
-	if story.Drained != nil && (r == nil || story.DrainedBefore() && len(r.Pods) == 0) {
-		r = story.Drained
+func drawShutdown(out *output, history journal.History) error {
+	r := history.Last
+	if history.Drained != nil && (r == nil || history.DrainedBefore() && len(r.Pods) == 0) {
+		r = history.Drained
 	}
 	if r == nil || r.StartedAt.IsZero() {
 		return errNothingToDraw
@@ -52,15 +52,15 @@ func drawShutdown(out *output, story journal.Story) error {
 	return timeline.New(*r).SVG(out.w, describeRecord(*r))
 }
 
-func printTimelines(t *table, story journal.Story) {
-	if story.Last == nil {
+func printTimelines(t *table, history journal.History) {
+	if history.Last == nil {
 		t.line("no shutdown recorded")
 	} else {
-		printTimeline(t, *story.Last)
+		printTimeline(t, *history.Last)
 	}
-	if story.Drained != nil {
+	if history.Drained != nil {
 		t.line("")
-		printTimeline(t, *story.Drained)
+		printTimeline(t, *history.Drained)
 	}
 }
 

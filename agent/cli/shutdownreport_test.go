@@ -18,7 +18,7 @@ func TestThereIsNoPictureOfNothing(t *testing.T) {
 
 // A shutdown after a drain has nothing to draw: the picture is of the drain.
 func TestThePictureOfAnEmptiedHostIsOfItsDrain(t *testing.T) {
-	b := house()
+	b := fullBackend()
 	b.status.Shutdown.Last.Pods, b.status.Shutdown.Drained = nil, &b.drained.Record
 	b.status.Shutdown.Drained.StartedAt = b.status.Shutdown.Last.StartedAt.Add(-time.Minute)
 	got := hostler(serve(t, b), "shutdown", "report", "--svg")

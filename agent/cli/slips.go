@@ -11,13 +11,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// onlyCommands refuses what is no command of a group, and names those that were
-// most likely meant.
+// onlyCommands refuses unknown commands of a group, and suggests similar ones.
 func onlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	// In a word of two letters two slips leave nothing of what was meant.
+	// Two errors in a word of two letters match any word.
 	cmd.SuggestionsMinimumDistance = min(2, max(1, len(args[0])/2))
 	var meant []string
 	for _, name := range cmd.SuggestionsFor(args[0]) {
@@ -38,7 +37,7 @@ func onThisHost(cmd *cobra.Command, args []string) error {
 	return usageError(fmt.Sprintf("%s takes no name, got %q: it acts on the local host\nhint: run `%s` on that host", cmd.CommandPath(), args[0], cmd.CommandPath()))
 }
 
-// oneShell refuses what is not exactly one of the shells that a script exists for.
+// oneShell accepts exactly one of the shells that have a completion script.
 func oneShell(cmd *cobra.Command, args []string) error {
 	if cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)(cmd, args) == nil {
 		return nil
@@ -46,7 +45,7 @@ func oneShell(cmd *cobra.Command, args []string) error {
 	return usageError(fmt.Sprintf("no completion for %q\nhint: use one of: %s", strings.Join(args, " "), strings.Join(cmd.ValidArgs, ", ")))
 }
 
-// wrongFlag says what is wrong with a flag, without the words of those who parse it.
+// wrongFlag says what is wrong with a flag, in plain words instead of the parser's.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	value, name := new(pflag.InvalidValueError), new(pflag.NotExistError)
 	switch {

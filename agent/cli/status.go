@@ -28,8 +28,8 @@ func (a *app) statusCommand() *cobra.Command {
 				return err
 			})
 		}
-		overdue, err := a.showStatus(ctx, c, out)
-		if err == nil && overdue {
+		leaseEnded, err := a.showStatus(ctx, c, out)
+		if err == nil && leaseEnded {
 			return silentError{}
 		}
 		return err
@@ -41,9 +41,9 @@ Exits 0 even if the host is not Ready; 1 if its lease has expired.`
 	return cmd
 }
 
-// showStatus prints the status. Whether the fleet takes the host for dead is what
-// the exit code tells a script; a watch goes on.
-func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) (overdue bool, err error) {
+// showStatus prints the status, and reports whether the Lease has expired, for the exit code. A watch
+// continues.
+func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) (leaseEnded bool, err error) {
 	s, err := c.Status(ctx)
 	if err != nil {
 		return false, err
@@ -51,11 +51,10 @@ func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) (overd
 	return s.ControlPlane.Overdue != "", out.print(s, func(t *table) { printStatus(t, out, s) })
 }
 
-// printStatus puts the verdict first, then what is wrong, then the rest. What has
-// been said above is not said again below.
+// printStatus prints the verdict, then the problems, then the rest without repetitions.
 func printStatus(t *table, out *output, s api.Status) {
-	out.indented(t, "", verdict(out, s))
-	wrong := worries(out, s)
+	out.indented(t, "", headline(out, s))
+	wrong := problems(out, s)
 	for _, w := range wrong {
 		w.print(t, out)
 	}
@@ -67,7 +66,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"cordon", cordon(out, s)},
 		{"shutdown", guard(out, s, wrong)},
 		{"scheduled", scheduled(out, s)},
-		{"drain", byHand(s)},
+		{"drain", manualDrain(s)},
 		{"last boot", lastBoot(out, s)},
 		{"last shutdown", lastRecord(out, s)},
 		{"restarted", restarts(out, s)},
@@ -93,7 +92,7 @@ func printStatus(t *table, out *output, s api.Status) {
 	}
 }
 
-// labelWidth is that of the longest label with the gap behind it.
+// labelWidth is the width of the longest label and the gap.
 const labelWidth = len("left to others") + 3
 
 // field writes a labelled value, none where it is empty. Lines are broken to fit a
@@ -124,7 +123,7 @@ func printLoops(t *table, out *output, s api.Status) {
 	}
 }
 
-// served is what is served beyond this host, and how long its certificate holds.
+// served prints the network listeners, and how long the certificate is valid.
 func served(out *output, s api.Status) string {
 	n := s.Network
 	if n == nil {
@@ -154,9 +153,9 @@ func served(out *output, s api.Status) string {
 
 func lease(out *output, s api.Status) string {
 	if !mine(s, "lease") {
-		return "" // one of before tells nothing
+		return "" // an older one has no information
 	}
-	if s.ControlPlane.Resting != "" {
+	if s.ControlPlane.Paused != "" {
 		return "paused, see above"
 	}
 	if s.Lease == nil || s.Lease.Spec.RenewTime == nil {
@@ -185,7 +184,7 @@ func controlPlane(s api.Status) string {
 		line += ", events only"
 	case !mine(s, "node"):
 		line += ", only events and hostler's own conditions"
-	case s.ControlPlane.Resting != "":
+	case s.ControlPlane.Paused != "":
 		line += ", paused, see above"
 	case s.Node == nil: // nothing was written yet
 	case !s.ControlPlane.Connected:
@@ -212,7 +211,7 @@ func runtimes(s api.Status) string {
 	return strings.Join(parts, ", ")
 }
 
-func guard(out *output, s api.Status, wrong []worry) string {
+func guard(out *output, s api.Status, wrong []problem) string {
 	g := s.Shutdown
 	switch g.State {
 	case shutdown.Armed:
@@ -224,7 +223,7 @@ func guard(out *output, s api.Status, wrong []worry) string {
 			return fmt.Sprintf("%s, but NOT protected: logind does not grant the %s needed, see above", g.State, g.InhibitDelayNeeded.Duration)
 		}
 		line := g.State.String() + ", "
-		if said(wrong, api.CauseShutdown) {
+		if covered(wrong, api.CauseShutdown) {
 			line += "but NOT all pods are protected, see above; "
 		}
 		line += g.GracePeriod.Duration.String() + " for pods"
@@ -253,7 +252,7 @@ func guard(out *output, s api.Status, wrong []worry) string {
 	case shutdown.Delegated:
 		return g.State.String() + " to " + g.Reason
 	}
-	if said(wrong, api.CauseShutdown) {
+	if covered(wrong, api.CauseShutdown) {
 		return g.State.String() + ", see above"
 	}
 	return g.State.String() + ": " + g.Reason
@@ -268,8 +267,7 @@ func scheduled(out *output, s api.Status) string {
 	return out.yellow(fmt.Sprintf("%s at %s, in %s; to cancel it, run `shutdown -c`", next.Kind, next.At.Format("2006-01-02 15:04 MST"), age(next.At.Sub(out.now()))))
 }
 
-// cordon says who closed the Node to new pods, and what the control plane has
-// yet to hear of.
+// cordon prints who cordoned the Node, and what the control plane has not stored yet.
 func cordon(out *output, s api.Status) string {
 	closed, c := s.Node != nil && s.Node.Spec.Unschedulable, s.Cordon
 	switch {
@@ -287,9 +285,9 @@ func cordon(out *output, s api.Status) string {
 	return ""
 }
 
-// byHand says how far a person's drain is, of the pods that it does not spare.
-func byHand(s api.Status) string {
-	r := s.Shutdown.ByHand
+// manualDrain says how far a person's drain is, of the pods that it does not spare.
+func manualDrain(s api.Status) string {
+	r := s.Shutdown.ManualDrain
 	if r == nil {
 		return ""
 	}
@@ -307,8 +305,7 @@ func stopped(r journal.Record) int {
 	return n
 }
 
-// lastBoot says when this boot began and whether anybody wanted it, and what came of
-// those before.
+// lastBoot prints when this boot began, whether it was expected, and the count of earlier boots.
 func lastBoot(out *output, s api.Status) string {
 	b := s.Reboots
 	if b.BootID == "" {
@@ -335,10 +332,10 @@ func lastRecord(out *output, s api.Status) string {
 	if s.Shutdown.Last != nil {
 		line = describeRecord(*s.Shutdown.Last)
 	}
-	if story := s.Shutdown.Story(); story.DrainedBefore() {
-		line += "; a drain before it stopped " + count(stopped(*story.Drained), "pod") + ", see `hostler ps --last-shutdown`"
+	if history := s.Shutdown.History(); history.DrainedBefore() {
+		line += "; a drain before it stopped " + count(stopped(*history.Drained), "pod") + ", see `hostler ps --last-shutdown`"
 	}
-	if r := s.Shutdown.CalledOff; r != nil {
+	if r := s.Shutdown.Cancelled; r != nil {
 		line += fmt.Sprintf("; one was cancelled %s, see `hostler ps --last-shutdown`", out.ago(r.CancelledAt))
 	}
 	return line
@@ -404,7 +401,7 @@ func mine(s api.Status, job string) bool {
 	return !known || o.Name == owner.Hostler
 }
 
-// others says which jobs hostler does not do, by who does them and how one sees it.
+// others prints the jobs of other owners, and the evidence.
 func others(s api.Status) string {
 	var parts []string
 	listed := map[owner.Owner]bool{}

@@ -72,10 +72,10 @@ func onScreen(line string) int {
 	return n
 }
 
-// What is wrong with a host has one step to mend it, or says it itself, and the worst
+// What is wrong with a host has one step to fix it, or says it itself, and the worst
 // is told first.
 func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
-	worst := overdue()
+	worst := expiredLease()
 	turn(&worst, corev1.NodeReady, corev1.ConditionFalse, time.Minute, status.ReasonNoRuntime, "no container runtime found")
 	turn(&worst, corev1.NodeMemoryPressure, corev1.ConditionTrue, 90*time.Second, status.ReasonInsufficientMemory, "52Mi of 251.6Gi memory available")
 	turn(&worst, status.ShutdownProtected, corev1.ConditionFalse, time.Hour, status.ReasonNoBus, "no bus")
@@ -139,8 +139,8 @@ func TestStatusSaysWhoDecidedOfTheCordonAndWhoHasYetToHear(t *testing.T) {
 			s := healthy()
 			s.Node.Spec.Unschedulable, s.Cordon = c.closed, c.cordon
 			screen := strings.Join(strings.Fields(hostler(serve(t, &backend{status: s}), "status").stdout), " ")
-			told := strings.Contains(screen, "not yet written to the control plane")
-			if !strings.Contains(screen, c.want) || strings.Contains(screen, " cordon ") != (c.want != "") || told != (c.cordon != nil && c.cordon.Pending) {
+			reported := strings.Contains(screen, "not yet written to the control plane")
+			if !strings.Contains(screen, c.want) || strings.Contains(screen, " cordon ") != (c.want != "") || reported != (c.cordon != nil && c.cordon.Pending) {
 				t.Errorf("the screen says %s, want %q in it", screen, c.want)
 			}
 		})
@@ -148,7 +148,7 @@ func TestStatusSaysWhoDecidedOfTheCordonAndWhoHasYetToHear(t *testing.T) {
 }
 
 // A cause that several parts of the agent trip over is told once.
-func TestStatusTellsACauseOnce(t *testing.T) {
+func TestStatusReportsACauseOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		scene api.Status
 		cause string
@@ -236,7 +236,7 @@ func TestWatchEndsWithASignal(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedCommandSaysSo(t *testing.T) {
+func TestAnInterruptedCommandReportsIt(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"nodes"}, {"ps"}, {"images"}, {"gc", "plan"}, {"gc", "run"}, {"gc", "history"}, {"shutdown", "plan"}, {"doctor"}} {
 		signals := make(chan os.Signal, 1)
 		socket := serve(t, &backend{hang: true, entered: signals})

@@ -22,8 +22,8 @@ import (
 
 func sha(c string) string { return "sha256:" + strings.Repeat(c, 64) }
 
-// house is a host with something of everything.
-func house() *backend {
+// fullBackend is a host with something of everything.
+func fullBackend() *backend {
 	removal := func(kind, id, name, pod string, reason gc.Reason) runs.Removal {
 		return runs.Removal{Kind: kind, ID: id, Names: []string{name}, Pod: pod, Runtime: "containerd", Reason: reason, SizeBytes: 1 << 30}
 	}
@@ -105,8 +105,8 @@ func house() *backend {
 	}
 }
 
-// shortOfRoom is a host on which a collection came to nothing.
-func shortOfRoom() *backend {
+// shortOfSpace is a host on which a collection came to nothing.
+func shortOfSpace() *backend {
 	return &backend{report: runs.Report{
 		StartedAt: ago(2 * time.Second), Duration: seconds(2), RequestedBytes: 5 << 30, RequestedInodes: 4000,
 		Removed: []runs.Removal{}, Kept: map[gc.Reason]int{gc.InUse: 3, gc.Protected: 1}, Errors: []string{}, Ended: "nothing more to remove",
@@ -127,7 +127,7 @@ func shortOfRoom() *backend {
 func rubbish() *backend {
 	return &backend{plan: api.CollectPlan{Decisions: gc.Decisions{
 		Filesystems: []gc.FilesystemDecision{{FilesystemStatus: gc.FilesystemStatus{Filesystem: "/data/images", Runtimes: []string{"cri-o"}, Message: "capacity is 0"}}},
-		Logs:        house().plan.Logs,
+		Logs:        fullBackend().plan.Logs,
 	}}}
 }
 
@@ -141,7 +141,7 @@ func drained() maintenance.DrainReport {
 		return p
 	}
 	return maintenance.DrainReport{Node: "rack3-node07.example.net", Unschedulable: true, Record: journal.Record{
-		BootID: bootID, Trigger: journal.TriggerPerson, StartedAt: ago(time.Minute), FinishedAt: ago(55 * time.Second), Graceful: true,
+		BootID: bootID, Trigger: journal.TriggerManual, StartedAt: ago(time.Minute), FinishedAt: ago(55 * time.Second), Graceful: true,
 		Pods: []journal.PodRecord{
 			pod("web-6f7d", "regular", 20, 1234*time.Millisecond, journal.Stopped),
 			pod("api-0", "regular", 5, 5*time.Second, journal.Killed),
@@ -183,64 +183,64 @@ func phases() api.ShutdownPlan {
 }
 
 func TestTables(t *testing.T) {
-	short := house()
+	short := fullBackend()
 	short.phases.Granted = delay(5)
-	cut := house()
+	cut := fullBackend()
 	cut.phases.Granted, cut.phases.Needed, cut.phases.Shortage = delay(8), seconds(36), overridden
 	cut.phases.Phases[0].Grace, cut.phases.Phases[1].Grace = seconds(0), seconds(6)
 	cut.phases.Phases[0].Wanted, cut.phases.Phases[1].Wanted = seconds(20), seconds(10)
 	cut.phases.Phases[0].Pods[0].Grace = seconds(0)
 	cut.phases.Phases[0].Pods[0].Containers = []plan.PlannedContainer{{Name: "web", Unit: "web.service", Wanted: seconds(60), Limit: "logind's delay"}}
-	unknown := house()
+	unknown := fullBackend()
 	unknown.phases.Granted = delay(0)
-	off := house()
+	off := fullBackend()
 	off.phases = api.ShutdownPlan{Plan: plan.Plan{Phases: []plan.PlannedPhase{}}}
-	unguarded := house()
+	unguarded := fullBackend()
 	unguarded.phases.State, unguarded.phases.Reason = shutdown.Disarmed, "logind stopped"
-	delegated := house()
+	delegated := fullBackend()
 	delegated.phases.State, delegated.phases.Reason = shutdown.Delegated, besideKubelet().Shutdown.Reason
-	incomplete := house()
+	incomplete := fullBackend()
 	incomplete.drained.Graceful, incomplete.drained.Message = false, "saved on this host, and written to the control plane once it answers: control plane unavailable"
 	incomplete.drained.Pods[1].Outcome, incomplete.drained.Pods[1].Stuck, incomplete.drained.Pods[1].Error = journal.Left, []string{"api"}, "stop container \"api\": runtime unavailable"
-	limited := house()
+	limited := fullBackend()
 	limited.drained.Pods[1].Limits = []journal.Limit{{Container: "api", Grace: seconds(5), Wanted: seconds(60), By: "unit api.service"}}
-	withCritical := house()
+	withCritical := fullBackend()
 	withCritical.phases.Phases[1].Pods = []plan.PlannedPod{{Runtime: "containerd", Namespace: "kube-system", Name: "dns", Priority: plan.CriticalPriority, Grace: seconds(10), Containers: []plan.PlannedContainer{{Name: "dns", Grace: seconds(10)}}}}
-	byPriority := house()
+	byPriority := fullBackend()
 	byPriority.phases.Phases = slices.Clone(byPriority.phases.Phases)
 	byPriority.phases.Phases[0].Name, byPriority.phases.Phases[0].Priority = "priority-50", 50
-	untimed := house()
+	untimed := fullBackend()
 	untimed.phases.Phases[0].Grace = seconds(0)
 	untimed.phases.Phases[0].Pods[0].Grace, untimed.phases.Phases[0].Pods[0].Containers = seconds(0), []plan.PlannedContainer{{Name: "web"}}
 	untimed.status.Shutdown.Untimed = []string{"regular"}
-	cutOff := house()
+	cutOff := fullBackend()
 	cutOff.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{
 		{Runtime: "containerd", ID: "a", UID: "u", Namespace: "shop", Name: "web-6f7d", Outcome: journal.Left},
 		{Runtime: "containerd", ID: "b", Namespace: "shop", Name: "db-0", Outcome: journal.Left},
 	}}
-	orchestrated := house()
+	orchestrated := fullBackend()
 	orchestrated.phases.StopFirst = []string{"k3s.service"}
 	stoppedFirst := orchestrated.status.Shutdown.Last.Clone()
 	stoppedFirst.StoppedFirst = []journal.Service{{Name: "k3s.service", Took: seconds(2)}, {Name: "k3s-agent.service", Took: seconds(10), Error: "still running after 10s"}}
 	orchestrated.status.Shutdown.Last = stoppedFirst
-	shortened := house()
+	shortened := fullBackend()
 	brief := shortened.status.Shutdown.Last.Clone()
 	brief.Shortened = &journal.Shortened{Granted: seconds(8), Wanted: seconds(30), Had: seconds(6)}
 	brief.Pods[0].Grace.Duration = 999876543 * time.Nanosecond
 	brief.Pods[1].Limits = []journal.Limit{{Container: "postgres", Grace: seconds(10), Wanted: seconds(60), By: "logind's delay"}}
 	shortened.status.Shutdown.Last = brief
-	unseen := house()
+	unseen := fullBackend()
 	unseen.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{}}
-	emptied := house()
+	emptied := fullBackend()
 	emptied.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(30 * time.Second), FinishedAt: ago(30*time.Second - 15*time.Millisecond), Graceful: true, Pods: []journal.PodRecord{}}
 	emptied.status.Shutdown.Drained = &emptied.drained.Record
-	cancelled := house()
+	cancelled := fullBackend()
 	began := cancelled.status.Shutdown.Last.StartedAt.Add(48 * time.Hour)
-	cancelled.status.Shutdown.CalledOff = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, CancelledAt: began.Add(3 * time.Second), Pods: []journal.PodRecord{
+	cancelled.status.Shutdown.Cancelled = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, CancelledAt: began.Add(3 * time.Second), Pods: []journal.PodRecord{
 		{Runtime: "containerd", ID: "c", Namespace: "shop", Name: "web-6f7d", Phase: "regular", Grace: seconds(20), StartedAt: began, FinishedAt: began.Add(time.Second), Outcome: journal.Stopped},
 		{Runtime: "containerd", ID: "d", Namespace: "shop", Name: "db-0", Phase: "critical", Grace: seconds(10), Outcome: journal.Skipped},
 	}}
-	again := house()
+	again := fullBackend()
 	again.status.Shutdown.Restarts = []journal.Restart{
 		{Runtime: "containerd", Pod: "a", ID: "1", Name: "web", Outcome: journal.Restarted},
 		{Runtime: "containerd", Pod: "a", ID: "2", Name: "log", Outcome: journal.RestartFailed, Reason: "no such device"},
@@ -252,7 +252,7 @@ func TestTables(t *testing.T) {
 	once := again.status.Shutdown.Last.Clone()
 	once.Pods = append(once.Pods, journal.PodRecord{Runtime: "runc", ID: "hand", Name: "hand", Phase: "regular", Grace: seconds(20), StartedAt: once.StartedAt, FinishedAt: once.StartedAt.Add(time.Second), Outcome: journal.Stopped, Once: true, ExitCodes: map[string]int32{"hand": 0}})
 	again.status.Shutdown.Last = once
-	afterBoot := house()
+	afterBoot := fullBackend()
 	afterBoot.phases.Phases = slices.Clone(afterBoot.phases.Phases)
 	afterBoot.phases.Phases[0].Pods = []plan.PlannedPod{{Runtime: "docker", Name: "shop", Grace: seconds(20), Containers: []plan.PlannedContainer{
 		{Name: "web", Grace: seconds(20), Restart: runtime.RestartUnlessStopped},
@@ -264,9 +264,9 @@ func TestTables(t *testing.T) {
 		{Name: "job", Grace: seconds(20), Restart: runtime.RestartNever},
 	}}}
 	afterBoot.phases.RestartAfterBoot = "auto"
-	neverAgain := house()
+	neverAgain := fullBackend()
 	neverAgain.phases = afterBoot.phases
-	notOurs := house()
+	notOurs := fullBackend()
 	notOurs.phases = afterBoot.phases
 	notOurs.phases.State, notOurs.phases.Reason = delegated.phases.State, delegated.phases.Reason
 	neverAgain.phases.RestartAfterBoot = "never"
@@ -276,15 +276,15 @@ func TestTables(t *testing.T) {
 		args    string
 		code    int
 	}{
-		"ps":                          {house(), "ps", 0},
-		"ps-wide":                     {house(), "ps -o wide", 0},
-		"ps-json":                     {house(), "ps -o json", 0},
+		"ps":                          {fullBackend(), "ps", 0},
+		"ps-wide":                     {fullBackend(), "ps -o wide", 0},
+		"ps-json":                     {fullBackend(), "ps -o json", 0},
 		"ps-empty":                    {&backend{}, "ps", 0},
-		"ps-last-shutdown":            {house(), "ps --last-shutdown", 0},
-		"ps-last-shutdown-json":       {house(), "ps --last-shutdown -o json", 0},
-		"shutdown-report":             {house(), "shutdown report", 0},
-		"shutdown-report-json":        {house(), "shutdown report -o json", 0},
-		"shutdown-report-svg":         {house(), "shutdown report --svg", 0},
+		"ps-last-shutdown":            {fullBackend(), "ps --last-shutdown", 0},
+		"ps-last-shutdown-json":       {fullBackend(), "ps --last-shutdown -o json", 0},
+		"shutdown-report":             {fullBackend(), "shutdown report", 0},
+		"shutdown-report-json":        {fullBackend(), "shutdown report -o json", 0},
+		"shutdown-report-svg":         {fullBackend(), "shutdown report --svg", 0},
 		"shutdown-report-first":       {orchestrated, "shutdown report", 0},
 		"shutdown-report-cut-off":     {cutOff, "shutdown report", 0},
 		"shutdown-report-none":        {&backend{}, "shutdown report", 0},
@@ -304,24 +304,24 @@ func TestTables(t *testing.T) {
 		"shutdown-plan-never-again":   {neverAgain, "shutdown plan", 0},
 		"shutdown-plan-by-priority":   {byPriority, "shutdown plan", 0},
 		"ps-last-shutdown-none":       {&backend{}, "ps --last-shutdown", 0},
-		"images":                      {house(), "images", 0},
-		"images-wide":                 {house(), "images -o wide", 0},
-		"images-yaml":                 {house(), "images -o yaml", 0},
+		"images":                      {fullBackend(), "images", 0},
+		"images-wide":                 {fullBackend(), "images -o wide", 0},
+		"images-yaml":                 {fullBackend(), "images -o yaml", 0},
 		"images-empty":                {&backend{}, "images", 0},
-		"gc-plan":                     {house(), "gc plan", 0},
-		"gc-plan-wide":                {house(), "gc plan -o wide", 0},
-		"gc-plan-all-unused":          {house(), "gc plan --all-unused", 0},
-		"gc-plan-json":                {house(), "gc plan -o json", 0},
-		"gc-plan-containers":          {house(), "gc plan --containers", 0},
+		"gc-plan":                     {fullBackend(), "gc plan", 0},
+		"gc-plan-wide":                {fullBackend(), "gc plan -o wide", 0},
+		"gc-plan-all-unused":          {fullBackend(), "gc plan --all-unused", 0},
+		"gc-plan-json":                {fullBackend(), "gc plan -o json", 0},
+		"gc-plan-containers":          {fullBackend(), "gc plan --containers", 0},
 		"gc-plan-rubbish":             {rubbish(), "gc plan", 0},
-		"gc-run":                      {house(), "gc run", 1},
-		"gc-run-json":                 {house(), "gc run -o json", 1},
+		"gc-run":                      {fullBackend(), "gc run", 1},
+		"gc-run-json":                 {fullBackend(), "gc run -o json", 1},
 		"gc-run-nothing-to-do":        {quiet, "gc run", 0},
-		"gc-run-short-of-room":        {shortOfRoom(), "gc run", 1},
-		"gc-history":                  {house(), "gc history", 0},
-		"gc-history-wide":             {house(), "gc history -o wide", 0},
-		"gc-history-json":             {house(), "gc history -o json", 0},
-		"gc-history-containers":       {house(), "gc history --containers", 0},
+		"gc-run-short-of-room":        {shortOfSpace(), "gc run", 1},
+		"gc-history":                  {fullBackend(), "gc history", 0},
+		"gc-history-wide":             {fullBackend(), "gc history -o wide", 0},
+		"gc-history-json":             {fullBackend(), "gc history -o json", 0},
+		"gc-history-containers":       {fullBackend(), "gc history --containers", 0},
 		"gc-history-empty":            {quiet, "gc history", 0},
 		"doctor":                      {&backend{doctor: diagnosis()}, "doctor", 1},
 		"doctor-wide":                 {&backend{doctor: diagnosis()}, "doctor -o wide", 1},
@@ -336,27 +336,27 @@ func TestTables(t *testing.T) {
 		"shutdown-plan-untimed":       {untimed, "shutdown plan", 0},
 		"status-untimed":              {untimed, "status", 0},
 		"shutdown-plan-overridden":    {cut, "shutdown plan", 0},
-		"shutdown-plan":               {house(), "shutdown plan", 0},
-		"shutdown-plan-json":          {house(), "shutdown plan -o json", 0},
+		"shutdown-plan":               {fullBackend(), "shutdown plan", 0},
+		"shutdown-plan-json":          {fullBackend(), "shutdown plan -o json", 0},
 		"shutdown-plan-too-long":      {short, "shutdown plan", 0},
 		"shutdown-plan-grant-unknown": {unknown, "shutdown plan", 0},
 		"shutdown-plan-disarmed":      {unguarded, "shutdown plan", 0},
 		"shutdown-plan-delegated":     {delegated, "shutdown plan", 0},
 		"shutdown-plan-switched-off":  {off, "shutdown plan", 0},
-		"drain":                       {house(), "drain", 0},
-		"drain-json":                  {house(), "drain -o json", 0},
+		"drain":                       {fullBackend(), "drain", 0},
+		"drain-json":                  {fullBackend(), "drain -o json", 0},
 		"drain-limited":               {limited, "drain", 0},
 		"drain-incomplete":            {incomplete, "drain", 1},
 		"drain-dry-run":               {withCritical, "drain --dry-run", 0},
 		"drain-dry-run-all":           {withCritical, "drain --dry-run --all", 0},
 		"drain-dry-run-json":          {withCritical, "drain --dry-run -o json", 0},
-		"cordon":                      {house(), "cordon", 0},
-		"cordon-json":                 {house(), "cordon -o json", 0},
-		"leave":                       {house(), "leave", 0},
-		"leave-json":                  {house(), "leave -o json", 0},
-		"leave-undo":                  {house(), "leave --undo", 0},
+		"cordon":                      {fullBackend(), "cordon", 0},
+		"cordon-json":                 {fullBackend(), "cordon -o json", 0},
+		"leave":                       {fullBackend(), "leave", 0},
+		"leave-json":                  {fullBackend(), "leave -o json", 0},
+		"leave-undo":                  {fullBackend(), "leave --undo", 0},
 		"leave-undo-nothing":          {&backend{member: true}, "leave --undo", 0},
-		"uncordon-already":            {house(), "uncordon", 0},
+		"uncordon-already":            {fullBackend(), "uncordon", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := hostler(serve(t, c.backend), strings.Fields(c.args)...)
@@ -369,7 +369,7 @@ func TestTables(t *testing.T) {
 }
 
 func TestADrainThatIsCutShortIsAnErrorAndToAProgramAReport(t *testing.T) {
-	b := house()
+	b := fullBackend()
 	b.err = &api.Error{Message: "drain: a shutdown has cut it short", Hint: "look"}
 	socket := serve(t, b)
 	for _, c := range []struct{ args, want string }{{"drain", "stopped "}, {"drain -o json", `"graceful": `}} {
@@ -412,7 +412,7 @@ func TestAnInterruptedDrainNamesWhatItLeavesAndWhetherTheNodeIsCordoned(t *testi
 
 // What a program reads has no progress in it, and one value.
 func TestGCRunJSONIsOneReport(t *testing.T) {
-	b := house()
+	b := fullBackend()
 	var got, want any
 	text := hostler(serve(t, b), "gc", "run", "-o", "json").stdout
 	data, err := json.Marshal(b.report)

@@ -92,7 +92,7 @@ func TestColourIsForTerminalsWithoutNOCOLOR(t *testing.T) {
 	}
 }
 
-func TestATerminalThatKnowsNothingIsToldNothing(t *testing.T) {
+func TestATerminalThatKnowsNothingIsSentNothing(t *testing.T) {
 	socket := serve(t, &backend{status: muchIsWrong()})
 	dumb := map[string]string{"HOSTLER_SOCKET": socket, "TERM": "dumb"}
 	if got, _ := onTerminal(t, nil, dumb, "status"); got != hostler(socket, "status").stdout {
@@ -111,7 +111,7 @@ func TestATerminalThatKnowsNothingIsToldNothing(t *testing.T) {
 }
 
 func TestGCRunListsWhatItRemovedOnATerminal(t *testing.T) {
-	socket := serve(t, house())
+	socket := serve(t, fullBackend())
 	got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "gc", "run")
 	_, got, _ = strings.Cut(got, "REMOVED ")
 	for _, want := range []string{"container   shop/db-0/init ", "log         /var/log/pods/shop_job-6_u6         3.0 MiB   pod-gone\n", "image       registry.example.net/shop/web:1.4   1.0 GiB   lru\n"} {
@@ -122,7 +122,7 @@ func TestGCRunListsWhatItRemovedOnATerminal(t *testing.T) {
 }
 
 func TestGCRunShowsProgressInPlaceOnATerminal(t *testing.T) {
-	socket := serve(t, house())
+	socket := serve(t, fullBackend())
 	got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "gc", "run")
 	if !strings.Contains(got, "\r\x1b[Kwaiting for the running collection to finish\r\x1b[K1 of 4") || !strings.Contains(got, "\r\x1b[K2 of 4  removed image") || !strings.Contains(got, "\r\x1b[KREMOVED ") {
 		t.Errorf("gc run on a terminal = %q, want its progress in place, gone before the report", got)
@@ -139,7 +139,7 @@ func TestGCRunThatEndsEarlyLeavesNoProgressBehind(t *testing.T) {
 		"well":        {nil, "\r\x1b[KREMOVED "},
 		"by an error": {errors.New("the runtime is asleep"), "\r\x1b[Khostler: the runtime is asleep"},
 	} {
-		b := house()
+		b := fullBackend()
 		b.steps, b.err = b.steps[:3], c.err
 		got, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": serve(t, b)}, "gc", "run")
 		if !strings.Contains(got, "2 of 4") || !strings.Contains(got, c.want) {

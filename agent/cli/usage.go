@@ -8,10 +8,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// usage prints how a command is used, laid out as cobra does, with the flags
-// wrapped to the screen. cobra would do so by a template; but in a program that
-// executes templates the linker keeps every method of every type, which is 5 MB
-// that the agent has in memory.
+// usage prints the usage in cobra's layout, with flags wrapped to the screen. It does not use cobra's
+// template: with templates the linker keeps every method of every type, which costs the agent 5 MB of
+// memory.
 func usage(cmd *cobra.Command) error {
 	var text strings.Builder
 	flags := func(title string, set *pflag.FlagSet) {

@@ -80,7 +80,7 @@ func matching(pattern string) ([]conformance.Check, error) {
 	return checks, nil
 }
 
-// removal is the command that takes away what is left by a name.
+// removal returns the command that deletes the objects that are left.
 func removal(file, kubeconfig string) string {
 	command := "hostler controlplane verify"
 	for _, flag := range []struct{ name, value string }{{"config", file}, {"kubeconfig", kubeconfig}} {
@@ -121,8 +121,8 @@ func (a *app) verify(ctx context.Context, out *output, v inspect.Verifier, check
 	return ctx.Err()
 }
 
-// verifying tells of each check: in place on a terminal, until done is called, a line
-// each elsewhere, and not at all where a program reads the answer.
+// verifying prints each check: in place on a terminal, until done is called; elsewhere on its own
+// line; not at all with JSON or YAML output.
 func (a *app) verifying(out *output, total int) (show func(conformance.Result), done func()) {
 	done = func() {}
 	switch {
@@ -143,7 +143,7 @@ func (a *app) verifying(out *output, total int) (show func(conformance.Result), 
 	return show, func() { a.showLine("") }
 }
 
-// describeResult is what became of one check, in lines that fit the screen.
+// describeResult returns the result of one check in lines that fit the screen.
 func describeResult(out *output, r conformance.Result) []string {
 	mark := map[conformance.Status]string{
 		conformance.OK: out.green("ok  "), conformance.Failed: out.red("FAIL"), conformance.Absent: "-   ", conformance.Untried: out.yellow("?   "),
@@ -154,7 +154,7 @@ func describeResult(out *output, r conformance.Result) []string {
 		text += ": " + r.Message
 	case conformance.Absent, conformance.Untried:
 		why := r.Message
-		if r.Forbidden { // what is, for one, is told at the end
+		if r.Forbidden { // the summary has those
 			why = "the credentials do not allow it"
 		}
 		text += fmt.Sprintf(": %s: %s", r.Status, why)
@@ -171,7 +171,7 @@ func describeResult(out *output, r conformance.Result) []string {
 	return lines
 }
 
-// printVerification puts what is wrong first, and the verdict last, where the eye is.
+// printVerification prints failures first and the verdict last, where a reader ends.
 func (a *app) printVerification(t *table, out *output, v inspect.Verification) {
 	switch {
 	case out.wide():
@@ -207,7 +207,7 @@ func (a *app) printVerification(t *table, out *output, v inspect.Verification) {
 	}
 }
 
-// promises sums up what was found.
+// promises sums up the results.
 func promises(out *output, v inspect.Verification) string {
 	failed, ok := v.Count(conformance.Failed), v.Count(conformance.OK)
 	line := fmt.Sprintf("control plane %s at %s ", v.ControlPlane.Type, v.ControlPlane.Endpoint)

@@ -16,8 +16,8 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// watchShare is how much longer the pauses of a watch are, at the least, than it takes to
-// ask: who watches a large fleet is to cost its control plane a tenth of the time.
+// watchShare is the least ratio of a watch's pause to the time of a request, so that a watch of a
+// large fleet uses a tenth of the time of its control plane.
 const watchShare = 9
 
 // watch is an answer that is shown again and again: in place on a terminal, else one
@@ -25,7 +25,7 @@ const watchShare = 9
 type watch struct {
 	app    *app
 	out    *output
-	screen bytes.Buffer // what is drawn, on a terminal
+	screen bytes.Buffer // the screen, on a terminal
 	shown  string       // there
 	drawn  time.Time    // last; zero before the first answer
 	lost   bool         // nobody answers
@@ -75,7 +75,7 @@ func between(format string) string {
 	return "\n"
 }
 
-// show draws what was asked for on a terminal; elsewhere it is there already.
+// show draws the output on a terminal; elsewhere it is already printed.
 func (w *watch) show() {
 	if !w.app.terminal() {
 		return
@@ -85,7 +85,7 @@ func (w *watch) show() {
 	w.draw(w.shown)
 }
 
-// wait tells that nobody answers, above what was last heard, once where all is kept.
+// wait shows that the agent does not answer, above the last output; elsewhere it prints that once.
 func (w *watch) wait(why *api.UnreachableError) {
 	first := !w.lost
 	w.lost = true
@@ -99,8 +99,8 @@ func (w *watch) wait(why *api.UnreachableError) {
 	}
 }
 
-// draw puts a screen over the one before. Tables lose what the terminal has no room for at
-// their end, where the least is.
+// draw replaces the screen. Tables that are too long are cut at the end, where the least important
+// rows are.
 func (w *watch) draw(screen string) {
 	lines, columns := w.app.size()
 	if w.out.format != "table" && !w.out.wide() {
@@ -109,13 +109,13 @@ func (w *watch) draw(screen string) {
 	fmt.Fprint(w.app.raw.Stdout, inPlace(screen, lines, columns))
 }
 
-// inPlace has a screen begin at the terminal's upper left, end each line that was longer
-// before, and leave nothing below. The terminal is not cleared, which would flicker, and
-// not told anything that it would have to be told to forget. Zero lines are no limit.
+// inPlace draws a screen from the upper left, clears the rest of each line and everything below. It
+// does not clear the terminal first, which would flicker, and sets no mode that it must reset. Zero
+// lines mean no limit.
 func inPlace(screen string, height, wide int) string {
 	lines := strings.Split(strings.TrimSuffix(screen, "\n"), "\n")
 	if height > 1 {
-		lines = fittingLines(lines, height-1, wide) // the cursor stands on the last one
+		lines = fittingLines(lines, height-1, wide) // the cursor is on the last line
 	}
 	var drawn strings.Builder
 	for _, line := range lines {

@@ -18,8 +18,8 @@ func columns(text string) int {
 // depend on the locale.
 func widths() *runewidth.Condition { return &runewidth.Condition{StrictEmojiNeutral: true} }
 
-// wrap breaks text into lines of at most limit columns: where it has lines of its own, at
-// blanks where it can, and within a word that no line can take.
+// wrap breaks text into lines of at most limit columns. It keeps line breaks, breaks at blanks, and
+// inside a word only if the word is longer than a line.
 func wrap(text string, limit int) []string {
 	var lines []string
 	for own := range strings.Lines(text) {
@@ -51,7 +51,7 @@ func wrapLine(text string, limit int) []string {
 	return append(lines, line)
 }
 
-// fitting is as much of the beginning of a word as limit columns take.
+// fitting returns the longest beginning of a word that fits into limit columns.
 func fitting(word string, limit int) string {
 	n, escape := 0, false
 	for i, r := range word {

@@ -183,19 +183,19 @@ func TestTheSchemasWordsAndBoundsAreThoseOfTheConfiguration(t *testing.T) {
 }
 
 // Every key has what an editor shows of it, and what the agent does when it changes.
-func TestTheSchemaTellsOfEachKey(t *testing.T) {
+func TestTheSchemaReportsEachKey(t *testing.T) {
 	keys, err := config.Keys()
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]property{}
-	walk(properties(t), "", func(path string, p property) { told[path] = p })
-	if len(told) != len(keys) {
-		t.Errorf("the schema has %d keys, want %d", len(told), len(keys))
+	reported := map[string]property{}
+	walk(properties(t), "", func(path string, p property) { reported[path] = p })
+	if len(reported) != len(keys) {
+		t.Errorf("the schema has %d keys, want %d", len(reported), len(keys))
 	}
 	for _, k := range keys {
 		want := map[bool]string{true: "live", false: "restart"}[k.Live]
-		got := told[k.Path]
+		got := reported[k.Path]
 		if k.Default == "" {
 			continue // a section
 		}

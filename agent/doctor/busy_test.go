@@ -83,7 +83,7 @@ func TestABusySystemdIsAskedLittleAndSideBySide(t *testing.T) {
 	}
 }
 
-func TestWhatABusySystemdHasToldCounts(t *testing.T) {
+func TestWhatABusySystemdHasReportedCounts(t *testing.T) {
 	quick, _ := examined(t, 0)
 	slow, took := examined(t, 300*time.Millisecond)
 	if took != patience {
@@ -107,7 +107,7 @@ func TestWhatABusySystemdHasToldCounts(t *testing.T) {
 	}
 }
 
-func TestASystemdThatTellsNothingIsAFault(t *testing.T) {
+func TestASystemdThatReportsNothingIsAFault(t *testing.T) {
 	for what, takes := range map[string]time.Duration{"it hangs": time.Minute, "it answers a greeting, and no more": 2 * time.Second} {
 		hung, took := examined(t, takes)
 		if c := found(hung, "unit"); c.Status != doctor.Warn || !strings.Contains(c.Message, "systemd did not answer: no answer within 5s") || took != patience {
@@ -117,17 +117,17 @@ func TestASystemdThatTellsNothingIsAFault(t *testing.T) {
 }
 
 // Each fact by itself: what is not known is no fault, and nobody says that it is well.
-func TestWhatSystemdHasNotToldIsNotKnown(t *testing.T) {
+func TestWhatSystemdHasNotReportedIsNotKnown(t *testing.T) {
 	late := fmt.Errorf("some.unit: %w", context.DeadlineExceeded)
 	for _, c := range []struct {
 		name    string
 		spoil   func(*doctor.Systemd)
 		unknown string // the check; none if empty
-		says    string // part of a message that is ok, or not known
+		message string // part of a message that is ok, or not known
 	}{
 		{"its unit", func(s *doctor.Systemd) { s.Service = systemd.Unit{Name: doctor.Service, Err: late} }, "unit", "cannot check how hostler.service is set up"},
-		{"how it is run", func(s *doctor.Systemd) { s.Run, s.RunUntold = systemd.Run{}, late }, "watchdog", "restarts an agent that hangs"},
-		{"some scopes", func(s *doctor.Systemd) { s.ScopesUntold = late }, "scopes", "whether all container scopes"},
+		{"how it is run", func(s *doctor.Systemd) { s.Run, s.RunErr = systemd.Run{}, late }, "watchdog", "restarts an agent that hangs"},
+		{"some scopes", func(s *doctor.Systemd) { s.ScopesErr = late }, "scopes", "whether all container scopes"},
 		{"a target", func(s *doctor.Systemd) { s.Targets[0] = systemd.Unit{Name: "reboot.target", Err: late} }, "job-timeouts", "when systemd forces a shutdown"},
 		{"Ctrl-Alt-Del", func(s *doctor.Systemd) { s.CtrlAltDel = systemd.Unit{Err: late} }, "", "and, unless it is masked, Ctrl-Alt-Del"},
 		{"a service that starts pods", func(s *doctor.Systemd) { s.Orchestrators = []systemd.Unit{{Name: "k3s.service", Err: late}} }, "stop-first", "whether a service would restart pods"},
@@ -135,7 +135,7 @@ func TestWhatSystemdHasNotToldIsNotKnown(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := healthy()
 			c.spoil(&f.Systemd)
-			said := false
+			reported := false
 			for _, check := range doctor.Examine(f).Checks {
 				want := doctor.OK
 				if check.Name == c.unknown {
@@ -144,10 +144,10 @@ func TestWhatSystemdHasNotToldIsNotKnown(t *testing.T) {
 				if check.Status != want {
 					t.Errorf("check %+v, want it %s", check, want)
 				}
-				said = said || strings.Contains(check.Message, c.says) && (c.unknown == "" || check.Name == c.unknown)
+				reported = reported || strings.Contains(check.Message, c.message) && (c.unknown == "" || check.Name == c.unknown)
 			}
-			if !said {
-				t.Errorf("no check says %q", c.says)
+			if !reported {
+				t.Errorf("no check says %q", c.message)
 			}
 		})
 	}
@@ -156,7 +156,7 @@ func TestWhatSystemdHasNotToldIsNotKnown(t *testing.T) {
 func TestAFaultThatIsKnownOutweighsWhatIsNot(t *testing.T) {
 	late := context.DeadlineExceeded
 	f := healthy()
-	f.Systemd.Scopes["cri-containerd-0.scope"], f.Systemd.ScopesUntold = false, late
+	f.Systemd.Scopes["cri-containerd-0.scope"], f.Systemd.ScopesErr = false, late
 	f.Systemd.Targets = append(f.Systemd.Targets, systemd.Unit{Name: "halt.target", Err: late})
 	f.Systemd.Targets[0].JobTimeout = time.Second
 	f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s.service", LoadState: "loaded", ActiveState: "active"}, {Name: "k0sworker.service", Err: late}}

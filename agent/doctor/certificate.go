@@ -10,18 +10,18 @@ type Certificate struct {
 	Refused      bool // by the server, although it is good by its dates
 }
 
-// aging judges how much of its life is left. Mend is what to do about its end, and soon is
+// aging judges how much of its life is left. fix is what to do about its end, and soon is
 // said of one that is near it; empty where nothing is to be said.
-func (c *Certificate) aging(now time.Time, mend, soon string) faults {
+func (c *Certificate) aging(now time.Time, fix, soon string) faults {
 	var found faults
 	left, all := c.Ends.Sub(now), c.Ends.Sub(c.Begins)
 	switch {
 	case left <= 0:
-		found.add(fail(mend, "the certificate in %s expired on %s", c.Path, date(c.Ends)))
+		found.add(fail(fix, "the certificate in %s expired on %s", c.Path, date(c.Ends)))
 	case c.Begins.After(now):
 		found.add(fail("check `date` on this host and on the host that signed it", "the certificate in %s is not valid before %s", c.Path, date(c.Begins)))
 	case left < all/10 && soon != "":
-		found.add(warn(mend, "the certificate in %s expires in %v, on %s: %s", c.Path, left.Round(time.Second), date(c.Ends), soon))
+		found.add(warn(fix, "the certificate in %s expires in %v, on %s: %s", c.Path, left.Round(time.Second), date(c.Ends), soon))
 	}
 	return found
 }

@@ -13,8 +13,8 @@ import (
 // Cluster is a Kubernetes cluster that this host is a node of, as it answers now. It is a flat
 // record with a field for each fact that a check uses.
 type Cluster struct {
-	// Untold tells that the files are the service's own, and cannot be looked at beside it.
-	Untold     bool
+	// Unchecked tells that the files are the service's own, and cannot be looked at beside it.
+	Unchecked  bool
 	Node       string   // its name
 	Kubeconfig string   // that leads there
 	Server     string   // its URL; empty where that is not known
@@ -27,22 +27,22 @@ type Cluster struct {
 	// Err is why the Node was not read; nil also where there is none.
 	Err error
 	// Writing is why the agent's last write failed; nil without an agent, too.
-	Writing error
-	Stands  string // why nothing is written although nothing failed; empty if it is
+	Writing    error
+	NotWritten string // why nothing is written although nothing failed; empty if it is
 	// Skew is how far this host's clock is before the server's, which is known to a
 	// second; zero where it did not answer.
-	Skew    time.Duration
-	Now     time.Time // by the server's clock; zero where it did not answer
-	Found   bool      // the Node is there
-	Mine    bool      // the Node is hostler's to write
-	Overdue string    // why the fleet takes this host for dead; empty if it does not
-	Drift   []Mend
-	Others  []Writer // of the Node's status, beside hostler
-	Rights  Rights
+	Skew         time.Duration
+	Now          time.Time // by the server's clock; zero where it did not answer
+	Found        bool      // the Node is there
+	Mine         bool      // the Node is hostler's to write
+	LeaseExpired string    // why the fleet takes this host for dead; empty if it does not
+	Drift        []Fix
+	Others       []Writer // of the Node's status, beside hostler
+	Rights       Rights
 }
 
-// Mend is a fault that a command mends.
-type Mend struct{ Message, Command string }
+// Fix is a fault that a command fixes.
+type Fix struct{ Message, Command string }
 
 // Writer is who else writes the Node's status.
 type Writer struct {
@@ -52,10 +52,10 @@ type Writer struct {
 
 // Rights are what the credentials allow of what hostler does.
 type Rights struct {
-	Asked  bool
-	Err    error    // why the server did not tell
-	Lacks  []string // of what it does by itself, such as "patch nodes/status"
-	Delete bool     // its own Node, which no node may by itself
+	Checked bool
+	Err     error    // why the server did not tell
+	Lacks   []string // of what it does by itself, such as "patch nodes/status"
+	Delete  bool     // its own Node, which no node may by itself
 	// Compare is to look for clones of this host in the fleet, which no node may by
 	// itself either.
 	Compare bool
@@ -76,8 +76,8 @@ func clusterServer(f Facts) Check {
 	switch {
 	case c == nil:
 		return Check{}
-	case c.Untold:
-		return untold(f)
+	case c.Unchecked:
+		return unchecked(f)
 	}
 	who := c.Server
 	if who == "" {
@@ -85,11 +85,11 @@ func clusterServer(f Facts) Check {
 	}
 	switch err := c.Err; {
 	case err == nil && c.Writing != nil:
-		return fail(c.writingMend(f), "%s answers, but the agent's last write failed: %v", who, c.Writing)
+		return fail(c.writingFix(f), "%s answers, but the agent's last write failed: %v", who, c.Writing)
 	case err == nil && c.Found:
 		return ok("%s answers, and node %s exists", who, c.Node)
-	case err == nil && c.Stands != "":
-		return warn("do nothing if this is intended", "%s answers, but node %s does not exist: %s", who, c.Node, c.Stands)
+	case err == nil && c.NotWritten != "":
+		return warn("do nothing if this is intended", "%s answers, but node %s does not exist: %s", who, c.Node, c.NotWritten)
 	case err == nil && f.Agent.Answers:
 		return warn("see `hostler status`", "%s answers, but node %s does not exist yet", who, c.Node)
 	case err == nil:
@@ -102,7 +102,7 @@ func clusterServer(f Facts) Check {
 		return fail(fmt.Sprintf("correct certificate-authority and server in %s (kubeadm: /etc/kubernetes/pki/ca.crt on a control-plane host), and check `date`", c.Kubeconfig),
 			"the server at %s is not trusted, and nothing is sent to it: %v", who, err)
 	case errors.Is(err, controlplane.ErrUnauthorized):
-		return fail(c.credentialsMend(), "%s does not accept this host's credentials: %v", who, err)
+		return fail(c.credentialsFix(), "%s does not accept this host's credentials: %v", who, err)
 	case errors.Is(err, controlplane.ErrForbidden):
 		return fail(fmt.Sprintf("use credentials of user system:node:%s (node.name) in group system:nodes; the API server needs --authorization-mode=Node,RBAC", c.Node),
 			"%s accepts the credentials, but they may not read node %s: %v", who, c.Node, err)
@@ -111,8 +111,8 @@ func clusterServer(f Facts) Check {
 	}
 }
 
-// writingMend is what to do about a server that answers and refuses to be written to.
-func (c *Cluster) writingMend(f Facts) string {
+// writingFix is what to do about a server that answers and refuses to be written to.
+func (c *Cluster) writingFix(f Facts) string {
 	err := c.Writing
 	_, taken := errors.AsType[*controlplane.IdentityError](err)
 	_, labels := errors.AsType[*controlplane.LabelsError](err)
@@ -124,11 +124,11 @@ func (c *Cluster) writingMend(f Facts) string {
 	case errors.Is(err, controlplane.ErrForbidden):
 		return "see check cluster-rights"
 	}
-	return "hostler status; " + f.mends().journal
+	return "hostler status; " + f.fixes().journal
 }
 
-// credentialsMend is what gives this host credentials that the server accepts.
-func (c *Cluster) credentialsMend() string {
+// credentialsFix is what gives this host credentials that the server accepts.
+func (c *Cluster) credentialsFix() string {
 	if c.Certificate != nil && c.Certificate.Renewed {
 		return "hostler requests a new certificate automatically with the bootstrap kubeconfig: see check cluster-credentials"
 	}
@@ -139,7 +139,7 @@ func (c *Cluster) credentialsMend() string {
 // secrets.
 func clusterCredentials(f Facts) Check {
 	c := f.Cluster
-	if c == nil || c.Untold {
+	if c == nil || c.Unchecked {
 		return Check{}
 	}
 	var found faults
@@ -193,20 +193,20 @@ func (c *Cluster) waiting(f Facts) Check {
 // life judges how much of the certificate's life is left.
 func (c *Cluster) life(f Facts, now time.Time) faults {
 	crt := c.Certificate
-	mend, soon := "put a new certificate into "+crt.Path+"; hostler reads it automatically", "hostler does not renew a certificate in a kubeconfig"
+	fix, soon := "put a new certificate into "+crt.Path+"; hostler reads it automatically", "hostler does not renew a certificate in a kubeconfig"
 	if crt.Renewed {
-		mend, soon = "see `hostler status` for the reason", "it should have been renewed"
+		fix, soon = "see `hostler status` for the reason", "it should have been renewed"
 		if !f.Agent.Answers {
-			mend = start(f)
+			fix = start(f)
 		}
 	}
 	if c.Waits != nil {
-		mend = "" // said with what it waits for
+		fix = "" // said with what it waits for
 		if crt.Renewed {
 			soon = ""
 		}
 	}
-	return crt.aging(now, mend, soon)
+	return crt.aging(now, fix, soon)
 }
 
 // clusterClock compares this host's clock with the server's.
@@ -229,16 +229,16 @@ func clusterClock(f Facts) Check {
 // clusterNode looks at what others see of the Node.
 func clusterNode(f Facts) Check {
 	c := f.Cluster
-	if c == nil || !c.Found && c.Overdue == "" {
+	if c == nil || !c.Found && c.LeaseExpired == "" {
 		return Check{}
 	}
 	var found faults
-	if c.Overdue != "" {
-		mend := "see the checks of the cluster"
+	if c.LeaseExpired != "" {
+		fix := "see the checks of the cluster"
 		if !f.Agent.Answers {
-			mend = start(f)
+			fix = start(f)
 		}
-		found.add(fail(mend, "the lease has expired: %s", c.Overdue))
+		found.add(fail(fix, "the lease has expired: %s", c.LeaseExpired))
 	}
 	for _, d := range c.Drift {
 		found.add(warn("`"+d.Command+"`", "%s", d.Message))
@@ -250,8 +250,8 @@ func clusterNode(f Facts) Check {
 		}
 	}
 	switch {
-	case c.Stands != "":
-		return found.or(ok("this host does not write the Node: %s", c.Stands))
+	case c.NotWritten != "":
+		return found.or(ok("this host does not write the Node: %s", c.NotWritten))
 	case !c.Mine:
 		return found.or(ok("the Node is not managed by hostler: its lease and status are not checked"))
 	}
@@ -261,7 +261,7 @@ func clusterNode(f Facts) Check {
 // clusterRights compares what the credentials allow with what hostler does.
 func clusterRights(f Facts) Check {
 	c := f.Cluster
-	if c == nil || !c.Rights.Asked {
+	if c == nil || !c.Rights.Checked {
 		return Check{}
 	}
 	r := c.Rights

@@ -26,7 +26,7 @@ func member() doctor.Facts {
 		Node: "n", Kubeconfig: bootstrap, Server: "https://192.0.2.2:6443", Now: now, Found: true, Mine: true,
 		Certificate: &doctor.Certificate{Path: own, Begins: now.Add(-24 * time.Hour), Ends: now.Add(300 * 24 * time.Hour), Renewed: true},
 		Others:      []doctor.Writer{{Name: "kube-controller-manager", Last: now}},
-		Rights:      doctor.Rights{Asked: true},
+		Rights:      doctor.Rights{Checked: true},
 	}
 	return f
 }
@@ -52,7 +52,7 @@ func by(classes ...error) error {
 	return fmt.Errorf("get node %q: %w", "n", err)
 }
 
-func TestAHealthyNodeOfAClusterHasNothingToMend(t *testing.T) {
+func TestAHealthyNodeOfAClusterHasNothingToFix(t *testing.T) {
 	for name, change := range map[string]func(*doctor.Facts){
 		"joined by bootstrap":    func(*doctor.Facts) {},
 		"with a kubeconfig":      func(f *doctor.Facts) { f.Cluster.Certificate.Renewed = false },
@@ -75,7 +75,7 @@ func TestAHealthyNodeOfAClusterHasNothingToMend(t *testing.T) {
 	}
 }
 
-func TestWhatIsWellOfANodeIsNotMoreThanWasLookedAt(t *testing.T) {
+func TestWhatIsWellOfANodeIsNotMoreThanWasChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*doctor.Cluster)
 		want   string
@@ -83,7 +83,7 @@ func TestWhatIsWellOfANodeIsNotMoreThanWasLookedAt(t *testing.T) {
 		"hostler's":   {func(*doctor.Cluster) {}, "the lease is renewed, the Node is as configured, and nothing else writes its status"},
 		"a kubelet's": {func(c *doctor.Cluster) { c.Mine, c.Others[0].Name = false, "kubelet" }, "the Node is not managed by hostler: its lease and status are not checked"},
 		"that is to leave": {
-			func(c *doctor.Cluster) { c.Stands = "alice asked to take the Node off the control plane" },
+			func(c *doctor.Cluster) { c.NotWritten = "alice asked to take the Node off the control plane" },
 			"this host does not write the Node: alice asked to take the Node off the control plane",
 		},
 	} {
@@ -99,7 +99,7 @@ func TestWhatIsWellOfANodeIsNotMoreThanWasLookedAt(t *testing.T) {
 	}
 }
 
-func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
+func TestEachFaultOfTheClusterIsFoundWithItsFix(t *testing.T) {
 	unread := func(f *doctor.Facts, err error) {
 		f.Cluster.Err, f.Cluster.Found, f.Cluster.Rights = err, false, doctor.Rights{}
 	}
@@ -110,7 +110,7 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 	}{
 		{"it does not answer", func(f *doctor.Facts) {
 			unread(f, by(controlplane.ErrUnavailable))
-			f.Cluster.Now, f.Cluster.Overdue = time.Time{}, "lease not renewed for 50s"
+			f.Cluster.Now, f.Cluster.LeaseExpired = time.Time{}, "lease not renewed for 50s"
 		}, []string{
 			"fail cluster|https://192.0.2.2:6443 does not answer|told so|curl -k https://192.0.2.2:6443/livez",
 			"fail cluster-node|the lease has expired: lease not renewed for 50s|the checks of the cluster",
@@ -146,7 +146,7 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 			[]string{"fail cluster|another node.name|node.takeover"},
 		},
 		{
-			"the Node is waited for", func(f *doctor.Facts) { f.Cluster.Found, f.Cluster.Stands = false, "node.register is false" },
+			"the Node is waited for", func(f *doctor.Facts) { f.Cluster.Found, f.Cluster.NotWritten = false, "node.register is false" },
 			[]string{"warn cluster|node n does not exist: node.register is false"},
 		},
 		{"nobody has approved the first request", func(f *doctor.Facts) {
@@ -170,7 +170,7 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 			[]string{"fail cluster-credentials|expired on "},
 		},
 		{"it is over, and no agent asks for another", func(f *doctor.Facts) {
-			away(f)
+			down(f)
 			f.Systemd.Service.ActiveState = "inactive"
 			f.Cluster.Certificate.Ends = f.Cluster.Now.Add(-time.Hour)
 		}, []string{"fail agent", "fail cluster-credentials|expired on | systemctl start hostler", "*"}},
@@ -185,7 +185,7 @@ func TestEachFaultOfTheClusterIsFoundWithItsMend(t *testing.T) {
 		{"the clock is behind", func(f *doctor.Facts) { f.Cluster.Skew = -time.Hour }, []string{"warn cluster-clock|is 1h0m0s behind|timedatectl"}},
 		{"the clock is ahead", func(f *doctor.Facts) { f.Cluster.Skew = time.Hour }, []string{"warn cluster-clock|is 1h0m0s ahead of"}},
 		{"a taint lacks", func(f *doctor.Facts) {
-			f.Cluster.Drift = []doctor.Mend{{Message: "the Node lacks the configured taints x:NoSchedule", Command: "kubectl taint nodes n x:NoSchedule"}}
+			f.Cluster.Drift = []doctor.Fix{{Message: "the Node lacks the configured taints x:NoSchedule", Command: "kubectl taint nodes n x:NoSchedule"}}
 		}, []string{"warn cluster-node|lacks the configured taints x:NoSchedule | `kubectl taint nodes n x:NoSchedule`"}},
 		{
 			"a kubelet elsewhere has the name", func(f *doctor.Facts) { f.Cluster.Others[0].Name = "kubelet" },
@@ -219,7 +219,7 @@ func finds(t *testing.T, r doctor.Report, wants []string) {
 		if check.Status != doctor.OK {
 			got = append(got, fmt.Sprintf("%s %s: %s | %s", check.Status, check.Name, check.Message, check.Hint))
 			if check.Message == "" || check.Hint == "" {
-				t.Errorf("check %+v, want a message and a mend", check)
+				t.Errorf("check %+v, want a message and a fix", check)
 			}
 		}
 	}
@@ -238,6 +238,6 @@ func finds(t *testing.T, r doctor.Report, wants []string) {
 
 func TestCredentialsThatOnlyTheServiceHasAreNotJudged(t *testing.T) {
 	f := member()
-	f.Cluster = &doctor.Cluster{Untold: true}
+	f.Cluster = &doctor.Cluster{Unchecked: true}
 	finds(t, doctor.Examine(f), []string{"unknown cluster|not checked|see check agent"})
 }

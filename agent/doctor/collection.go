@@ -78,10 +78,10 @@ func collection(f Facts) Check {
 		return Check{}
 	}
 	message := fmt.Sprintf("no automatic collection for %s; removable on request: %s", whose, strings.Join(waiting, " and "))
-	mend := fmt.Sprintf("show them with `hostler gc plan --all-unused`, remove them with `hostler gc run --all-unused`. For automatic collection, set %s in %s and run `systemctl restart hostler`",
+	fix := fmt.Sprintf("show them with `hostler gc plan --all-unused`, remove them with `hostler gc run --all-unused`. For automatic collection, set %s in %s and run `systemctl restart hostler`",
 		strings.Join(settings, " and "), cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"))
 	if len(full) > 0 {
-		return warn(mend, "%s is above the high threshold, and %s", strings.Join(full, " and "), message)
+		return warn(fix, "%s is above the high threshold, and %s", strings.Join(full, " and "), message)
 	}
-	return ok("%s; %s", message, mend)
+	return ok("%s; %s", message, fix)
 }

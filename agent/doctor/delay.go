@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	mendBelow     = "see the checks below"
+	fixBelow      = "see the checks below"
 	logindService = "systemd-logind.service"
 )
 
@@ -24,24 +24,24 @@ const (
 func protection(f Facts) Check {
 	switch p := f.Protection; {
 	case p.Protected && f.unfounded():
-		return fail(mendBelow, "a shutdown would not wait for the pods, and hostler has not detected it yet")
+		return fail(fixBelow, "a shutdown would not wait for the pods, and hostler has not detected it yet")
 	case p.Reason == status.ReasonArmed && len(plan.Untimed(f.Phases)) > 0:
 		return warn("see check phases", "%s", p.Message)
 	case p.Protected:
 		return ok("%s", p.Message)
 	case len(f.Phases) == 0:
-		return warn("to protect pods, set shutdown.enabled: auto and shutdown.gracePeriod above 0s in /etc/hostler; then "+f.mends().restart,
+		return warn("to protect pods, set shutdown.enabled: auto and shutdown.gracePeriod above 0s in /etc/hostler; then "+f.fixes().restart,
 			"a shutdown does not wait for the pods, as configured")
 	case !f.Agent.Answers:
-		return untold(f)
+		return unchecked(f)
 	case p.Reason == status.ReasonDelayTooShort:
-		return fail(mendBelow, "a shutdown would wait for the pods, but less time than configured")
+		return fail(fixBelow, "a shutdown would wait for the pods, but less time than configured")
 	case p.Reason == status.ReasonPodsOutOfReach:
-		return fail(mendBelow, "%s", p.Message)
+		return fail(fixBelow, "%s", p.Message)
 	case p.Reason == status.ReasonNoBus, p.Reason == status.ReasonNoLogind:
-		return fail(mendBelow, "a shutdown would not wait until the pods have stopped (%s)", p.Reason)
+		return fail(fixBelow, "a shutdown would not wait until the pods have stopped (%s)", p.Reason)
 	default:
-		return fail("see `hostler status` and "+f.mends().journal, "%s", p.Message)
+		return fail("see `hostler status` and "+f.fixes().journal, "%s", p.Message)
 	}
 }
 
@@ -61,7 +61,7 @@ func phases(f Facts) Check {
 		first = fmt.Sprintf(" and %v for services before", lead)
 	}
 	if untimed := plan.Untimed(f.Phases); len(untimed) > 0 && !f.delegated() {
-		return warn("in shutdown.byPriority, set a gracePeriod above 0s, or remove the entry, so that its pods stop in another phase; then "+f.mends().restart,
+		return warn("in shutdown.byPriority, set a gracePeriod above 0s, or remove the entry, so that its pods stop in another phase; then "+f.fixes().restart,
 			"pods of phase %s may be killed at once: its gracePeriod is 0s", strings.Join(untimed, ", "))
 	}
 	return ok("pods have %v to stop: %s; with %v for the end%s, logind must grant %v",
@@ -81,7 +81,7 @@ func dbus(f Facts) Check {
 	if f.Logind.Bus == nil {
 		return ok("the system bus answers")
 	}
-	hint := f.mends().startBus
+	hint := f.fixes().startBus
 	if !f.Systemd.Missing && errors.Is(f.Logind.Bus, fs.ErrNotExist) {
 		hint += "; if they are not installed: apt-get install dbus, or dnf install dbus"
 	}
@@ -93,9 +93,9 @@ func logind(f Facts) Check {
 	case f.Logind.Bus != nil:
 		return Check{}
 	case f.Logind.Login != nil && f.Systemd.Login.LoadState == masked:
-		return whereWanted(f, fail(unmask(f.Systemd.Login, logindService)+" && "+f.mends().restartLogind, "%s is masked", logindService))
+		return whereWanted(f, fail(unmask(f.Systemd.Login, logindService)+" && "+f.fixes().restartLogind, "%s is masked", logindService))
 	case f.Logind.Login != nil:
-		return whereWanted(f, fail(f.mends().startLogind, "%v", f.Logind.Login))
+		return whereWanted(f, fail(f.fixes().startLogind, "%v", f.Logind.Login))
 	}
 	if f.Logind.Scheduled != "" {
 		return warn("to cancel it: `shutdown -c`", "systemd-logind will start a %s at %s", f.Logind.Scheduled, f.Logind.Begins.Format("2006-01-02 15:04 MST"))
@@ -124,10 +124,10 @@ func lock(f Facts) Check {
 		return warn(start(f), "logind lists a hostler lock of pid %d, but no agent answers: a shutdown would wait for it needlessly, up to %s",
 			f.Logind.Own[0].PID, Span(f.Logind.Granted))
 	case !f.Agent.Answers:
-		return untold(f)
+		return unchecked(f)
 	case len(f.Phases) == 0 || f.delegated():
 		if n > 0 {
-			return warn(f.mends().restartAgent(), "logind lists an unneeded hostler lock of pid %d: a shutdown would wait for it needlessly", f.Logind.Own[0].PID)
+			return warn(f.fixes().restartAgent(), "logind lists an unneeded hostler lock of pid %d: a shutdown would wait for it needlessly", f.Logind.Own[0].PID)
 		}
 		return Check{}
 	}
@@ -137,20 +137,20 @@ func lock(f Facts) Check {
 		switch f.Protection.Reason {
 		case status.ReasonDisarmed, // as for a moment after its start
 			status.ReasonNoBus, status.ReasonNoLogind: // the checks above found what it lacked
-			return fail("wait a few seconds, and run `hostler doctor` again; if it stays: "+f.mends().restartAgent(),
+			return fail("wait a few seconds, and run `hostler doctor` again; if it stays: "+f.fixes().restartAgent(),
 				"hostler is not armed yet, and retries within %v; last error: %s", shutdown.LongestPause, f.Guard.Reason)
 		}
-		return fail(f.mends().restartAgent(), "hostler is not armed: %s", f.Guard.Reason)
+		return fail(f.fixes().restartAgent(), "hostler is not armed: %s", f.Guard.Reason)
 	default:
 		return Check{} // the shutdown that runs says more
 	}
 	switch own := f.Logind.Own; {
 	case n == 0:
-		return fail(f.mends().restartAgent(), "hostler should hold the shutdown lock, but logind does not list it")
+		return fail(f.fixes().restartAgent(), "hostler should hold the shutdown lock, but logind does not list it")
 	case !f.Logind.Held:
-		return fail(f.mends().restartAgent(), "logind lists a lock named hostler of pid %d, but hostler does not hold it", own[0].PID)
+		return fail(f.fixes().restartAgent(), "logind lists a lock named hostler of pid %d, but hostler does not hold it", own[0].PID)
 	case n > 1:
-		return warn(f.mends().restartAgent(), "logind lists %d hostler locks, and a shutdown would wait for all of them", n)
+		return warn(f.fixes().restartAgent(), "logind lists %d hostler locks, and a shutdown would wait for all of them", n)
 	case int(own[0].PID) != f.Agent.PID:
 		return ok("hostler holds the shutdown lock that its process %d took and the service manager kept", own[0].PID)
 	}
@@ -180,7 +180,7 @@ func otherLocks(f Facts) Check {
 	}
 	switch {
 	case len(blocks) > 0:
-		return warn("stop the process that holds it, or ignore it with `"+f.mends().reboot+" -i`",
+		return warn("stop the process that holds it, or ignore it with `"+f.fixes().reboot+" -i`",
 			"%s", strings.TrimSuffix("shutdowns are blocked by "+strings.Join(blocks, ", ")+"; "+late, "; "))
 	case late != "":
 		return ok("%s", late)
@@ -218,7 +218,7 @@ func delay(f Facts) Check {
 	case f.Guard.State == shutdown.Disarmed:
 		hint = "see the check lock: hostler raises the limit when it is armed"
 	default: // the files are fine: logind has not read them, or hostler not written its own
-		hint = f.mends().restartLogind + "; where that does not help: " + f.mends().journal
+		hint = f.fixes().restartLogind + "; where that does not help: " + f.fixes().journal
 	}
 	if f.Logind.Granted <= 0 {
 		return fail(hint, "logind grants %s, of the %v that the phases take: it does not wait, and pods are stopped together with services", grant(f.Logind), needed)
@@ -226,16 +226,16 @@ func delay(f Facts) Check {
 	return fail(hint, "logind grants %s, of the %v that the phases take: they are shortened to %s", grant(f.Logind), needed, describe(fitted))
 }
 
-// obstacle is the mend where a file keeps hostler's from counting, or empty.
+// obstacle is the fix where a file keeps hostler's from counting, or empty.
 func obstacle(files logindconf.Delay, f Facts) string {
 	switch after := files.After; {
 	case files.Broken != "" && files.Unreadable != nil, files.Broken != "" && after.Source == "" && files.Effective.Source != systemd.DropInPath:
-		return fmt.Sprintf("fix or remove %s, where logind stops reading; then %s", files.Broken, f.mends().restartLogind)
+		return fmt.Sprintf("fix or remove %s, where logind stops reading; then %s", files.Broken, f.fixes().restartLogind)
 	case files.MaskedBy != "":
 		return fmt.Sprintf("rm %s: it masks %s", files.MaskedBy, systemd.DropInPath)
 	case after.Source != "" && after.Max < f.needed():
 		return fmt.Sprintf("%s sets InhibitDelayMaxSec= to %v and is read after %s: raise it there to %.0f or more, or remove the line; then %s",
-			after.Source, after.Max, systemd.DropInPath, math.Ceil(f.needed().Seconds()), f.mends().restartLogind)
+			after.Source, after.Max, systemd.DropInPath, math.Ceil(f.needed().Seconds()), f.fixes().restartLogind)
 	}
 	return ""
 }
@@ -273,14 +273,14 @@ func delayFiles(f Facts) Check {
 	switch {
 	case f.hangs():
 	case files.DropIn && !f.Agent.Answers && f.Kubelet.Lock == nil:
-		found.add(warn(start(f)+", or rm "+systemd.DropInPath+" and "+f.mends().restartLogind,
+		found.add(warn(start(f)+", or rm "+systemd.DropInPath+" and "+f.fixes().restartLogind,
 			"%s was left by an agent that did not exit cleanly", systemd.DropInPath))
 	case files.DropIn && len(f.Phases) == 0:
-		found.add(warn(f.mends().restart, "%s is not needed: protection is switched off", systemd.DropInPath))
+		found.add(warn(f.fixes().restart, "%s is not needed: protection is switched off", systemd.DropInPath))
 	case f.Agent.Answers && wanted && f.Logind.reached() && f.Logind.Granted >= f.needed() && files.Effective.Max < f.needed():
 		hint := obstacle(files, f)
 		if hint == "" {
-			hint = f.mends().restart + ", which writes " + systemd.DropInPath + " again"
+			hint = f.fixes().restart + ", which writes " + systemd.DropInPath + " again"
 		}
 		found.add(warn(hint, "logind grants %s now, but would grant only %s, after it has reloaded its files",
 			Span(f.Logind.Granted), source(files.Effective)))
@@ -299,13 +299,13 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 // kubelet tells who guards beside a kubelet, and whether its time is granted.
 func kubelet(f Facts) Check {
 	k, granted := f.Kubelet, f.Logind.Granted
-	restart := f.mends().kubelet
+	restart := f.fixes().kubelet
 	var found faults
 	switch {
 	case k.Evidence == "" && len(k.Refused) == 0:
 		return Check{}
 	case k.Evidence == "": // the first is enough: anybody can start more of them
-		return warn("run the kubelet as a system service", "%v is ignored: it %s", k.Refused[0], k.Refused[0].Distrust)
+		return warn("run the kubelet as a system service", "%v is ignored: it %s", k.Refused[0], k.Refused[0].Untrusted)
 	}
 	if k.Fault != "" {
 		found.add(warn("correct the file", "cannot read the shutdown settings of the kubelet: %s", k.Fault))
@@ -315,14 +315,14 @@ func kubelet(f Facts) Check {
 	case k.Lock == nil && k.Grace > 0:
 		found.add(warn(restart, "%s should guard the shutdown (%s: %v), but holds no lock", k.Evidence, k.Config, k.Grace))
 	case k.Lock != nil && k.Grace > granted && f.Logind.Files.Effective.Source == systemd.DropInPath:
-		found.add(fail("rm "+systemd.DropInPath+" && "+f.mends().restartLogind+" && "+f.mends().kubelet,
+		found.add(fail("rm "+systemd.DropInPath+" && "+f.fixes().restartLogind+" && "+f.fixes().kubelet,
 			"the kubelet needs %v at a shutdown (%s), but %s of hostler limits logind to %v", k.Grace, k.Config, systemd.DropInPath, granted))
 	case k.Lock != nil && k.Grace > granted:
 		effective := f.Logind.Files.Effective
-		hint := fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", effective.Source, math.Ceil(k.Grace.Seconds()), f.mends().restartLogind)
+		hint := fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", effective.Source, math.Ceil(k.Grace.Seconds()), f.fixes().restartLogind)
 		switch {
 		case effective.Max >= k.Grace: // logind has not read that
-			hint = f.mends().restartLogind
+			hint = f.fixes().restartLogind
 		case effective.Source == "": // a kubelet that starts writes a file
 			hint = restart
 		}

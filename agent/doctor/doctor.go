@@ -2,7 +2,7 @@
 // and if not, what do I type?
 //
 // It owns the checks: what each looks at, its verdict in plain words and its
-// mend. It decides by facts alone, which Gather collects with or without an
+// fix. It decides by facts alone, which Gather collects with or without an
 // agent, and never changes the host.
 package doctor
 
@@ -32,7 +32,7 @@ type Check struct {
 	Name    string `json:"name"`
 	Status  Status `json:"status"`
 	Message string `json:"message"` // what was found
-	Hint    string `json:"hint"`    // the mend: what to type or to change; empty for what is ok
+	Hint    string `json:"hint"`    // the fix: what to type or to change; empty for what is ok
 }
 
 // Report is all that was looked at, the worst first.
@@ -156,9 +156,9 @@ func checks() []struct {
 	}
 }
 
-// untold is a check that only the agent could make, for a host where none answers: check
+// unchecked is a check that only the agent could make, for a host where none answers: check
 // agent says why, and what to do.
-func untold(f Facts) Check {
+func unchecked(f Facts) Check {
 	why := "the agent is not running"
 	if f.hangs() {
 		why = "the agent does not answer"
@@ -166,8 +166,8 @@ func untold(f Facts) Check {
 	return Check{Status: Unknown, Message: "not checked: " + why, Hint: "see check agent"}
 }
 
-// unsaid is a check that lacks what systemd has not told, though it told other things.
-func unsaid(what string, why error) Check {
+// unknown is a check that lacks what systemd has not told, though it told other things.
+func unknown(what string, why error) Check {
 	return Check{
 		Status: Unknown, Message: fmt.Sprintf("cannot check %s: systemd did not answer: %s", what, reason(why)),
 		Hint: "run `hostler doctor` again in some seconds; if it stays: `systemctl is-system-running`, and `systemd-cgtop` to see the load",

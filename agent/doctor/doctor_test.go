@@ -50,7 +50,7 @@ func healthy() doctor.Facts {
 			Scopes:     map[string]bool{"cri-containerd-1.scope": true},
 			DropIns:    map[string]string{"cri-containerd": "/usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf"},
 		},
-		Runtimes: doctor.Runtimes{Asked: true, List: []doctor.Runtime{{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", Ready: true}}},
+		Runtimes: doctor.Runtimes{Checked: true, List: []doctor.Runtime{{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", Ready: true}}},
 		Last:     &journal.Record{Graceful: true, Pods: make([]journal.PodRecord, 7)},
 		State:    doctor.State{Path: "/var/lib/hostler", Free: 1 << 30, Measured: true},
 		Machine: doctor.Machine{
@@ -66,7 +66,7 @@ func disarm(f *doctor.Facts, reason, why string) {
 	f.Logind.Own, f.Logind.Locks, f.Logind.Held = nil, nil, false
 }
 
-func away(f *doctor.Facts) {
+func down(f *doctor.Facts) {
 	f.Machine.ImageFilesystems = nil
 	f.Agent = doctor.Agent{Problem: "no agent answers at /run/hostler/hostler.sock: connection refused"}
 	f.Protection, f.Guard = doctor.Protection{}, nil
@@ -76,12 +76,12 @@ func away(f *doctor.Facts) {
 }
 
 // stopped are the findings beside that the agent is: of what it alone could tell.
-func stopped(more ...string) []string { return untold("the agent is not running", more) }
+func stopped(more ...string) []string { return unknownChecks("the agent is not running", more) }
 
 // hung are those where its service runs.
-func hung(more ...string) []string { return untold("the agent does not answer", more) }
+func hung(more ...string) []string { return unknownChecks("the agent does not answer", more) }
 
-func untold(why string, more []string) []string {
+func unknownChecks(why string, more []string) []string {
 	want := []string{"unknown protection|not checked: " + why + "|see check agent"}
 	for _, name := range more {
 		want = append(want, "unknown "+name+"|not checked: "+why)
@@ -102,20 +102,20 @@ func overridden(f *doctor.Facts) {
 	f.Logind.Files.After = f.Logind.Files.Effective
 }
 
-func TestAHealthyHostHasNothingToMend(t *testing.T) {
+func TestAHealthyHostHasNothingToFix(t *testing.T) {
 	r := doctor.Examine(healthy())
 	if !r.Protected || r.Failed() || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 17 || r.Message != "" {
 		t.Errorf("Examine() = %+v, want all ok", r)
 	}
 	for _, c := range r.Checks {
 		if c.Message == "" || c.Hint != "" {
-			t.Errorf("check %+v, want it to say what was found, and no mend", c)
+			t.Errorf("check %+v, want it to say what was found, and no fix", c)
 		}
 	}
 }
 
 // Ctrl-Alt-Del goes past logind unless it is masked.
-func TestWaysDownThatPassLogindByAreTold(t *testing.T) {
+func TestWaysDownThatPassLogindByAreReported(t *testing.T) {
 	for state, ways := range map[string]string{
 		"loaded": "shutdowns without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers) and Ctrl-Alt-Del. ",
 		"masked": "shutdowns without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers). ",
@@ -136,10 +136,10 @@ func TestWaysDownThatPassLogindByAreTold(t *testing.T) {
 	}
 }
 
-// TestEachFaultIsFoundWithItsMend spoils one thing at a time. Lines are the
+// TestEachFaultIsFoundWithItsFix spoils one thing at a time. Lines are the
 // checks that are not ok, the worst first: "status name: message | hint", of
 // which each wanted one gives status, name and parts.
-func TestEachFaultIsFoundWithItsMend(t *testing.T) {
+func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(*doctor.Facts)
@@ -177,7 +177,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			f.Configuration = doctor.Configuration{Differs: []string{"node.reserved.cpu"}, Refused: "node.reserved.cpu: there are 2\nnode.reserved.memory: there is 1Gi"}
 		}, []string{"warn configuration|rejected: \nnode.reserved.cpu: there are 2\nnode.reserved.memory: there"}},
 		{"files with faults, and no agent", func(f *doctor.Facts) {
-			away(f)
+			down(f)
 			f.Configuration.Fault = "a.yaml:1: x: unknown"
 		}, append([]string{"fail agent", "fail configuration|a.yaml:1: x: unknown|use the defaults|hostler config check|then systemctl"}, hung("lock")...)},
 		{"a service that would start pods again", func(f *doctor.Facts) {
@@ -258,7 +258,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 			"fail protection|access denied", "fail lock|not armed: access denied",
 		}},
 		{"a full disk", func(f *doctor.Facts) {
-			f.Machine.Pressures = []doctor.Mend{{Message: "DiskPressure is True: /run has 0 of 4Gi free", Command: "run `du -xh /run` to see what fills it"}}
+			f.Machine.Pressures = []doctor.Fix{{Message: "DiskPressure is True: /run has 0 of 4Gi free", Command: "run `du -xh /run` to see what fills it"}}
 		}, []string{"warn pressure|/run has 0 of 4Gi free|du -xh /run"}},
 		{"a Node by node.name", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "db", Configured: true, HostName: "web"} }, nil},
 		{"a host that gets its name late", func(f *doctor.Facts) {
@@ -299,22 +299,22 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 				systemd.InhibitorLock{What: "sleep", Who: "radio", Mode: "block", PID: 11})
 		}, []string{`warn other-locks|blocked by apt (pid 9, user 0, "upgrading"); a shutdown also waits for db|systemctl reboot -i`}},
 		{"no agent", func(f *doctor.Facts) {
-			away(f)
+			down(f)
 			f.Systemd.Service.ActiveState, f.Systemd.Service.MainPID = "inactive", 0
 		}, append([]string{"fail agent|hostler.service is inactive, so that a shutdown would not wait for the pods: no agent answers|connection refused | systemctl start hostler; if that fails: journalctl"}, stopped("lock")...)},
 		{"no agent, its lock and its drop-in left behind", func(f *doctor.Facts) {
 			own, files := f.Logind.Own, f.Logind.Files
-			away(f)
+			down(f)
 			f.Logind.Own, f.Logind.Files = own, files
 			f.Systemd.Service.ActiveState, f.Systemd.Service.MainPID = "failed", 0
 		}, append([]string{"fail agent|hostler.service is failed", "warn lock|of pid 812, but no agent answers", "warn delay-files|left by an agent that did not exit cleanly|rm " + systemd.DropInPath}, stopped()...)},
 		{"an agent that hangs", func(f *doctor.Facts) {
 			own, files := f.Logind.Own, f.Logind.Files
-			away(f)
+			down(f)
 			f.Logind.Own, f.Logind.Files = own, files
 		}, append([]string{"fail agent|hostler hangs, so that| | systemctl restart hostler, which stops no container; if that fails", "warn lock|no agent answers| | systemctl restart hostler"}, hung()...)},
 		{"no agent, and it could not raise the delay", func(f *doctor.Facts) {
-			away(f)
+			down(f)
 			overridden(f)
 		}, append([]string{"fail agent", "fail delay|could not raise logind's limit|raise it there to 36"}, hung("lock")...)},
 		{"beside a kubelet", func(f *doctor.Facts) { beside(f, 30*time.Second) }, nil},
@@ -345,7 +345,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		}, []string{"warn kubelet|read it: bad"}},
 		{"no systemd", func(f *doctor.Facts) { f.Systemd = doctor.Systemd{Missing: true} }, []string{"warn unit|no systemd on this host"}},
 		{"neither systemd nor bus, and no agent", func(f *doctor.Facts) {
-			away(f)
+			down(f)
 			f.Systemd, f.Logind.Bus = doctor.Systemd{Missing: true}, fmt.Errorf("no bus: %w", fs.ErrNotExist)
 			f.Runtimes.List[0].Ready = false
 		}, []string{
@@ -357,7 +357,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"no unit", func(f *doctor.Facts) { f.Systemd.Service = systemd.Unit{LoadState: "not-found"} }, []string{"warn unit|does not exist (not-found)"}},
 		{"a masked unit", func(f *doctor.Facts) { f.Systemd.Service.LoadState = "masked" }, []string{"fail unit|systemctl unmask hostler.service &&"}},
 		{"a unit that is masked until the next boot, and so no agent", func(f *doctor.Facts) {
-			away(f)
+			down(f)
 			f.Systemd.Service.LoadState, f.Systemd.Service.UnitFileState, f.Systemd.Service.ActiveState = "masked", "masked-runtime", "inactive"
 		}, []string{
 			"fail agent|hostler.service is masked, so | systemctl unmask --runtime hostler.service && systemctl enable --now hostler; if", "unknown protection", "unknown lock", "unknown image-filesystem",
@@ -454,7 +454,7 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a Docker that has ended", func(f *doctor.Facts) {
 			f.Runtimes.Gone = []doctor.Gone{{Name: "docker", Endpoint: "unix:///run/docker.sock", Since: time.Unix(1, 0)}}
 		}, []string{"warn runtimes|runtime docker at unix:///run/docker.sock ended at 1970-01-01T00:00:01Z|systemctl start docker"}},
-		{"Podman's containers, and nobody at its socket", func(f *doctor.Facts) { f.Runtimes.PodmanUnheard = "/run/podman/podman.sock" }, []string{"warn podman|nothing listens at /run/podman/podman.sock|systemctl enable --now podman.socket"}},
+		{"Podman's containers, and nobody at its socket", func(f *doctor.Facts) { f.Runtimes.PodmanUnreachable = "/run/podman/podman.sock" }, []string{"warn podman|nothing listens at /run/podman/podman.sock|systemctl enable --now podman.socket"}},
 		{"users with containers of their own", func(f *doctor.Facts) { f.Runtimes.PodmanUsers = []string{"1000", "1001"} }, nil},
 		{"runtimes not asked yet", func(f *doctor.Facts) { f.Runtimes = doctor.Runtimes{} }, []string{"warn runtimes|again in some seconds"}},
 		{"a phase without time", func(f *doctor.Facts) {
@@ -485,22 +485,22 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 		{"a lock of an earlier process", func(f *doctor.Facts) { f.Logind.Own[0].PID = 700 }, nil},
 		{"a drain", func(f *doctor.Facts) { f.Guard.State, f.Logind.Own = shutdown.Released, nil }, nil},
 		{"a Node whose address no interface has", func(f *doctor.Facts) {
-			f.Machine.Network = []doctor.Mend{{Message: "NetworkUnavailable is True: node.address.internal: no interface has an address for 192.0.2.71", Command: "compare"}}
+			f.Machine.Network = []doctor.Fix{{Message: "NetworkUnavailable is True: node.address.internal: no interface has an address for 192.0.2.71", Command: "compare"}}
 		}, []string{"warn node-network|NetworkUnavailable is True: node.address.internal: no interface has|compare"}},
 		{"a check of one's own that found a problem", func(f *doctor.Facts) {
-			f.Conditions = doctor.Conditions{Number: 1, Problems: []doctor.Mend{{Message: "example.com/Bad is True: it smokes", Command: "fix what it reports"}}}
+			f.Conditions = doctor.Conditions{Number: 1, Problems: []doctor.Fix{{Message: "example.com/Bad is True: it smokes", Command: "fix what it reports"}}}
 		}, []string{"warn conditions|example.com/Bad is True: it smokes|fix what it reports"}},
 		{"checks of one's own that are not run, or do not say", func(f *doctor.Facts) {
 			f.Conditions = doctor.Conditions{
 				Directory: "/etc/hostler/conditions.d", Number: 2,
-				Broken: []doctor.Mend{{Message: "/etc/hostler/conditions.d/a:4: what: unknown key", Command: "remove or correct it"}, {Message: "/etc/hostler/conditions.d/b is not executable", Command: "chmod 755 b"}},
-				Silent: []doctor.Mend{{Message: "/etc/hostler/conditions.d/c: timed out", Command: "run it by hand"}},
+				Broken:  []doctor.Fix{{Message: "/etc/hostler/conditions.d/a:4: what: unknown key", Command: "remove or correct it"}, {Message: "/etc/hostler/conditions.d/b is not executable", Command: "chmod 755 b"}},
+				Unknown: []doctor.Fix{{Message: "/etc/hostler/conditions.d/c: timed out", Command: "run it by hand"}},
 			}
 		}, []string{"warn conditions|/a:4: what: unknown key; |/b is not executable; |/c: timed out|remove or correct it; chmod 755 b; run it by hand"}},
 		{"checks of one's own that all say something", func(f *doctor.Facts) { f.Conditions = doctor.Conditions{Number: 2, Local: []string{"example.com/A"}} }, nil},
 		{"a state folder that cannot be written", func(f *doctor.Facts) { f.State.Problem = "read-only" }, []string{"warn state|read-only"}},
 		{"a state folder without room", func(f *doctor.Facts) { f.State.Free = 1 << 20 }, []string{"warn state|/var/lib/hostler has 1.0 MiB free|df -h /var/lib/hostler"}},
-		{"a runtime that does not tell where its images are", func(f *doctor.Facts) { f.Machine.ImagesUntold = "containerd: deadline exceeded" }, []string{"warn image-filesystem|containerd: deadline exceeded|see check runtimes"}},
+		{"a runtime that does not tell where its images are", func(f *doctor.Facts) { f.Machine.ImagesUnknown = "containerd: deadline exceeded" }, []string{"warn image-filesystem|containerd: deadline exceeded|see check runtimes"}},
 		{"no filesystem of images", func(f *doctor.Facts) { f.Machine.ImageFilesystems = nil }, []string{"warn image-filesystem|no runtime has reported"}},
 		{"a filesystem of images that does not answer", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].Message = "statfs: stale" }, []string{"warn image-filesystem|cannot measure /var/lib/containerd|statfs: stale|stat /var/lib/containerd"}},
 		{"images above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent = 85 }, []string{"warn image-filesystem|it is 85% full, collected from 85% down to 80%|hostler gc plan"}},
@@ -525,10 +525,10 @@ func TestEachFaultIsFoundWithItsMend(t *testing.T) {
 				if check.Status != doctor.OK {
 					got = append(got, fmt.Sprintf("%s %s: %s | %s", check.Status, check.Name, check.Message, check.Hint))
 					if f.Systemd.Missing && regexp.MustCompile("systemctl|journalctl|systemd-logind|nobody, by default").MatchString(check.Message+check.Hint) {
-						t.Errorf("check %+v, want a mend for a host without systemd", check)
+						t.Errorf("check %+v, want a fix for a host without systemd", check)
 					}
 					if check.Message == "" || check.Hint == "" {
-						t.Errorf("check %+v, want a message and a mend", check)
+						t.Errorf("check %+v, want a message and a fix", check)
 					}
 				}
 			}

@@ -12,12 +12,12 @@ import (
 
 // Etcd is the etcd cluster that keeps this host's Node, as it answers now.
 type Etcd struct {
-	Standing
-	// Untold tells that the files are the service's own, and cannot be looked at beside it.
-	Untold  bool
-	Members []Member
-	Plain   []string // endpoints that are reached by plain http, over a network
-	Exposed []string // files with secrets that others on this host can read
+	StoreState
+	// Unchecked tells that the files are the service's own, and cannot be looked at beside it.
+	Unchecked bool
+	Members   []Member
+	Plain     []string // endpoints that are reached by plain http, over a network
+	Exposed   []string // files with secrets that others on this host can read
 	// Certificate is the client certificate; nil without one, with Err if it cannot be
 	// read.
 	Certificate *Certificate
@@ -27,10 +27,10 @@ type Etcd struct {
 	// known.
 	Lacks     []string
 	RightsErr error
-	// Unheard is the key by which all hosts are asked for Leases that are good for longer,
+	// SettingUnreadable is the key by which all hosts are asked for Leases that are good for longer,
 	// if this one may not read it.
-	Unheard string
-	Grants  string // the commands that give all of these rights
+	SettingUnreadable string
+	Grants            string // the commands that give all of these rights
 }
 
 // Member is one of the cluster's.
@@ -39,8 +39,8 @@ type Member struct {
 	Err      error // nil if it answers
 }
 
-// silent are the members that do not answer.
-func (e *Etcd) silent() (endpoints []string, first error) {
+// unreachable are the members that do not answer.
+func (e *Etcd) unreachable() (endpoints []string, first error) {
 	for _, m := range e.Members {
 		if m.Err != nil {
 			endpoints = append(endpoints, m.Endpoint)
@@ -54,8 +54,8 @@ func (e *Etcd) silent() (endpoints []string, first error) {
 
 // answers reports whether one member does.
 func (e *Etcd) answers() bool {
-	silent, _ := e.silent()
-	return len(silent) < len(e.Members)
+	unresponsive, _ := e.unreachable()
+	return len(unresponsive) < len(e.Members)
 }
 
 // etcdMembers looks whether the members answer, and as whom.
@@ -64,20 +64,20 @@ func etcdMembers(f Facts) Check {
 	switch {
 	case e == nil:
 		return Check{}
-	case e.Untold:
-		return untold(f)
+	case e.Unchecked:
+		return unchecked(f)
 	}
-	silent, err := e.silent()
-	who := strings.Join(silent, ", ")
+	unresponsive, err := e.unreachable()
+	who := strings.Join(unresponsive, ", ")
 	switch {
-	case len(silent) > 0 && !e.answers():
-		return fail(etcdMend(err, silent[0]), "no member answers: %v", err)
+	case len(unresponsive) > 0 && !e.answers():
+		return fail(etcdFix(err, unresponsive[0]), "no member answers: %v", err)
 	case e.Writing != nil:
-		return fail(e.writingMend(f, "see check etcd-rights"), "etcd answers, but the agent's last write failed: %v", e.Writing)
-	case len(silent) > 0:
-		return warn(etcdMend(err, silent[0]), "%d of %d members answer; no answer from %s: %v", len(e.Members)-len(silent), len(e.Members), who, err)
-	case !e.Found && e.Stands != "":
-		return warn("do nothing if this is intended", "etcd answers, but node %s does not exist: %s", e.Node, e.Stands)
+		return fail(e.writingFix(f, "see check etcd-rights"), "etcd answers, but the agent's last write failed: %v", e.Writing)
+	case len(unresponsive) > 0:
+		return warn(etcdFix(err, unresponsive[0]), "%d of %d members answer; no answer from %s: %v", len(e.Members)-len(unresponsive), len(e.Members), who, err)
+	case !e.Found && e.NotWritten != "":
+		return warn("do nothing if this is intended", "etcd answers, but node %s does not exist: %s", e.Node, e.NotWritten)
 	case !e.Found && f.Agent.Answers && len(e.Lacks) == 0:
 		return warn("see `hostler status`", "etcd answers, but node %s does not exist yet", e.Node)
 	case !e.Found:
@@ -86,8 +86,8 @@ func etcdMembers(f Facts) Check {
 	return ok("etcd answers, and node %s exists", e.Node)
 }
 
-// etcdMend is what to do about a member that does not answer.
-func etcdMend(err error, endpoint string) string {
+// etcdFix is what to do about a member that does not answer.
+func etcdFix(err error, endpoint string) string {
 	switch {
 	case errors.Is(err, controlplane.ErrUntrusted):
 		return "set controlPlane.etcd.tls.ca to the CA of the members, and endpoints to names in their certificates; check `date`"
@@ -101,7 +101,7 @@ func etcdMend(err error, endpoint string) string {
 // and at what goes over a network that all can read.
 func etcdCredentials(f Facts) Check {
 	e := f.Etcd
-	if e == nil || e.Untold {
+	if e == nil || e.Unchecked {
 		return Check{}
 	}
 	var found faults
@@ -129,7 +129,7 @@ func etcdCredentials(f Facts) Check {
 // etcdNode looks at what others see of the Node.
 func etcdNode(f Facts) Check {
 	e := f.Etcd
-	if e == nil || !e.answers() && e.Overdue == "" || !e.Found && e.Overdue == "" {
+	if e == nil || !e.answers() && e.LeaseExpired == "" || !e.Found && e.LeaseExpired == "" {
 		return Check{}
 	}
 	return e.judge(f, "see the checks of etcd")
@@ -147,13 +147,13 @@ func etcdRights(f Facts) Check {
 		return warn("do nothing if the other checks are ok", "etcd does not report what this host may do: %v", e.RightsErr)
 	case len(e.Lacks) > 0:
 		lacks := e.Lacks
-		if e.Unheard != "" {
-			lacks = append(slices.Clip(lacks), "read "+e.Unheard)
+		if e.SettingUnreadable != "" {
+			lacks = append(slices.Clip(lacks), "read "+e.SettingUnreadable)
 		}
 		return fail(grant, "etcd does not allow: %s", strings.Join(lacks, ", "))
-	case e.Unheard != "":
+	case e.SettingUnreadable != "":
 		return warn(grant,
-			"etcd does not allow reading %s: this host does not get the lease duration for the fleet", e.Unheard)
+			"etcd does not allow reading %s: this host does not get the lease duration for the fleet", e.SettingUnreadable)
 	}
 	return ok("etcd allows everything that hostler needs")
 }

@@ -14,7 +14,7 @@ import (
 func kept() doctor.Facts {
 	f := healthy()
 	f.Etcd = &doctor.Etcd{
-		Standing:    doctor.Standing{Node: "n", Found: true, Mine: true},
+		StoreState:  doctor.StoreState{Node: "n", Found: true, Mine: true},
 		Members:     []doctor.Member{{Endpoint: "https://e1:2379"}, {Endpoint: "https://e2:2379"}},
 		Certificate: &doctor.Certificate{Path: "/etc/hostler/etcd.crt", Begins: time.Now().Add(-time.Hour), Ends: time.Now().Add(24 * time.Hour)},
 	}
@@ -29,8 +29,8 @@ func TestAHostInEtcdIsFine(t *testing.T) {
 	}
 }
 
-func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
-	silent := func(f *doctor.Facts, err error) {
+func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
+	unresponsive := func(f *doctor.Facts, err error) {
 		for i := range f.Etcd.Members {
 			f.Etcd.Members[i].Err = err
 		}
@@ -42,20 +42,20 @@ func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
 		want  []string // "status name" and parts of message or hint, with "|" between
 	}{
 		{"nobody answers", func(f *doctor.Facts) {
-			silent(f, by(controlplane.ErrUnavailable))
-			f.Etcd.Overdue = "lease not renewed for 50s"
+			unresponsive(f, by(controlplane.ErrUnavailable))
+			f.Etcd.LeaseExpired = "lease not renewed for 50s"
 		}, []string{"fail etcd|no member answers|etcdctl --endpoints=https://e1:2379 endpoint health", "fail etcd-node|the lease has expired: lease not renewed for 50s|checks of etcd"}},
-		{"the files are the service's own", func(f *doctor.Facts) { f.Etcd = &doctor.Etcd{Untold: true} }, []string{"unknown etcd|not checked|see check agent"}},
+		{"the files are the service's own", func(f *doctor.Facts) { f.Etcd = &doctor.Etcd{Unchecked: true} }, []string{"unknown etcd|not checked|see check agent"}},
 		{
 			"one member is away", func(f *doctor.Facts) { f.Etcd.Members[1].Err = by(controlplane.ErrUnavailable) },
 			[]string{"warn etcd|1 of 2 members answer; no answer from https://e2:2379"},
 		},
 		{
-			"somebody else answers", func(f *doctor.Facts) { silent(f, by(controlplane.ErrUnavailable, controlplane.ErrUntrusted)) },
+			"somebody else answers", func(f *doctor.Facts) { unresponsive(f, by(controlplane.ErrUnavailable, controlplane.ErrUntrusted)) },
 			[]string{"fail etcd|controlPlane.etcd.tls.ca|`date`"},
 		},
 		{
-			"the credentials are not accepted", func(f *doctor.Facts) { silent(f, by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized)) },
+			"the credentials are not accepted", func(f *doctor.Facts) { unresponsive(f, by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized)) },
 			[]string{"fail etcd|credentials that the cluster accepts"},
 		},
 		{
@@ -65,7 +65,7 @@ func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
 		{"rights are missing", func(f *doctor.Facts) {
 			f.Etcd.Writing = by(controlplane.ErrForbidden)
 			f.Etcd.Lacks = []string{"read /hostler/leases/n", "write /hostler/leases/n"}
-			f.Etcd.Unheard, f.Etcd.Grants = "/hostler/settings/lease-duration", "`etcdctl A`, `etcdctl B`"
+			f.Etcd.SettingUnreadable, f.Etcd.Grants = "/hostler/settings/lease-duration", "`etcdctl A`, `etcdctl B`"
 		}, []string{
 			"fail etcd|see check etcd-rights",
 			"fail etcd-rights|does not allow: read /hostler/leases/n, write /hostler/leases/n, read /hostler/settings/lease-duration|as etcd root, with a ROLE of this host's user: `etcdctl A`, `etcdctl B`",
@@ -76,7 +76,7 @@ func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
 		},
 		{
 			"what all hosts are asked for may not be read", func(f *doctor.Facts) {
-				f.Etcd.Unheard, f.Etcd.Grants = "/hostler/settings/lease-duration", "`etcdctl A`"
+				f.Etcd.SettingUnreadable, f.Etcd.Grants = "/hostler/settings/lease-duration", "`etcdctl A`"
 			},
 			[]string{"warn etcd-rights|does not get|`etcdctl A`"},
 		},
@@ -104,17 +104,17 @@ func TestEachFaultOfEtcdIsFoundWithItsMend(t *testing.T) {
 			[]string{"warn etcd-credentials|http://e1:2379 is plain http|use https"},
 		},
 		{
-			"the lease is gone", func(f *doctor.Facts) { f.Etcd.Overdue = "there is a node n and no lease of it" },
+			"the lease is gone", func(f *doctor.Facts) { f.Etcd.LeaseExpired = "there is a node n and no lease of it" },
 			[]string{"fail etcd-node|the lease has expired: there is a node n and no lease"},
 		},
 		{
 			"a taint is missing", func(f *doctor.Facts) {
-				f.Etcd.Drift = []doctor.Mend{{Message: "it is cordoned", Command: "hostler uncordon"}}
+				f.Etcd.Drift = []doctor.Fix{{Message: "it is cordoned", Command: "hostler uncordon"}}
 			},
 			[]string{"warn etcd-node|it is cordoned|hostler uncordon"},
 		},
 		{
-			"the Node is waited for", func(f *doctor.Facts) { f.Etcd.Found, f.Etcd.Stands = false, "node.register is false" },
+			"the Node is waited for", func(f *doctor.Facts) { f.Etcd.Found, f.Etcd.NotWritten = false, "node.register is false" },
 			[]string{"warn etcd|node n does not exist: node.register is false"},
 		},
 	} {

@@ -84,10 +84,10 @@ func listed(reasons string) string {
 	return reasons
 }
 
-// Mend is what a person types to have the files in force.
-func (c Configuration) Mend() string { return c.mend(Facts{}.mends()) }
+// Fix is what a person types to have the files in force.
+func (c Configuration) Fix() string { return c.fix(Facts{}.fixes()) }
 
-func (c Configuration) mend(m mends) string {
+func (c Configuration) fix(m fixes) string {
 	switch {
 	case c.Fault != "":
 		return "correct the files until `hostler config check" + c.flag() + "` finds no error"
@@ -143,7 +143,7 @@ type Kubelet struct {
 }
 
 // Systemd is what the service manager has loaded. What it has not told, where it told other
-// things, says so itself: Untold of each unit, and those below.
+// things, says so itself: Err of each unit, and those below.
 type Systemd struct {
 	Missing bool   // there is none on this host
 	Problem string // why it told nothing
@@ -158,7 +158,7 @@ type Systemd struct {
 	Orchestrators []systemd.Unit
 	Scopes        map[string]bool // of containers, by name: whether they wait for hostler at a shutdown
 	// Why the Run, and some of the Scopes are not known; nil where they are.
-	RunUntold, ScopesUntold error
+	RunErr, ScopesErr error
 	// DropIns is, by the prefix of scopes ("cri-containerd"), the file that has
 	// them wait; empty where there is none.
 	DropIns map[string]string
@@ -171,22 +171,22 @@ type Systemd struct {
 type Conditions struct {
 	Directory string
 	Number    int
-	Problems  []Mend   // that they report
-	Broken    []Mend   // files that are not run as they are
-	Silent    []Mend   // those that say neither yes nor no
+	Problems  []Fix    // that they report
+	Broken    []Fix    // files that are not run as they are
+	Unknown   []Fix    // those that say neither yes nor no
 	Local     []string // types that are not published, since the Node is a kubelet's
 }
 
 // Runtimes are the container runtimes as they answer now.
 type Runtimes struct {
-	Asked bool
-	List  []Runtime
-	Dead  []DeadSocket // where a runtime should answer and none does
-	Gone  []Gone       // those that were found, and are not expected any more
-	// PodmanUnheard is the socket of the host's Podman where there are containers of it
+	Checked bool
+	List    []Runtime
+	Dead    []DeadSocket // where a runtime should answer and none does
+	Gone    []Gone       // those that were found, and are not expected any more
+	// PodmanUnreachable is the socket of the host's Podman where there are containers of it
 	// and nobody listens there; empty elsewhere.
-	PodmanUnheard string
-	PodmanUsers   []string // IDs of users with containers of their own
+	PodmanUnreachable string
+	PodmanUsers       []string // IDs of users with containers of their own
 	// NotStarted names the containers that should run by their restart policy, and have not been
 	// started since the boot.
 	NotStarted []string

@@ -27,7 +27,7 @@ func stopFirst(f Facts) Check {
 	for _, u := range f.Systemd.Orchestrators {
 		switch named := slices.Contains(f.StopFirst, u.Name); {
 		case u.Err != nil:
-			fine = unsaid("whether a service would restart pods", u.Err)
+			fine = unknown("whether a service would restart pods", u.Err)
 		case named && u.LoadState != "loaded":
 			found.add(warn("correct shutdown.stopFirst; `systemctl list-units --type=service` lists the names",
 				"%s, which should stop before the pods, does not exist (%s)", u.Name, u.LoadState))
@@ -36,7 +36,7 @@ func stopFirst(f Facts) Check {
 		}
 	}
 	if len(unnamed) > 0 {
-		found.add(warn(fmt.Sprintf("set shutdown: {enabled: true, stopFirst: [%s]}, see docs/start/kubernetes.md; then %s", strings.Join(unnamed, ", "), f.mends().restartAgent()),
+		found.add(warn(fmt.Sprintf("set shutdown: {enabled: true, stopFirst: [%s]}, see docs/start/kubernetes.md; then %s", strings.Join(unnamed, ", "), f.fixes().restartAgent()),
 			"%s would restart pods while hostler stops them", strings.Join(unnamed, ", ")))
 	}
 	return found.or(fine)

@@ -93,15 +93,15 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 	err := s.Manager.Ask(ctx, func(ctx context.Context, talk *systemd.Talk) {
 		var asking sync.WaitGroup
 		asking.Go(func() { units = talk.Units(ctx, names...) })
-		asking.Go(func() { r.Run, r.RunUntold = talk.Run(ctx, Service) })
-		asking.Go(func() { r.Scopes, r.ScopesUntold = talk.Scopes(ctx, Service, patterns...) })
+		asking.Go(func() { r.Run, r.RunErr = talk.Run(ctx, Service) })
+		asking.Go(func() { r.Scopes, r.ScopesErr = talk.Scopes(ctx, Service, patterns...) })
 		asking.Wait()
 	})
 	if err == nil {
 		r.Service, r.Login, r.CtrlAltDel = units[0], units[1], units[2]
 		r.Targets, r.Orchestrators = units[3:targets], units[targets:]
-		told := func(u systemd.Unit) bool { return u.Err == nil }
-		if !slices.ContainsFunc(units, told) && r.RunUntold != nil {
+		reported := func(u systemd.Unit) bool { return u.Err == nil }
+		if !slices.ContainsFunc(units, reported) && r.RunErr != nil {
 			err = r.Service.Err
 		}
 	}
@@ -185,13 +185,13 @@ func (k *Kubelet) readConfig(root string) {
 	}
 }
 
-// LookAtState reports whether hostler's folder can be written and how much is free there,
+// CheckState reports whether hostler's folder can be written and how much is free there,
 // without writing.
-func LookAtState(path string) State {
+func CheckState(path string) State {
 	s := State{Path: path}
-	var room unix.Statfs_t
-	if err := unix.Statfs(existing(path), &room); err == nil && room.Blocks > 0 {
-		s.Free, s.Measured = room.Bavail*uint64(room.Bsize), true
+	var space unix.Statfs_t
+	if err := unix.Statfs(existing(path), &space); err == nil && space.Blocks > 0 {
+		s.Free, s.Measured = space.Bavail*uint64(space.Bsize), true
 	}
 	err := unix.Access(path, unix.W_OK)
 	if errors.Is(err, unix.ENOENT) { // it is made at the first start

@@ -45,7 +45,7 @@ func version(agent, program string) Check {
 	case agent == program:
 		return ok("agent and program are %s", agent)
 	}
-	m := Facts{}.mends()
+	m := Facts{}.fixes()
 	return warn("hostler config check; if that finds no error: "+m.restartAgent(),
 		"the running agent is %s, the program on disk is %s: it was not restarted, or rejected the configuration", agent, program)
 }
@@ -53,32 +53,32 @@ func version(agent, program string) Check {
 // configuration looks whether what the files say is what the agent does. Without
 // an agent faulty files are what keeps one from starting.
 func configuration(f Facts) Check {
-	trouble, mend := f.Configuration.Trouble(), f.Configuration.mend(f.mends())
+	trouble, fix := f.Configuration.Trouble(), f.Configuration.fix(f.fixes())
 	switch {
 	case trouble == "" && f.Agent.Answers:
 		return ok("the effective configuration matches the files")
 	case trouble == "":
 		return ok("the files are valid")
 	case !f.Agent.Answers:
-		return fail(mend+"; then "+start(f), "%s; the other checks use the defaults", trouble)
+		return fail(fix+"; then "+start(f), "%s; the other checks use the defaults", trouble)
 	}
-	return warn(mend, "%s", trouble)
+	return warn(fix, "%s", trouble)
 }
 
 // start is what has the service run.
 func start(f Facts) string {
 	if u := f.Systemd.Service; u.LoadState == masked {
-		return unmask(u, Service) + " && " + f.mends().enable
+		return unmask(u, Service) + " && " + f.fixes().enable
 	}
 	if f.hangs() {
-		return f.mends().restartAgent()
+		return f.fixes().restartAgent()
 	}
-	return f.mends().start
+	return f.fixes().start
 }
 
 // orJournal adds where a person sees why a start fails.
 func (f Facts) orJournal(start string) string {
-	return start + "; if that fails: " + f.mends().journal
+	return start + "; if that fails: " + f.fixes().journal
 }
 
 // masked is the state of a unit that nobody can start.
@@ -102,7 +102,7 @@ func unit(f Facts) Check {
 	case f.Systemd.Problem != "":
 		return warn("see `systemctl is-system-running`; only root may use /run/systemd/private", "systemd did not answer: %s", f.Systemd.Problem)
 	case u.Err != nil:
-		return unsaid("how "+Service+" is set up, and whether it is enabled", u.Err)
+		return unknown("how "+Service+" is set up, and whether it is enabled", u.Err)
 	case u.LoadState == masked && !f.Agent.Answers:
 		return Check{} // check agent says so
 	case u.LoadState == masked:
@@ -234,7 +234,7 @@ func jobTimeouts(f Facts) Check {
 	enough := math.Ceil(max(longestJob, f.needed()+afterwards).Minutes())
 	for _, u := range f.Systemd.Targets {
 		if u.Err != nil {
-			fine = unsaid("when systemd forces a shutdown", u.Err)
+			fine = unknown("when systemd forces a shutdown", u.Err)
 		}
 		if u.JobTimeout > 0 && u.JobTimeout < f.needed() {
 			found.add(warn(set(u, "[Unit]", fmt.Sprintf("JobTimeoutSec=%.0fmin", enough)),
@@ -262,14 +262,14 @@ func runtimes(f Facts) Check {
 		if r.Ready {
 			continue
 		}
-		mend := f.startOf(r.Name, r.Endpoint)
+		fix := f.startOf(r.Name, r.Endpoint)
 		if r.bare() {
-			mend = "see to " + r.Endpoint + ": ls -ld " + r.Endpoint
+			fix = "see to " + r.Endpoint + ": ls -ld " + r.Endpoint
 		}
-		found.add(fail(mend, "runtime %s at %s is not ready, and its pods cannot be stopped in order: %s", r.Name, r.Endpoint, r.Message))
+		found.add(fail(fix, "runtime %s at %s is not ready, and its pods cannot be stopped in order: %s", r.Name, r.Endpoint, r.Message))
 	}
 	switch {
-	case !f.Runtimes.Asked:
+	case !f.Runtimes.Checked:
 		return warn("run `hostler doctor` again in some seconds", "no runtime checked yet")
 	case len(names) == 0:
 		found.add(warn("start one, or name its socket under runtimes in "+cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"), "no container runtime found: no pods to stop in order"))
@@ -282,11 +282,11 @@ func (f Facts) startOf(name, endpoint string) string {
 	units := servicesOf(name, endpoint)
 	switch {
 	case units == nil:
-		return f.mends().startRuntime(name)
+		return f.fixes().startRuntime(name)
 	case len(units) == 0:
 		return "check the service of this containerd: k3s, rke2-server, rke2-agent or k0s"
 	}
-	return f.mends().startRuntime(strings.TrimSuffix(units[0], ".service"))
+	return f.fixes().startRuntime(strings.TrimSuffix(units[0], ".service"))
 }
 
 func lastShutdown(f Facts) Check {
@@ -363,7 +363,7 @@ func state(f Facts) Check {
 // conditions looks at the administrator's own checks.
 func conditions(f Facts) Check {
 	c := f.Conditions
-	found := warnings(slices.Concat(c.Problems, c.Broken, c.Silent))
+	found := warnings(slices.Concat(c.Problems, c.Broken, c.Unknown))
 	switch {
 	case c.Number == 0:
 		return found.or(Check{})

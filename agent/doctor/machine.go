@@ -10,10 +10,10 @@ import (
 
 // Machine is where the host keeps images, and what it lacks.
 type Machine struct {
-	Pressures        []Mend // of memory, disks and PIDs, and tasks that wait for them
-	Network          []Mend // why other hosts do not reach this one
+	Pressures        []Fix // of memory, disks and PIDs, and tasks that wait for them
+	Network          []Fix // why other hosts do not reach this one
 	ImageFilesystems []gc.FilesystemStatus
-	ImagesUntold     string // why they are not known; empty where they are
+	ImagesUnknown    string // why they are not known; empty where they are
 	HighPercent      int    // of image collection; 0 where it is not hostler's
 	LowPercent       int
 }
@@ -24,11 +24,11 @@ func imageFilesystem(f Facts) Check {
 	m := f.Machine
 	switch {
 	case !f.Agent.Answers:
-		return untold(f)
+		return unchecked(f)
 	case !slices.ContainsFunc(f.Runtimes.List, func(r Runtime) bool { return !r.bare() }):
 		return Check{} // nobody keeps images here; where nobody is there at all, check runtimes says so
-	case m.ImagesUntold != "":
-		return warn("see check runtimes", "cannot find the filesystem of images: %s", m.ImagesUntold)
+	case m.ImagesUnknown != "":
+		return warn("see check runtimes", "cannot find the filesystem of images: %s", m.ImagesUnknown)
 	case len(m.ImageFilesystems) == 0:
 		return warn("check that the image directory of the runtime exists: `hostler status`, condition Ready", "no runtime has reported a filesystem of images: images cannot be collected")
 	}
@@ -72,8 +72,8 @@ func nodeNetwork(f Facts) Check {
 }
 
 // warnings are one for each.
-func warnings(mends []Mend) (found faults) {
-	for _, m := range mends {
+func warnings(fixes []Fix) (found faults) {
+	for _, m := range fixes {
 		found.add(warn(m.Command, "%s", m.Message))
 	}
 	return found
@@ -84,8 +84,8 @@ func watchdog(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" || f.Systemd.Service.LoadState != "loaded" {
 		return Check{}
 	}
-	if err := f.Systemd.RunUntold; err != nil {
-		return unsaid("whether systemd restarts an agent that hangs", err)
+	if err := f.Systemd.RunErr; err != nil {
+		return unknown("whether systemd restarts an agent that hangs", err)
 	}
 	if f.Systemd.Run.Watchdog == 0 {
 		return warn(set(f.Systemd.Service, "[Service]", "WatchdogSec=60")+" && systemctl restart hostler", "%s has no watchdog: systemd does not restart an agent that hangs", Service)

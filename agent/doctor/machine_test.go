@@ -20,11 +20,11 @@ func found(r doctor.Report, name string) doctor.Check {
 	return r.Checks[i]
 }
 
-func TestAProgramSaysSoWhereTheAgentIsOfAnotherVersion(t *testing.T) {
+func TestACommandReportsAnAgentOfAnotherVersion(t *testing.T) {
 	for _, c := range []struct {
 		name, agent, program string
 		want                 doctor.Status
-		says                 string
+		message              string
 	}{
 		{"the same", "1.2.3", "1.2.3", doctor.OK, "1.2.3"},
 		{"an agent of before", "1.2.2", "1.2.3", doctor.Warn, "the running agent is 1.2.2, the program on disk is 1.2.3"},
@@ -37,8 +37,8 @@ func TestAProgramSaysSoWhereTheAgentIsOfAnotherVersion(t *testing.T) {
 			r := doctor.Examine(f)
 			seen := r.SeenBy(c.program)
 			got := found(seen, "version")
-			if got.Status != c.want || !strings.Contains(got.Message, c.says) || (got.Hint != "") != (c.want == doctor.Warn) {
-				t.Errorf("SeenBy(%q) = %+v, want %q with %q, and a mend with a warning", c.program, got, c.want, c.says)
+			if got.Status != c.want || !strings.Contains(got.Message, c.message) || (got.Hint != "") != (c.want == doctor.Warn) {
+				t.Errorf("SeenBy(%q) = %+v, want %q with %q, and a fix with a warning", c.program, got, c.want, c.message)
 			}
 			if c.want == doctor.Warn && seen.Checks[0].Name != "version" {
 				t.Errorf("SeenBy(%q) begins with %s, want the worst first", c.program, seen.Checks[0].Name)
@@ -105,7 +105,7 @@ func TestUsersOwnPodmansAreMentioned(t *testing.T) {
 	}
 }
 
-func TestAGrantWithoutLimitIsSaidSo(t *testing.T) {
+func TestAGrantWithoutLimitIsReported(t *testing.T) {
 	f := healthy()
 	f.Logind.Granted, f.Logind.Files.Effective.Max = math.MaxInt64, math.MaxInt64
 	for _, name := range []string{"delay", "delay-files"} {
@@ -115,7 +115,7 @@ func TestAGrantWithoutLimitIsSaidSo(t *testing.T) {
 	}
 }
 
-func TestACertificatesRemainingLifeIsToldInWordsOfAPerson(t *testing.T) {
+func TestACertificatesRemainingLifeIsReportedInWordsOfAPerson(t *testing.T) {
 	for left, want := range map[time.Duration]string{
 		100*24*time.Hour + time.Hour:  "for 100 days more",
 		30*time.Hour + 20*time.Second: "for 30h0m0s more",

@@ -11,8 +11,8 @@ type Network struct {
 	Exposed     []string     // keys that others on this host can read
 	// Err is why nobody is served, or not by the files as they are.
 	Err error
-	// Untold tells that the files are the service's own, and cannot be looked at beside it.
-	Untold bool
+	// Unchecked tells that the files are the service's own, and cannot be looked at beside it.
+	Unchecked bool
 }
 
 // network looks at whether callers are served, and for how long.
@@ -21,8 +21,8 @@ func network(f Facts) Check {
 	if n == nil {
 		return Check{}
 	}
-	if n.Untold {
-		return untold(f)
+	if n.Unchecked {
+		return unchecked(f)
 	}
 	var found faults
 	for _, path := range n.Exposed {

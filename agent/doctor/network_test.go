@@ -25,7 +25,7 @@ func TestAHostThatServesCallersOverTheNetworkIsFine(t *testing.T) {
 	t.Errorf("Examine() = %v, want network ok, and for how long", doctor.Examine(served()).Checks)
 }
 
-func TestEachFaultOfTheNetworkIsFoundWithItsMend(t *testing.T) {
+func TestEachFaultOfTheNetworkIsFoundWithItsFix(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(*doctor.Network)
@@ -61,7 +61,7 @@ func TestEachFaultOfTheNetworkIsFoundWithItsMend(t *testing.T) {
 			"fail network|api.tls: no such file|fix that",
 		},
 		{
-			"the files are the service's own", func(n *doctor.Network) { n.Untold = true },
+			"the files are the service's own", func(n *doctor.Network) { n.Unchecked = true },
 			"unknown network|not checked|see check agent",
 		},
 		{

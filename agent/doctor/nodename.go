@@ -33,7 +33,7 @@ func NodeName(f Facts) Check {
 	if n == nil {
 		return Check{}
 	}
-	give := "run `hostnamectl set-hostname NAME` (hostler follows it); or set node.name, and " + f.mends().restartAgent()
+	give := "run `hostnamectl set-hostname NAME` (hostler follows it); or set node.name, and " + f.fixes().restartAgent()
 	now, err := status.NodeName("", n.HostName)
 	switch {
 	case n.Configured:
@@ -47,10 +47,10 @@ func NodeName(f Facts) Check {
 	case now == n.Node:
 		return ok("the Node is named %s, like the host", n.Node)
 	}
-	keep := fmt.Sprintf("to keep the Node, set node.name: %s, and %s", n.Node, f.mends().restartAgent())
+	keep := fmt.Sprintf("to keep the Node, set node.name: %s, and %s", n.Node, f.fixes().restartAgent())
 	if err != nil {
 		return warn(keep, "the host was named %s when the agent started, and has no valid name now: the next start would have no Node", n.Node)
 	}
-	follow := fmt.Sprintf("to rename the Node: hostler leave && %s, which registers it as %s", f.mends().restart, now)
+	follow := fmt.Sprintf("to rename the Node: hostler leave && %s, which registers it as %s", f.fixes().restart, now)
 	return warn(follow+"; "+keep, "the host is now named %s, but its Node is still %s, the host name when the agent started", now, n.Node)
 }

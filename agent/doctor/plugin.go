@@ -8,11 +8,11 @@ import (
 
 // Plugin is the program that keeps this host's Node, as it answers now.
 type Plugin struct {
-	Standing
+	StoreState
 	Socket string // that it serves
 
-	Unreached Mend  // why there is nobody at the socket who is trusted; zero where there is
-	Silent    error // why who is there does not say who it is
+	Unreached Fix   // why there is nobody at the socket who is trusted; zero where there is
+	NoAnswer  error // why who is there does not say who it is
 
 	Name, Version, Endpoint string // as it says
 	Lists, Watches, Expires bool   // as it says that it can
@@ -32,17 +32,17 @@ func pluginServes(f Facts) Check {
 		return Check{}
 	case p.Unreached.Message != "":
 		return fail(cmp.Or(p.Unreached.Command, "start the service of the plugin, or correct controlPlane.plugin.socket; hostler connects automatically"), "the plugin's socket %s: %s", p.Socket, p.Unreached.Message)
-	case p.Silent != nil:
-		return fail("follow the message, or see the log of the plugin: it must answer Info at once (docs/howto/control-plane-plugin.md)", "%v", p.Silent)
+	case p.NoAnswer != nil:
+		return fail("follow the message, or see the log of the plugin: it must answer Info at once (docs/howto/control-plane-plugin.md)", "%v", p.NoAnswer)
 	}
 	who := fmt.Sprintf("plugin %s, speaking protocol 1 for %s,", strings.TrimSpace(p.Name+" "+p.Version), p.Endpoint)
 	switch {
 	case p.Reading != nil:
 		return fail("check the store behind the plugin: that it runs, is reachable, and accepts the credentials; see the log of the plugin", "%s answers, but cannot read node %s: %v", who, p.Node, p.Reading)
 	case p.Writing != nil:
-		return fail(p.writingMend(f, "allow this host to write its own objects in the store behind the plugin"), "%s answers, but the agent's last write failed: %v", who, p.Writing)
-	case !p.Found && p.Stands != "":
-		return warn("do nothing if this is intended", "%s answers, but node %s does not exist: %s", who, p.Node, p.Stands)
+		return fail(p.writingFix(f, "allow this host to write its own objects in the store behind the plugin"), "%s answers, but the agent's last write failed: %v", who, p.Writing)
+	case !p.Found && p.NotWritten != "":
+		return warn("do nothing if this is intended", "%s answers, but node %s does not exist: %s", who, p.Node, p.NotWritten)
 	case !p.Found && f.Agent.Answers:
 		return warn("see `hostler status`", "%s answers, but node %s does not exist yet", who, p.Node)
 	case !p.Found:
@@ -86,7 +86,7 @@ func pluginAbilities(f Facts) Check {
 // pluginNode looks at what others see of the Node.
 func pluginNode(f Facts) Check {
 	p := f.Plugin
-	if p == nil || p.Overdue == "" && !p.Found {
+	if p == nil || p.LeaseExpired == "" && !p.Found {
 		return Check{}
 	}
 	return p.judge(f, "see the checks of the plugin")

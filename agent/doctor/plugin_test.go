@@ -15,9 +15,9 @@ import (
 func plugged() doctor.Facts {
 	f := healthy()
 	f.Plugin = &doctor.Plugin{
-		Standing: doctor.Standing{Node: "n", Found: true, Mine: true},
-		Socket:   "/run/fleet/plugin.sock",
-		Name:     "fleet", Version: "1.2.3", Endpoint: "https://fleet.example", Lists: true, Watches: true, Expires: true,
+		StoreState: doctor.StoreState{Node: "n", Found: true, Mine: true},
+		Socket:     "/run/fleet/plugin.sock",
+		Name:       "fleet", Version: "1.2.3", Endpoint: "https://fleet.example", Lists: true, Watches: true, Expires: true,
 	}
 	return f
 }
@@ -41,25 +41,25 @@ func TestAHostWithAPluginIsFine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := plugged()
 			c.change(&f)
-			var said []string
+			var text []string
 			for _, check := range doctor.Examine(f).Checks {
 				if strings.HasPrefix(check.Name, "plugin") {
-					said = append(said, check.Message)
+					text = append(text, check.Message)
 					if check.Status != doctor.OK {
 						t.Errorf("Examine() = %v, want it ok", check)
 					}
 				}
 			}
 			for _, want := range c.want {
-				if !strings.Contains(strings.Join(said, "\n"), want) {
-					t.Errorf("Examine() says %q, want %q in it", said, want)
+				if !strings.Contains(strings.Join(text, "\n"), want) {
+					t.Errorf("Examine() says %q, want %q in it", text, want)
 				}
 			}
 		})
 	}
 }
 
-func TestEachFaultOfAPluginIsFoundWithItsMend(t *testing.T) {
+func TestEachFaultOfAPluginIsFoundWithItsFix(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(*doctor.Facts)
@@ -67,20 +67,20 @@ func TestEachFaultOfAPluginIsFoundWithItsMend(t *testing.T) {
 	}{
 		{"others may write the socket", func(f *doctor.Facts) {
 			dumb(f)
-			f.Plugin.Unreached = doctor.Mend{Message: "is writable by users other than root (Srwxrwx---)", Command: "chmod go-w /run/fleet/plugin.sock"}
-			f.Plugin.Overdue = "lease not renewed for 50s"
+			f.Plugin.Unreached = doctor.Fix{Message: "is writable by users other than root (Srwxrwx---)", Command: "chmod go-w /run/fleet/plugin.sock"}
+			f.Plugin.LeaseExpired = "lease not renewed for 50s"
 		}, []string{"fail plugin|/run/fleet/plugin.sock: is writable by users other than root|chmod go-w", "fail plugin-node|the lease has expired: lease not renewed for 50s|checks of the plugin"}},
 		{"there is no socket", func(f *doctor.Facts) {
 			dumb(f)
-			f.Plugin.Unreached = doctor.Mend{Message: "there is no socket"}
+			f.Plugin.Unreached = doctor.Fix{Message: "there is no socket"}
 		}, []string{"fail plugin|there is no socket|start the service of the plugin"}},
 		{"it does not say who it is", func(f *doctor.Facts) {
 			dumb(f)
-			f.Plugin.Silent = errors.New("ask who it is: no answer from plugin at /run/x: it may hang: see its log")
+			f.Plugin.NoAnswer = errors.New("ask who it is: no answer from plugin at /run/x: it may hang: see its log")
 		}, []string{"fail plugin|no answer from plugin|answer Info at once"}},
 		{"it speaks another protocol", func(f *doctor.Facts) {
 			dumb(f)
-			f.Plugin.Silent = errors.New(`plugin "fleet" speaks protocol [2], and hostler speaks 1: install versions of both with a common protocol`)
+			f.Plugin.NoAnswer = errors.New(`plugin "fleet" speaks protocol [2], and hostler speaks 1: install versions of both with a common protocol`)
 		}, []string{"fail plugin|speaks protocol [2]"}},
 		{"what is behind it is away", func(f *doctor.Facts) {
 			f.Plugin.Found, f.Plugin.Reading = false, fmt.Errorf("get nodes/n: connection refused: %w", controlplane.ErrUnavailable)
@@ -98,13 +98,13 @@ func TestEachFaultOfAPluginIsFoundWithItsMend(t *testing.T) {
 			f.Plugin.Watching = context.DeadlineExceeded
 		}, []string{"warn plugin-abilities|says that it watches changes, but that fails|ABILITY_WATCH"}},
 		{"the lease is gone", func(f *doctor.Facts) {
-			f.Plugin.Overdue = "there is a node n and no lease of it"
+			f.Plugin.LeaseExpired = "there is a node n and no lease of it"
 		}, []string{"fail plugin-node|the lease has expired: there is a node n and no lease"}},
 		{"the node is cordoned", func(f *doctor.Facts) {
-			f.Plugin.Drift = []doctor.Mend{{Message: "it is cordoned", Command: "hostler uncordon"}}
+			f.Plugin.Drift = []doctor.Fix{{Message: "it is cordoned", Command: "hostler uncordon"}}
 		}, []string{"warn plugin-node|it is cordoned|hostler uncordon"}},
 		{"the Node does not exist yet", func(f *doctor.Facts) {
-			f.Plugin.Found, f.Plugin.Stands = false, "node.register is false"
+			f.Plugin.Found, f.Plugin.NotWritten = false, "node.register is false"
 		}, []string{"warn plugin|node n does not exist: node.register is false"}},
 		{"there is no node yet", func(f *doctor.Facts) { f.Plugin.Found = false }, []string{"warn plugin|node n does not exist yet|hostler status"}},
 	} {
@@ -116,7 +116,7 @@ func TestEachFaultOfAPluginIsFoundWithItsMend(t *testing.T) {
 	}
 }
 
-func TestAPluginIsLookedAtWithoutAnAgent(t *testing.T) {
+func TestAPluginIsCheckedWithoutAnAgent(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(*doctor.Facts)
@@ -124,12 +124,12 @@ func TestAPluginIsLookedAtWithoutAnAgent(t *testing.T) {
 	}{
 		{"it is fine", func(*doctor.Facts) {}, nil},
 		{"its lease has ended", func(f *doctor.Facts) {
-			f.Plugin.Overdue = "there is a node n and no lease of it"
+			f.Plugin.LeaseExpired = "there is a node n and no lease of it"
 		}, []string{"fail plugin-node|the lease has expired|systemctl restart hostler"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := plugged()
-			away(&f)
+			down(&f)
 			c.spoil(&f)
 			r := doctor.Examine(f)
 			finds(t, r, append(c.want, "*"))

@@ -12,7 +12,7 @@ func podman(f Facts) Check {
 	if list := f.Runtimes.PodmanUsers; len(list) > 0 {
 		users = fmt.Sprintf("rootless Podman containers are not managed: systemd stops them with the user sessions (user IDs %s)", strings.Join(list, ", "))
 	}
-	switch socket := f.Runtimes.PodmanUnheard; {
+	switch socket := f.Runtimes.PodmanUnreachable; {
 	case socket != "":
 		if users != "" {
 			users = "; " + users

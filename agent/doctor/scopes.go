@@ -52,8 +52,8 @@ func scopes(f Facts) Check {
 		found.add(warn("systemctl daemon-reload", "%d of %d container scopes, such as %s, are not ordered before %s: systemd has not read the drop-in",
 			len(early), len(f.Systemd.Scopes), early[0], Service))
 	}
-	if err := f.Systemd.ScopesUntold; err != nil {
-		return found.or(unsaid("whether all container scopes are ordered before "+Service, err))
+	if err := f.Systemd.ScopesErr; err != nil {
+		return found.or(unknown("whether all container scopes are ordered before "+Service, err))
 	}
 	return found.or(ok("also in a shutdown without logind notification, containers run until hostler has stopped their pods"))
 }

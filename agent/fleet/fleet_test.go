@@ -91,15 +91,15 @@ func TestWhatCannotBeReadIsExplained(t *testing.T) {
 			fake.Inject(controlplanetest.Fleet, controlplanetest.Fault{Err: c.err, Times: 1})
 			defer fake.Heal()
 			_, err := fleet.New(c.client, own).Fleet(t.Context(), func(fleet.Member) error { return nil })
-			told, ok := errors.AsType[*hint.Error](err)
-			if !ok || !strings.Contains(told.Hint, c.hint) || !strings.Contains(told.Message, "list the nodes of control plane "+c.client.Type()) {
+			reported, ok := errors.AsType[*hint.Error](err)
+			if !ok || !strings.Contains(reported.Hint, c.hint) || !strings.Contains(reported.Message, "list the nodes of control plane "+c.client.Type()) {
 				t.Errorf("Fleet() = %v, want what could not be listed, and the hint %q", err, c.hint)
 			}
 		})
 	}
 }
 
-func TestThisHostIsToldWhereOthersAreNot(t *testing.T) {
+func TestThisHostIsReportedWhereOthersAreNot(t *testing.T) {
 	fake := fleetOf(t, own)
 	fake.Inject(controlplanetest.Fleet, controlplanetest.Fault{Err: controlplane.ErrForbidden})
 	if m, err := fleet.New(fake, own).Member(t.Context(), own); err != nil || m.Node.Name != own {
@@ -107,7 +107,7 @@ func TestThisHostIsToldWhereOthersAreNot(t *testing.T) {
 	}
 }
 
-func TestAHostWithoutALeaseIsToldAllTheSame(t *testing.T) {
+func TestAHostWithoutALeaseIsStillReported(t *testing.T) {
 	fake := controlplanetest.NewFake(nil)
 	fake.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	if m, err := fleet.New(fake, own).Member(t.Context(), "a"); err != nil || m.Lease != nil {
@@ -126,18 +126,18 @@ func TestAWrongNameIsAnsweredWithThoseLikeIt(t *testing.T) {
 		"d":                        "did you mean db-1 or db-2.example.net or rack3-node07.example.net?",
 	} {
 		_, err := fleet.New(fake, own).Member(t.Context(), wrong)
-		told, ok := errors.AsType[*hint.Error](err)
-		if !ok || !strings.HasPrefix(told.Hint, want) || told.Status != http.StatusNotFound || !strings.Contains(told.Message, "there is no node "+wrong+" on control plane fake") {
+		reported, ok := errors.AsType[*hint.Error](err)
+		if !ok || !strings.HasPrefix(reported.Hint, want) || reported.Status != http.StatusNotFound || !strings.Contains(reported.Message, "there is no node "+wrong+" on control plane fake") {
 			t.Errorf("Member(%q) = %v, want that there is none, and the hint %q", wrong, err, want)
 		}
 	}
 	fake.Inject(controlplanetest.Fleet, controlplanetest.Fault{Err: controlplane.ErrForbidden})
 	_, err := fleet.New(fake, own).Member(t.Context(), "rack3-node7")
-	if told, ok := errors.AsType[*hint.Error](err); !ok || told.Hint != "check the name; `hostler nodes "+own+"` shows this host" {
+	if reported, ok := errors.AsType[*hint.Error](err); !ok || reported.Hint != "check the name; `hostler nodes "+own+"` shows this host" {
 		t.Errorf("Member() = %v where others are not told, want to check the name", err)
 	}
 	_, err = fleet.New(fake, own).Member(t.Context(), "Rack_3")
-	if told, ok := errors.AsType[*hint.Error](err); !ok || !strings.Contains(told.Hint, "a-z, 0-9") {
+	if reported, ok := errors.AsType[*hint.Error](err); !ok || !strings.Contains(reported.Hint, "a-z, 0-9") {
 		t.Errorf("Member() = %v of a name that cannot be, want what names are made of", err)
 	}
 }

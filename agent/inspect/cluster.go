@@ -31,7 +31,7 @@ func clusterAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.L
 	}
 	file := cmp.Or(cfg.ControlPlane.Kubernetes.Kubeconfig, cfg.ControlPlane.Kubernetes.BootstrapKubeconfig)
 	if servicesOwn(kubernetes.Files(file)...) {
-		return &doctor.Cluster{Untold: true}, nil
+		return &doctor.Cluster{Unchecked: true}, nil
 	}
 	name, err := open.NodeName(cfg)
 	if err != nil {
@@ -46,7 +46,7 @@ func clusterAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.L
 	}
 	c := Cluster(ctx, cfg, name, "doctor", current, waits, log)
 	if c.Mine = mine; !mine || cfg.Lease.Enabled == config.Off {
-		c.Overdue = ""
+		c.LeaseExpired = ""
 	}
 	return c, nil
 }
@@ -88,9 +88,9 @@ func Cluster(ctx context.Context, cfg config.Config, node, version string, curre
 		}
 	}
 	if l := s.Lease; l != nil && l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil && !controlplane.LeaseAlive(l, time.Now()) { // whose clock it was stamped by
-		c.Overdue = fmt.Sprintf("its lease was renewed last on %s, and is good for %ds only", l.Spec.RenewTime.UTC().Format(time.RFC3339), *l.Spec.LeaseDurationSeconds)
+		c.LeaseExpired = fmt.Sprintf("its lease was renewed last on %s, and is good for %ds only", l.Spec.RenewTime.UTC().Format(time.RFC3339), *l.Spec.LeaseDurationSeconds)
 	}
-	c.Rights = doctor.Rights{Asked: s.Rights != nil || s.RightsErr != nil, Err: s.RightsErr, Compare: s.Rights != nil}
+	c.Rights = doctor.Rights{Checked: s.Rights != nil || s.RightsErr != nil, Err: s.RightsErr, Compare: s.Rights != nil}
 	for i, allowed := range s.Rights {
 		switch {
 		case i == len(rights):

@@ -16,14 +16,14 @@ import (
 func Conditions(directory string, checks []conditions.Check, faults []conditions.Fault) doctor.Conditions {
 	facts := doctor.Conditions{Directory: directory, Number: len(checks)}
 	for _, f := range faults {
-		facts.Broken = append(facts.Broken, doctor.Mend{Message: f.String(), Command: f.Mend})
+		facts.Broken = append(facts.Broken, doctor.Fix{Message: f.String(), Command: f.Fix})
 	}
 	for _, check := range checks {
 		switch {
 		case check.Answer == status.Problem:
-			facts.Problems = append(facts.Problems, doctor.Mend{Message: fmt.Sprintf("%s is %s: %s", check.Type, corev1.ConditionTrue, check.Message), Command: "fix what it reports; to run the check: " + runByHand(check)})
+			facts.Problems = append(facts.Problems, doctor.Fix{Message: fmt.Sprintf("%s is %s: %s", check.Type, corev1.ConditionTrue, check.Message), Command: "fix what it reports; to run the check: " + manualCommand(check)})
 		case check.Answer == status.TimedOut || check.Answer == status.Undecided || check.Answer == status.NotRun && !check.Faulty:
-			facts.Silent = append(facts.Silent, doctor.Mend{Message: check.Path + ": " + check.Message, Command: "run it manually: " + runByHand(check)})
+			facts.Unknown = append(facts.Unknown, doctor.Fix{Message: check.Path + ": " + check.Message, Command: "run it manually: " + manualCommand(check)})
 		}
 		if check.LocalOnly {
 			facts.Local = append(facts.Local, string(check.Type))
@@ -35,20 +35,20 @@ func Conditions(directory string, checks []conditions.Check, faults []conditions
 // NodeConditions says what conditions of the Node report that is not as it should be: that the
 // host lacks something, and that pods on it cannot be reached. Ready, the protection at shutdowns
 // and the administrator's own have checks that say more.
-func NodeConditions(list []corev1.NodeCondition, facts status.Facts, o status.AddressOptions) (pressures, network []doctor.Mend) {
+func NodeConditions(list []corev1.NodeCondition, facts status.Facts, o status.AddressOptions) (pressures, network []doctor.Fix) {
 	steps := status.NextSteps(list, facts)
 	for _, c := range list {
-		mend := doctor.Mend{Message: fmt.Sprintf("%s is %s: %s", c.Type, c.Status, c.Message), Command: steps[c.Type]}
+		fix := doctor.Fix{Message: fmt.Sprintf("%s is %s: %s", c.Type, c.Status, c.Message), Command: steps[c.Type]}
 		switch {
 		case (status.Transition{New: c}).Good(), c.Type == corev1.NodeReady, c.Type == status.ShutdownProtected, status.IsCustom(c.Type):
 		case c.Type == corev1.NodeNetworkUnavailable:
-			network = append(network, mend)
+			network = append(network, fix)
 		default:
-			pressures = append(pressures, mend)
+			pressures = append(pressures, fix)
 		}
 	}
 	if text := AddressMissing(list, facts, o); text != "" {
-		network = append(network, doctor.Mend{Message: text, Command: status.StepAddressMissing})
+		network = append(network, doctor.Fix{Message: text, Command: status.StepAddressMissing})
 	}
 	return pressures, network
 }
@@ -65,8 +65,8 @@ func AddressMissing(list []corev1.NodeCondition, facts status.Facts, o status.Ad
 	return err.Error()
 }
 
-// runByHand is what a person types to see what a check says.
-func runByHand(c conditions.Check) string {
+// manualCommand is what a person types to see what a check says.
+func manualCommand(c conditions.Check) string {
 	if c.User == "root" {
 		return c.Path
 	}

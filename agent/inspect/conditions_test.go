@@ -17,13 +17,13 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-func TestWhatTheDoctorHearsOfChecks(t *testing.T) {
-	fault := conditions.Fault{Path: "/c/broken", Problem: "may be written", Mend: "chmod"}
+func TestWhatTheDoctorLearnsOfChecks(t *testing.T) {
+	fault := conditions.Fault{Path: "/c/broken", Problem: "may be written", Fix: "chmod"}
 	facts := Conditions("/c", []conditions.Check{
 		{Path: "/c/broken", Answer: status.NotRun, Message: fault.String() + "; chmod", Faulty: true},
 		{Path: "/c/fine", Answer: status.Passed},
 		{Path: "/c/bad", Type: "example.com/Bad", User: "root", Answer: status.Problem, Message: "it smokes", LocalOnly: true},
-		{Path: "/c/new", Answer: status.NotAsked},
+		{Path: "/c/new", Answer: status.NotRunYet},
 		{Path: "/c/closed", User: "nobody", Answer: status.NotRun, Message: "start /c/closed: permission denied"},
 		{Path: "/c/slow", User: "root", Answer: status.TimedOut, Message: "the check did not end"},
 		{Path: "/c/local", Type: "example.com/A", Answer: status.Passed, LocalOnly: true},
@@ -31,11 +31,11 @@ func TestWhatTheDoctorHearsOfChecks(t *testing.T) {
 	if len(facts.Broken) != 1 || facts.Broken[0].Command != "chmod" || len(facts.Local) != 2 || facts.Number != 7 {
 		t.Errorf("Conditions() = %+v, want one that is broken, two that are shown here only", facts)
 	}
-	if want := []doctor.Mend{{Message: "example.com/Bad is True: it smokes", Command: "fix what it reports; to run the check: /c/bad"}}; !slices.Equal(facts.Problems, want) {
+	if want := []doctor.Fix{{Message: "example.com/Bad is True: it smokes", Command: "fix what it reports; to run the check: /c/bad"}}; !slices.Equal(facts.Problems, want) {
 		t.Errorf("Conditions() = %+v, want problems %+v", facts, want)
 	}
-	if len(facts.Silent) != 2 || !strings.HasSuffix(facts.Silent[0].Command, "--no-new-privs /c/closed") || facts.Silent[1].Command != "run it manually: /c/slow" {
-		t.Errorf("Conditions() = %+v, want two that do not say anything, each with how to run it", facts.Silent)
+	if len(facts.Unknown) != 2 || !strings.HasSuffix(facts.Unknown[0].Command, "--no-new-privs /c/closed") || facts.Unknown[1].Command != "run it manually: /c/slow" {
+		t.Errorf("Conditions() = %+v, want two that do not say anything, each with how to run it", facts.Unknown)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestChecksAreKnownWithoutAnAgent(t *testing.T) {
 	}
 }
 
-func TestTheDoctorHearsWhatTheNodeLacks(t *testing.T) {
+func TestTheDoctorLearnsWhatTheNodeLacks(t *testing.T) {
 	condition := func(kind corev1.NodeConditionType, is corev1.ConditionStatus, reason string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: kind, Status: is, Reason: reason, Message: "m"}
 	}
@@ -68,8 +68,8 @@ func TestTheDoctorHearsWhatTheNodeLacks(t *testing.T) {
 		condition(corev1.NodeReady, corev1.ConditionFalse, status.ReasonNoRuntime),
 		condition("example.com/Bad", corev1.ConditionTrue, "Bad"),
 	}, status.Facts{}, status.AddressOptions{Internal: []string{"192.0.2.71"}})
-	messages := func(mends []doctor.Mend) (list []string) {
-		for _, m := range mends {
+	messages := func(fixes []doctor.Fix) (list []string) {
+		for _, m := range fixes {
 			if m.Command == "" {
 				t.Errorf("NodeConditions() = %+v, want a next step", m)
 			}
@@ -86,11 +86,11 @@ func TestTheDoctorHearsWhatTheNodeLacks(t *testing.T) {
 }
 
 // A host that has one of two addresses is reachable, and the other one may be mistyped.
-func TestTheDoctorHearsOfAnAddressThatIsMissingBesideAnother(t *testing.T) {
+func TestTheDoctorLearnsOfAnAddressThatIsMissingBesideAnother(t *testing.T) {
 	facts := status.Facts{Network: probe.Network{Addresses: []probe.Address{{IP: netip.MustParseAddr("10.0.0.5"), Bits: 24, Interface: "eth0", Up: true, Carrier: true}}}}
 	o := status.AddressOptions{Internal: []string{"10.0.0.5", "2001:db8::5"}}
 	available := []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse}}
-	want := []doctor.Mend{{Message: "node.address.internal: no interface has an address for 2001:db8::5", Command: status.StepAddressMissing}}
+	want := []doctor.Fix{{Message: "node.address.internal: no interface has an address for 2001:db8::5", Command: status.StepAddressMissing}}
 	if _, network := NodeConditions(available, facts, o); !slices.Equal(network, want) {
 		t.Errorf("NodeConditions() = network %+v, want %+v", network, want)
 	}

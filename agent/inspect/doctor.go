@@ -39,12 +39,12 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 	if err != nil {
 		return doctor.Report{}, err
 	}
-	story, lastErr := LastShutdown(cfg, log)
+	history, lastErr := LastShutdown(cfg, log)
 	f := doctor.Facts{
 		Agent:  doctor.Agent{Problem: unanswered.Error()},
 		Phases: phases, StopFirst: cfg.Shutdown.StopFirst,
-		Last:  story.Last,
-		State: doctor.LookAtState(cfg.State.Directory),
+		Last:  history.Last,
+		State: doctor.CheckState(cfg.State.Directory),
 
 		Conditions: conditionsAlone(cfg),
 		Network:    networkAlone(cfg.API, log),
@@ -61,7 +61,7 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 	f.Name = nameAlone(cfg)
 	var looking errgroup.Group
 	looking.Go(func() (err error) {
-		f.Runtimes, err = lookOnce(ctx, cfg, log)
+		f.Runtimes, err = checkOnce(ctx, cfg, log)
 		return err
 	})
 	if f.Name != nil && f.Name.Unnamed != "" {
@@ -89,8 +89,8 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 	return doctor.Examine(f), logind.Close()
 }
 
-// lookOnce asks the runtimes of this host how they are.
-func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.Runtimes, error) {
+// checkOnce asks the runtimes of this host how they are.
+func checkOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.Runtimes, error) {
 	ctx, cancel := context.WithTimeout(ctx, gather.ProbeTimeout)
 	defer cancel()
 	r, err := open.Runtimes(cfg.Runtimes, func(string, string, time.Duration, error) {}, open.Units{Manager: systemd.NewManager("")}, log)
@@ -104,7 +104,7 @@ func lookOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.
 
 func Runtimes(states []runtime.Health, asked bool, r *discovery.Runtimes) doctor.Runtimes {
 	podmans := discovery.FindPodmans("/")
-	facts := doctor.Runtimes{Asked: asked, PodmanUnheard: podmans.Unreachable, PodmanUsers: podmans.Users}
+	facts := doctor.Runtimes{Checked: asked, PodmanUnreachable: podmans.Unreachable, PodmanUsers: podmans.Users}
 	for _, d := range r.Dead() {
 		dead := doctor.DeadSocket{Path: d.Path}
 		if errors.Is(d.Err, runtime.ErrUnsupported) {

@@ -17,7 +17,7 @@ func etcdAlone(ctx context.Context, cfg config.Config, mine bool) (*doctor.Etcd,
 		return nil, nil
 	}
 	if c := cfg.ControlPlane.Etcd; servicesOwn(c.TLS.CA, c.TLS.Certificate, c.TLS.Key, c.PasswordFile) {
-		return &doctor.Etcd{Untold: true}, nil
+		return &doctor.Etcd{Unchecked: true}, nil
 	}
 	name, err := open.NodeName(cfg)
 	if err != nil {
@@ -25,7 +25,7 @@ func etcdAlone(ctx context.Context, cfg config.Config, mine bool) (*doctor.Etcd,
 	}
 	e := Etcd(ctx, cfg, name, "doctor")
 	if e.Mine = mine; !mine || cfg.Lease.Enabled == config.Off {
-		e.Overdue = ""
+		e.LeaseExpired = ""
 	}
 	return e, nil
 }
@@ -35,7 +35,7 @@ func Etcd(ctx context.Context, cfg config.Config, node, version string) *doctor.
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	o := etcd.OptionsOf(cfg.ControlPlane.Etcd, "controlPlane.etcd", version)
-	e := &doctor.Etcd{Standing: doctor.Standing{Node: node}, User: o.Username}
+	e := &doctor.Etcd{StoreState: doctor.StoreState{Node: node}, User: o.Username}
 	var secrets []string
 	for _, file := range []string{o.Key, o.PasswordFile} {
 		if file != "" {
@@ -56,9 +56,9 @@ func Etcd(ctx context.Context, cfg config.Config, node, version string) *doctor.
 	for _, m := range s.Members {
 		e.Members = append(e.Members, doctor.Member{Endpoint: m.Endpoint, Err: m.Err})
 	}
-	e.Found, e.Lacks, e.Unheard, e.Grants, e.RightsErr = s.Node, s.Lacks, s.Unreachable, s.Grants, s.RightsErr
+	e.Found, e.Lacks, e.SettingUnreadable, e.Grants, e.RightsErr = s.Node, s.Lacks, s.Unreachable, s.Grants, s.RightsErr
 	if s.Node && s.Leaseless {
-		e.Overdue = fmt.Sprintf("there is a node %s and no lease of it", node)
+		e.LeaseExpired = fmt.Sprintf("there is a node %s and no lease of it", node)
 	}
 	return e
 }

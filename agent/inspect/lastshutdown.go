@@ -14,15 +14,15 @@ import (
 
 // LastShutdown reads how the last shutdown went from the state folder, for a
 // host whose agent does not run.
-func LastShutdown(cfg config.Config, log *slog.Logger) (journal.Story, error) {
+func LastShutdown(cfg config.Config, log *slog.Logger) (journal.History, error) {
 	reader, err := probe.New("/")
 	if err != nil {
-		return journal.Story{}, err
+		return journal.History{}, err
 	}
 	machine, _ := reader.Machine() // the boot ID is all that counts here
-	story, err := journal.Peek(open.JournalFile(cfg), open.Boot(machine.BootID, systemd.NewManager(""), log))
+	history, err := journal.Peek(open.JournalFile(cfg), open.Boot(machine.BootID, systemd.NewManager(""), log))
 	if errors.Is(err, fs.ErrNotExist) {
-		return journal.Story{}, nil
+		return journal.History{}, nil
 	}
-	return story, err
+	return history, err
 }

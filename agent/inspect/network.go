@@ -34,7 +34,7 @@ func servicesOwn(files ...string) bool {
 // networkAlone are the facts without an agent.
 func networkAlone(cfg config.API, log *slog.Logger) *doctor.Network {
 	if servicesOwn(cfg.TLS.Certificate, cfg.TLS.Key, cfg.TLS.ClientCA) {
-		return &doctor.Network{Untold: true}
+		return &doctor.Network{Unchecked: true}
 	}
 	return Network(cfg, open.Files(cfg, log))
 }

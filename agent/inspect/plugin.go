@@ -26,7 +26,7 @@ func pluginAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.Lo
 	}
 	p := Plugin(ctx, store, name)
 	if p.Mine = mine; !mine || cfg.Lease.Enabled == config.Off {
-		p.Overdue = ""
+		p.LeaseExpired = ""
 	}
 	return p, store.Close()
 }
@@ -37,16 +37,16 @@ func Plugin(ctx context.Context, store *plugin.Store, node string) *doctor.Plugi
 	defer cancel()
 	s := store.Diagnose(ctx, node)
 	p := &doctor.Plugin{
-		Standing: doctor.Standing{Node: node, Found: s.Node}, Socket: store.Socket(),
-		Silent: s.NoAnswer, Reading: s.Reading, Listing: s.Listing, Watching: s.Watching,
+		StoreState: doctor.StoreState{Node: node, Found: s.Node}, Socket: store.Socket(),
+		NoAnswer: s.NoAnswer, Reading: s.Reading, Listing: s.Listing, Watching: s.Watching,
 		Name: s.Name, Version: s.Version, Endpoint: s.Endpoint,
 		Lists: s.Lists, Watches: s.Watches, Expires: s.Ends,
 	}
 	if s.Unreached != nil {
-		p.Unreached = doctor.Mend{Message: s.Unreached.Error(), Command: s.Mend}
+		p.Unreached = doctor.Fix{Message: s.Unreached.Error(), Command: s.Fix}
 	}
 	if s.Node && s.Leaseless {
-		p.Overdue = fmt.Sprintf("there is a node %s and no lease of it", node)
+		p.LeaseExpired = fmt.Sprintf("there is a node %s and no lease of it", node)
 	}
 	return p
 }

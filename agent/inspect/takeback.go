@@ -36,7 +36,7 @@ func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Mana
 	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
 	defer cancel()
 	unit, err := manager.Unit(ctx, ended.Service)
-	if err != nil || !forsaken(unit, ended) {
+	if err != nil || !abandoned(unit, ended) {
 		return err
 	}
 	if stopping, err := manager.Stopping(ctx); err != nil || stopping {
@@ -58,11 +58,11 @@ func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Mana
 	return nil
 }
 
-// forsaken reports whether no agent of this service guards the host, nor will unless somebody
+// abandoned reports whether no agent of this service guards the host, nor will unless somebody
 // starts one. systemd starts one again that was killed, or ended with an error, unless it was
 // told to stop the service, or not to start it again. Told to start it anew, it has that done
 // by an agent that raises the delay again.
-func forsaken(unit systemd.Unit, ended Ended) bool {
+func abandoned(unit systemd.Unit, ended Ended) bool {
 	switch unit.ActiveState {
 	case "inactive", "failed":
 		return true

@@ -105,7 +105,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWithoutABus(t *testing.T) {
 	}
 }
 
-func TestNothingIsTakenBackWhereSystemdDoesNotTell(t *testing.T) {
+func TestNothingIsTakenBackWhereSystemdDoesNotReport(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	logind := systemd.NewLogind(systemd.LogindOptions{Root: fake.Root(), Address: fake.Address()})
 	defer logind.Close()

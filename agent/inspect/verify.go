@@ -64,7 +64,7 @@ func (v Verification) Left() (names []string) {
 // Verify tries the checks and takes away what they make, also once ctx has ended; tell
 // is told of each. An error tells that there is nobody to verify, or, beside what was
 // found, that the control plane cannot be closed.
-func (v Verifier) Verify(ctx context.Context, checks []conformance.Check, tell func(conformance.Result)) (Verification, error) {
+func (v Verifier) Verify(ctx context.Context, checks []conformance.Check, report func(conformance.Result)) (Verification, error) {
 	memory := statefile.NewMemory()
 	client, err := v.open(memory)
 	if err != nil {
@@ -81,12 +81,12 @@ func (v Verifier) Verify(ctx context.Context, checks []conformance.Check, tell f
 	found := Verification{ControlPlane: VerifiedControlPlane{Type: client.Type(), Prefix: b.Prefix}}
 	if client.Type() == embedded.Type {
 		b.MaxEvents = embedded.MaxEvents
-		b.Hinder = func(conformance.Fault) (func(), error) {
+		b.Inject = func(conformance.Fault) (func(), error) {
 			return nil, &conformance.AbsentError{Why: "there is no server: it is in the agent itself"}
 		}
 		found.Note = "the state that it keeps is the agent's alone: another one in memory is verified, which begins empty"
 	}
-	found.Checks, err = conformance.Verify(ctx, &b, checks, tell)
+	found.Checks, err = conformance.Verify(ctx, &b, checks, report)
 	forbidden := slices.ContainsFunc(found.Checks, func(r conformance.Result) bool { return r.Forbidden })
 	if forbidden && client.Type() == kubernetes.Type && v.Kubeconfig == "" {
 		found.Hint = "a node may touch its own Node only: --kubeconfig with credentials that may create, change and delete Nodes has all of them tried"

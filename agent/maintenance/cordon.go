@@ -22,10 +22,10 @@ const diskTimeout = 2 * time.Second
 
 // Cordon closes the Node to new pods, or opens it, for a person.
 func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (CordonReport, error) {
-	telling, cancel := context.WithTimeout(ctx, report.WriteTimeout)
+	reporting, cancel := context.WithTimeout(ctx, report.WriteTimeout)
 	defer cancel()
 	want := Cordon{Unschedulable: unschedulable, By: caller.Name(ctx), At: time.Now().UTC()}
-	changed, err := d.o.Reporter.Cordon(telling, report.Decision{Unschedulable: want.Unschedulable, By: want.By, At: want.At})
+	changed, err := d.o.Reporter.Cordon(reporting, report.Decision{Unschedulable: want.Unschedulable, By: want.By, At: want.At})
 	answer := CordonReport{Node: d.o.Node, Cordon: want, Changed: changed}
 	if before := d.o.Reporter.Decided(); before != nil && !changed {
 		answer.Cordon = Cordon{Unschedulable: before.Unschedulable, By: before.By, At: before.At}

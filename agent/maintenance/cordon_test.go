@@ -71,13 +71,13 @@ func TestACordonThatCannotBeIsRefusedWithAHint(t *testing.T) {
 				d.register(t)
 				c.prepare(d)
 				_, err := maintenance.New(d.Options).Cordon(t.Context(), true)
-				var told *hint.Error
-				if !errors.As(err, &told) {
+				var reported *hint.Error
+				if !errors.As(err, &reported) {
 					t.Fatalf("Cordon() = %v, want an error with a hint", err)
 				}
 				for _, want := range c.want {
-					if !strings.Contains(told.Error(), want) {
-						t.Errorf("Cordon() = %v, want %q in it", told, want)
+					if !strings.Contains(reported.Error(), want) {
+						t.Errorf("Cordon() = %v, want %q in it", reported, want)
 					}
 				}
 				if n := d.stored(t); n.Spec.Unschedulable || d.Reporter.Decided() != nil {
@@ -97,14 +97,14 @@ func TestACordonIsAnEventThatNamesThePerson(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var told []string
+		var reported []string
 		for _, e := range d.Recorder.Queued() {
 			if strings.HasSuffix(e.Reason, "Schedulable") {
-				told = append(told, e.Reason+": "+e.Message)
+				reported = append(reported, e.Reason+": "+e.Message)
 			}
 		}
 		want := "NodeNotSchedulable: cordoned by unknown user with `hostler cordon`|NodeSchedulable: uncordoned by unknown user with `hostler uncordon`"
-		if got := strings.Join(told, "|"); got != want {
+		if got := strings.Join(reported, "|"); got != want {
 			t.Errorf("Events = %q, want %q", got, want)
 		}
 	})

@@ -21,7 +21,7 @@ import (
 
 // DrainPlan says what a person's drain would do now.
 func (d *Drainer) DrainPlan(ctx context.Context, req DrainRequest) (DrainPlan, error) {
-	p, spared, err := d.o.Guard.PlanByHand(ctx, req.All)
+	p, spared, err := d.o.Guard.PlanManualDrain(ctx, req.All)
 	p.Message = d.o.OutOfReach()
 	if err != nil { // what is known of a runtime that does not answer is tried
 		p.Message = strings.TrimSuffix(err.Error()+"; "+p.Message, "; ")
@@ -88,15 +88,15 @@ func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(Dra
 		d.o.Log.Info("drain", "by", who, "all", req.All)
 		d.o.Recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", fmt.Sprintf("%s asked to stop %s", who, what))
 	})
-	teller := newTeller(progress)
-	record, err := d.o.Guard.DrainByHand(ctx, req.All, func(r *journal.Record) {
+	steps := newStepReporter(progress)
+	record, err := d.o.Guard.DrainManually(ctx, req.All, func(r *journal.Record) {
 		begin()
 		d.o.Drained.Take(r, time.Now())
 		d.o.Journal.PutDrained(r)
-		teller.take(r)
+		steps.take(r)
 	})
 	d.o.Drained.Take(&record, time.Now())
-	teller.finish(record)
+	steps.finish(record)
 	if away := d.o.OutOfReach(); away != "" && err == nil { // theirs run on
 		record.Graceful, record.Error = false, strings.TrimPrefix(record.Error+"; "+away, "; ")
 	}
@@ -122,9 +122,9 @@ func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(Dra
 	return report, nil
 }
 
-// teller makes a step of each pod that a drain is done with. Nobody waits for who
+// stepReporter makes a step of each pod that a drain is done with. Nobody waits for who
 // listens to it: the drain least of all.
-type teller struct {
+type stepReporter struct {
 	progress func(DrainStep)
 	latest   chan *journal.Record // holds the newest state of the drain
 	ended    chan struct{}
@@ -132,12 +132,12 @@ type teller struct {
 	done     int                        // of reported, those that the drain does not spare
 }
 
-func newTeller(progress func(DrainStep)) *teller {
-	t := &teller{progress: progress, latest: make(chan *journal.Record, 1), ended: make(chan struct{}), reported: map[string]journal.Outcome{}}
+func newStepReporter(progress func(DrainStep)) *stepReporter {
+	t := &stepReporter{progress: progress, latest: make(chan *journal.Record, 1), ended: make(chan struct{}), reported: map[string]journal.Outcome{}}
 	go func() {
 		defer close(t.ended)
 		for r := range t.latest {
-			t.tell(r)
+			t.report(r)
 		}
 	}()
 	return t
@@ -145,7 +145,7 @@ func newTeller(progress func(DrainStep)) *teller {
 
 // take is given the drain's record at every step, by one goroutine, and does not
 // block: a state that nobody has looked at gives way to the next.
-func (t *teller) take(r *journal.Record) {
+func (t *stepReporter) take(r *journal.Record) {
 	select {
 	case <-t.latest:
 	default:
@@ -154,13 +154,13 @@ func (t *teller) take(r *journal.Record) {
 }
 
 // finish tells the rest, and returns when all is told.
-func (t *teller) finish(r journal.Record) {
+func (t *stepReporter) finish(r journal.Record) {
 	t.take(&r)
 	close(t.latest)
 	<-t.ended
 }
 
-func (t *teller) tell(r *journal.Record) {
+func (t *stepReporter) report(r *journal.Record) {
 	total := Unspared(*r)
 	for _, p := range r.Pods {
 		id := p.Runtime + "/" + p.ID

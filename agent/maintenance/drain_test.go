@@ -22,7 +22,7 @@ import (
 
 var criticalLabel = map[string]string{runtime.LabelCritical: "true"}
 
-func TestADrainCordonsFirstAndTellsOfEachPod(t *testing.T) {
+func TestADrainCordonsFirstAndReportsEachPod(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
 		d.register(t)
@@ -64,13 +64,13 @@ func report0(s maintenance.DrainStep) time.Time {
 	return s.StartedAt
 }
 
-func TestADrainByACallerThatReadsNothingIsNotHeldUp(t *testing.T) {
+func TestADrainByACallerThatReadsNothingIsNotBlocked(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
 		began := time.Now()
-		told := 0
+		reported := 0
 		if _, err := drainer.Drain(t.Context(), maintenance.DrainRequest{All: true}, func(maintenance.DrainStep) {
-			told++
+			reported++
 			time.Sleep(time.Minute)
 		}); err != nil {
 			t.Fatal(err)
@@ -80,8 +80,8 @@ func TestADrainByACallerThatReadsNothingIsNotHeldUp(t *testing.T) {
 				t.Errorf("%s of %s came after %v, want nobody waited for", s.Name, s.ContainerID, s.At.Sub(began))
 			}
 		}
-		if told != 3 {
-			t.Errorf("%d pods were told of, want all 3, however late", told)
+		if reported != 3 {
+			t.Errorf("%d pods were told of, want all 3, however late", reported)
 		}
 	})
 }
@@ -109,7 +109,7 @@ func TestADrainEndsWithItsCallerAndLeavesTheNodeCordoned(t *testing.T) {
 	})
 }
 
-func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsTold(t *testing.T) {
+func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
 		d.over(&hanging{d.client, 1}) // holds both back after they were let in
@@ -136,7 +136,7 @@ func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsTold(t *testing.T) {
 	})
 }
 
-func TestADrainThatAShutdownCutsShortTellsOfWhatItDid(t *testing.T) {
+func TestADrainThatAShutdownCutsShortReportsWhatItDid(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		drainer, _ := d.guarded(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "api", EndsAfter: 10 * time.Second}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
 		time.AfterFunc(time.Second, func() { _, _ = d.Guard.Drain(t.Context(), journal.TriggerServiceStop) })
@@ -182,7 +182,7 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 			}
 		}, want: []string{"drain: the host is already shutting down", "hostler status"}},
 		"in another drain": {begin: func(t *testing.T, d *desk) {
-			go func() { _, _ = d.Guard.DrainByHand(t.Context(), false, func(*journal.Record) {}) }()
+			go func() { _, _ = d.Guard.DrainManually(t.Context(), false, func(*journal.Record) {}) }()
 			synctest.Wait()
 		}, want: []string{"drain: another drain is running", "Ctrl-C"}},
 		"where nodes cannot be cordoned": {prepare: func(_ *testing.T, d *desk) {
@@ -200,13 +200,13 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 				}
 				before := len(fake.Signals())
 				_, err := drainer.Drain(t.Context(), maintenance.DrainRequest{}, func(maintenance.DrainStep) {})
-				var told *hint.Error
-				if !errors.As(err, &told) || told.Hint == "" {
+				var reported *hint.Error
+				if !errors.As(err, &reported) || reported.Hint == "" {
 					t.Fatalf("Drain() = %v, want an error with a hint", err)
 				}
 				for _, want := range c.want {
-					if !strings.Contains(told.Error(), want) {
-						t.Errorf("Drain() = %v, want %q in it", told, want)
+					if !strings.Contains(reported.Error(), want) {
+						t.Errorf("Drain() = %v, want %q in it", reported, want)
 					}
 				}
 				if n := len(fake.Signals()); n != before {
@@ -226,7 +226,7 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 }
 
 // Their pods run on, of which nobody knows.
-func TestADrainTellsOfRuntimesThatAreOutOfReach(t *testing.T) {
+func TestADrainReportsRuntimesThatAreOutOfReach(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.register(t)
 		d.OutOfReach = func() string { return "podman: nothing answers" }
@@ -240,7 +240,7 @@ func TestADrainTellsOfRuntimesThatAreOutOfReach(t *testing.T) {
 			t.Errorf("Drain() = %+v, %v, want one pod stopped, and podman named", report, err)
 		}
 		kept := d.Guard.Status().Drained
-		if kept == nil || kept.Trigger != journal.TriggerPersonAll || kept.Graceful || kept.Error != report.Error || len(kept.Pods) != 1 || kept.Pods[0].Outcome != journal.Stopped {
+		if kept == nil || kept.Trigger != journal.TriggerManualAll || kept.Graceful || kept.Error != report.Error || len(kept.Pods) != 1 || kept.Pods[0].Outcome != journal.Stopped {
 			t.Errorf("Status().Drained = %+v, want the record that Drain() returned", kept)
 		}
 		if again, err := drainer.Drain(t.Context(), maintenance.DrainRequest{All: true}, func(maintenance.DrainStep) {}); err != nil || len(again.Pods) != 0 {

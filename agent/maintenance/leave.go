@@ -22,13 +22,13 @@ func (d *Drainer) Leave(ctx context.Context) (LeaveReport, error) {
 	answer := LeaveReport{Node: d.o.Node, ControlPlane: d.o.ControlPlane, By: caller.Name(ctx)}
 	before := d.o.Member.Reason()
 	d.o.Member.Set(hasLeft)
-	resting, rested := context.WithTimeout(ctx, report.WriteTimeout)
+	pausing, rested := context.WithTimeout(ctx, report.WriteTimeout)
 	defer rested()
-	err := d.o.Member.Idle(resting)
+	err := d.o.Member.Idle(pausing)
 	if err == nil {
-		telling, cancel := context.WithTimeout(ctx, report.WriteTimeout)
+		reporting, cancel := context.WithTimeout(ctx, report.WriteTimeout)
 		defer cancel()
-		err = d.o.Reporter.Leave(telling, answer.By)
+		err = d.o.Reporter.Leave(reporting, answer.By)
 	}
 	switch {
 	case err == nil:

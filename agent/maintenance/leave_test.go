@@ -36,7 +36,7 @@ func (d *desk) keeps(t *testing.T) {
 	time.Sleep(time.Second)
 }
 
-func TestTheLeaseRestsBeforeTheNodeLeaves(t *testing.T) {
+func TestTheLeaseIsPausedBeforeTheNodeLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.register(t)
 		d.keeps(t)
@@ -56,7 +56,7 @@ func TestTheLeaseRestsBeforeTheNodeLeaves(t *testing.T) {
 	})
 }
 
-func TestTheLeaseRestsFromTheStartAndUntilTheNodeReturns(t *testing.T) {
+func TestTheLeaseIsPausedFromTheStartAndUntilTheNodeReturns(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.register(t)
 		if got, err := maintenance.New(d.Options).Return(t.Context()); got.Changed || err != nil {
@@ -80,7 +80,7 @@ func TestALeaveThatFailsSaysWhatToDo(t *testing.T) {
 	kubelet := ownedBy(owner.Auto, &owner.Owner{Name: owner.Kubelet, Evidence: "process kubelet, pid 7"})
 	for name, c := range map[string]struct {
 		prepare func(*desk)
-		rests   bool
+		paused  bool
 		want    []string
 	}{
 		"a node may not":     {func(d *desk) { d.fails(controlplane.ErrForbidden) }, true, []string{"forbidden", "have an administrator delete", "hostler leave --undo"}},
@@ -96,17 +96,17 @@ func TestALeaveThatFailsSaysWhatToDo(t *testing.T) {
 				d.register(t)
 				c.prepare(d)
 				_, err := maintenance.New(d.Options).Leave(t.Context())
-				var told *hint.Error
-				if !errors.As(err, &told) {
+				var reported *hint.Error
+				if !errors.As(err, &reported) {
 					t.Fatalf("Leave() = %v, want an error with a hint", err)
 				}
 				for _, want := range c.want {
-					if !strings.Contains(told.Error(), want) {
-						t.Errorf("Leave() = %v, want %q in it", told, want)
+					if !strings.Contains(reported.Error(), want) {
+						t.Errorf("Leave() = %v, want %q in it", reported, want)
 					}
 				}
-				if got := d.Member.Reason() != ""; got != c.rests {
-					t.Errorf("the lease rests: %v, want %v", got, c.rests)
+				if got := d.Member.Reason() != ""; got != c.paused {
+					t.Errorf("the lease rests: %v, want %v", got, c.paused)
 				}
 			})
 		})

@@ -27,7 +27,7 @@ func Protected(d *Drained, j *journal.Journal, now time.Time, uptime time.Durati
 			detail = "kept for a day; a shutdown that was cancelled stopped it"
 		}
 		for _, p := range r.Pods {
-			asked := r.Unheard && !p.StartedAt.IsZero() // and has ended, or may have
+			asked := r.EndUnknown && !p.StartedAt.IsZero() // and has ended, or may have
 			if asked || r.PodStatus(p).Phase != corev1.PodRunning {
 				kept := gc.Kept{Reason: gc.LastShutdown, Detail: detail}
 				pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = kept

@@ -46,8 +46,8 @@ type Metrics struct {
 	callErrors   *prometheus.CounterVec
 }
 
-// Standing is how things stand at one time.
-type Standing struct {
+// State is how things stand at one time.
+type State struct {
 	Version       string
 	LeaseRenewed  time.Time // or since when that is tried, where it never was; zero where nobody tries
 	Loops         []loop.Health
@@ -159,14 +159,14 @@ func (m *Metrics) Collection(kind string, r runs.Report) {
 
 // Handler serves the metrics, and calls ask with each request for how things stand. They are
 // uncompressed: a compressor takes 1.4 MB to save some kilobytes on the loopback interface.
-func (m *Metrics) Handler(ask func() Standing) http.Handler {
+func (m *Metrics) Handler(ask func() State) http.Handler {
 	asked := prometheus.NewRegistry()
-	asked.MustRegister(standing{ask})
+	asked.MustRegister(collector{ask})
 	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, asked}, promhttp.HandlerOpts{Timeout: 5 * time.Second, DisableCompression: true})
 }
 
-// standing collects what is read off when asked.
-type standing struct{ ask func() Standing }
+// collector collects what is read off when asked.
+type collector struct{ ask func() State }
 
 var (
 	descBuildInfo     = prometheus.NewDesc("hostler_build_info", "Always 1; the labels identify the build.", []string{"version", "goversion"}, nil)
@@ -190,7 +190,7 @@ var (
 )
 
 // Describe lists what Collect collects.
-func (s standing) Describe(out chan<- *prometheus.Desc) {
+func (s collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descBuildInfo, descLeaseAge, descLoopHealthy, descLoopRestarts, descShutdownState,
 		descProtected, descGranted, descNeeded,
@@ -202,7 +202,7 @@ func (s standing) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect reads how things stand.
-func (s standing) Collect(out chan<- prometheus.Metric) {
+func (s collector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -215,27 +215,27 @@ func (s standing) Collect(out chan<- prometheus.Metric) {
 		gauge(descLeaseAge, time.Since(now.LeaseRenewed).Seconds())
 	}
 	for _, l := range now.Loops {
-		gauge(descLoopHealthy, truth(l.Healthy), l.Name)
+		gauge(descLoopHealthy, boolValue(l.Healthy), l.Name)
 		counter(descLoopRestarts, float64(l.Restarts), l.Name)
 	}
 	for state := shutdown.Disarmed; state <= shutdown.Delegated; state++ {
-		gauge(descShutdownState, truth(state == now.Shutdown.State), state.String())
+		gauge(descShutdownState, boolValue(state == now.Shutdown.State), state.String())
 	}
-	gauge(descProtected, truth(now.Protected))
+	gauge(descProtected, boolValue(now.Protected))
 	if now.Shutdown.InhibitDelayMax.Duration > 0 || now.Shutdown.InhibitDelayShortage != "" {
 		gauge(descGranted, now.Shutdown.InhibitDelayMax.Seconds())
 	}
 	gauge(descNeeded, now.Shutdown.InhibitDelayNeeded.Seconds())
 	if last := now.Shutdown.Last; last != nil {
-		gauge(descShutdownGood, truth(last.Graceful))
+		gauge(descShutdownGood, boolValue(last.Graceful))
 		if !last.FinishedAt.IsZero() {
 			gauge(descShutdownTime, last.FinishedAt.Sub(last.StartedAt).Seconds())
 		}
 	}
 	for name, ready := range now.Runtimes {
-		gauge(descRuntimeReady, truth(ready), name)
+		gauge(descRuntimeReady, boolValue(ready), name)
 	}
-	gauge(descReload, truth(!now.ReloadRefused))
+	gauge(descReload, boolValue(!now.ReloadRefused))
 	if now.CgroupVersion > 0 {
 		gauge(descCgroup, float64(now.CgroupVersion))
 	}
@@ -254,7 +254,7 @@ func (s standing) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

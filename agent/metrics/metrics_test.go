@@ -21,11 +21,11 @@ import (
 const bound = 20 * time.Second
 
 // nothing is how things stand where nothing is known.
-func nothing() metrics.Standing { return metrics.Standing{} }
+func nothing() metrics.State { return metrics.State{} }
 
 func TestRebootsAreCountedByWhetherTheyWereExpected(t *testing.T) {
-	m := metrics.New().Handler(func() metrics.Standing {
-		return metrics.Standing{Reboots: reboots.Counts{Expected: 12, Unexpected: 2, Unknown: 1}}
+	m := metrics.New().Handler(func() metrics.State {
+		return metrics.State{Reboots: reboots.Counts{Expected: 12, Unexpected: 2, Unknown: 1}}
 	})
 	response := httptest.NewRecorder()
 	m.ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -37,8 +37,8 @@ func TestRebootsAreCountedByWhetherTheyWereExpected(t *testing.T) {
 }
 
 func TestTwoRuntimesAreTwoFigures(t *testing.T) {
-	m := metrics.New().Handler(func() metrics.Standing {
-		return metrics.Standing{Runtimes: map[string]bool{"containerd": true, "/run/k3s/containerd.sock": false}}
+	m := metrics.New().Handler(func() metrics.State {
+		return metrics.State{Runtimes: map[string]bool{"containerd": true, "/run/k3s/containerd.sock": false}}
 	})
 	response := httptest.NewRecorder()
 	m.ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -53,7 +53,7 @@ func TestTwoRuntimesAreTwoFigures(t *testing.T) {
 func TestTheCgroupVersionIsAFigureWhereThereIsOne(t *testing.T) {
 	for version, want := range map[int]string{2: "hostler_cgroup_version 2\n", 1: "hostler_cgroup_version 1\n", 0: ""} {
 		response := httptest.NewRecorder()
-		metrics.New().Handler(func() metrics.Standing { return metrics.Standing{CgroupVersion: version} }).
+		metrics.New().Handler(func() metrics.State { return metrics.State{CgroupVersion: version} }).
 			ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		if body := response.Body.String(); !strings.Contains(body, want) || strings.Contains(body, "hostler_cgroup_version") != (want != "") {
 			t.Errorf("GET /metrics with cgroups of version %d = %.300s, want %q in it", version, body, want)

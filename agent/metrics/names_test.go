@@ -36,8 +36,8 @@ func full(t *testing.T) string {
 		report.Removed = append(report.Removed, runs.Removal{Kind: kind, Reason: gc.LRU})
 	}
 	m := metrics.New()
-	standing := func() metrics.Standing {
-		s := metrics.Standing{
+	standing := func() metrics.State {
+		s := metrics.State{
 			Version: "1.2.3", LeaseRenewed: now, Loops: []loop.Health{{Name: "lease", Healthy: true}},
 			Runtimes: map[string]bool{"containerd": true}, CgroupVersion: 2, Images: &report,
 		}

@@ -24,16 +24,16 @@ func TestTheLogIsAsConfigured(t *testing.T) {
 	if got := text.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "level=WARN msg=told component=image-gc\n") || !strings.Contains(got, `msg="told since"`) {
 		t.Errorf("as text the log is %q", got)
 	}
-	var told []map[string]string
+	var reported []map[string]string
 	for line := range bytes.Lines(lines.Bytes()) {
 		var fields map[string]string
 		if err := json.Unmarshal(line, &fields); err != nil {
 			t.Fatalf("as JSON the log has the line %q: %v", line, err)
 		}
-		told = append(told, fields)
+		reported = append(reported, fields)
 	}
-	if len(told) != 2 || told[0]["level"] != "WARN" || told[0]["msg"] != "told" || told[0]["component"] != "image-gc" || told[0]["time"] == "" || told[1]["msg"] != "told since" {
-		t.Errorf("as JSON the log is %v", told)
+	if len(reported) != 2 || reported[0]["level"] != "WARN" || reported[0]["msg"] != "told" || reported[0]["component"] != "image-gc" || reported[0]["time"] == "" || reported[1]["msg"] != "told since" {
+		t.Errorf("as JSON the log is %v", reported)
 	}
 }
 

@@ -41,7 +41,7 @@ func FindKubelets(proc string) (k Kubelets) {
 		switch p, err := trust.Inspect(proc, pid); {
 		case err != nil || !slices.Contains(kubelets, p.Name): // it has ended meanwhile
 		case p.Contained:
-		case p.Distrust != "":
+		case p.Untrusted != "":
 			k.Refused = append(k.Refused, p)
 		case k.Found.PID == 0:
 			k.Found = p
@@ -73,7 +73,7 @@ func (k Kubelets) Lock(proc string, locks []systemd.InhibitorLock) *systemd.Inhi
 			return true
 		}
 		holder, err := trust.Inspect(proc, int(l.PID))
-		return err == nil && holder.Distrust == "" && holder.Service != "" && holder.Service == k.Found.Service
+		return err == nil && holder.Untrusted == "" && holder.Service != "" && holder.Service == k.Found.Service
 	})
 	if i < 0 {
 		return nil

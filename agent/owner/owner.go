@@ -49,15 +49,15 @@ const (
 	Off  Switch = "false"
 )
 
-// Look tells who else is seen on this host, by job. It gets who had each job by the look before.
-type Look func(ctx context.Context, known map[Job]Owner) map[Job]Owner
+// Scan tells who else is seen on this host, by job. It gets who had each job by the look before.
+type Scan func(ctx context.Context, known map[Job]Owner) map[Job]Owner
 
 // Owners knows who does which job on this host. A job that is switched to Auto
 // is hostler's unless somebody else is seen doing it. It is safe for concurrent
 // use.
 type Owners struct {
 	switches map[Job]Switch
-	look     Look
+	scan     Scan
 	log      *slog.Logger
 
 	mu      sync.Mutex
@@ -68,8 +68,8 @@ type Owners struct {
 
 // New returns owners of whom nobody is known before the first Refresh: no job is
 // hostler's until then. A job without a switch counts as Auto.
-func New(switches map[Job]Switch, look Look, log *slog.Logger) *Owners {
-	return &Owners{switches: switches, look: look, log: log, changed: make(chan struct{})}
+func New(switches map[Job]Switch, scan Scan, log *slog.Logger) *Owners {
+	return &Owners{switches: switches, scan: scan, log: log, changed: make(chan struct{})}
 }
 
 // Refresh looks again, and reports whether anything changed.
@@ -77,7 +77,7 @@ func (o *Owners) Refresh(ctx context.Context) bool {
 	o.mu.Lock()
 	known := o.current // is replaced, and never changed
 	o.mu.Unlock()
-	seen := o.look(ctx, known)
+	seen := o.scan(ctx, known)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.others = seen

@@ -19,14 +19,14 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // supervised runs the loop in the background of a bubble until the test ends.
 func supervised(t *testing.T, l *loop.Loop) {
 	t.Helper()
 	var done sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
-	done.Go(func() { l.Supervise(ctx, silent()) })
+	done.Go(func() { l.Supervise(ctx, discard()) })
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
@@ -81,9 +81,9 @@ func TestEachJobHasOneOwner(t *testing.T) {
 	}
 }
 
-func TestOwnersTellWhenTheyChange(t *testing.T) {
+func TestOwnersReportWhenTheyChange(t *testing.T) {
 	seen := map[Job]Owner{}
-	o := New(map[Job]Switch{ImageGC: Off}, func(context.Context, map[Job]Owner) map[Job]Owner { return seen }, silent())
+	o := New(map[Job]Switch{ImageGC: Off}, func(context.Context, map[Job]Owner) map[Job]Owner { return seen }, discard())
 	if mine, _, _ := o.Mine(Lease); mine {
 		t.Error("Mine() before the first look = true, want nothing to be touched yet")
 	}
@@ -149,7 +149,7 @@ func TestFindKubelets(t *testing.T) {
 			if got.Evidence() != c.want {
 				t.Errorf("Evidence() = %q, want %q", got.Evidence(), c.want)
 			}
-			if len(got.Refused) > 1 || (len(got.Refused) == 1) != (c.refused != "") || c.refused != "" && !strings.Contains(got.Refused[0].Distrust, c.refused) {
+			if len(got.Refused) > 1 || (len(got.Refused) == 1) != (c.refused != "") || c.refused != "" && !strings.Contains(got.Refused[0].Untrusted, c.refused) {
 				t.Errorf("refused are %+v, want %q", got.Refused, c.refused)
 			}
 		})
@@ -195,7 +195,7 @@ func TestALockIsAKubeletsByItsProcess(t *testing.T) {
 
 func TestAKubeletIsSeenWhoeverHasItsJob(t *testing.T) {
 	others := map[Job]Owner{ContainerGC: {Name: Kubelet, Evidence: "process kubelet"}}
-	o := New(map[Job]Switch{ContainerGC: On}, func(context.Context, map[Job]Owner) map[Job]Owner { return maps.Clone(others) }, silent())
+	o := New(map[Job]Switch{ContainerGC: On}, func(context.Context, map[Job]Owner) map[Job]Owner { return maps.Clone(others) }, discard())
 	other := func(j Job) bool { _, found := o.Other(j); return found }
 	if other(ContainerGC) {
 		t.Errorf("Other() has one before anybody looked")
@@ -219,7 +219,7 @@ func TestEvidenceIsForPeople(t *testing.T) {
 	}
 }
 
-func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
+func TestALoopIsPausedWhileAnotherOwnerHasTheJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kubelet := Owner{Name: Kubelet, Evidence: "process kubelet, pid 7"}
 		seen := map[Job]Owner{}
@@ -269,7 +269,7 @@ func TestALoopRestsWhileAnotherOwnerHasTheJob(t *testing.T) {
 func TestALoopThatHangsWhenItsJobComesBackIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[Job]Owner{Lease: {Name: Kubelet}}
-		owners := New(nil, func(context.Context, map[Job]Owner) map[Job]Owner { return seen }, silent())
+		owners := New(nil, func(context.Context, map[Job]Owner) map[Job]Owner { return seen }, discard())
 		owners.Refresh(t.Context())
 		l := leaseLoop(owners, 40*time.Second, func(ctx context.Context, _ *loop.Loop) error { <-ctx.Done(); return ctx.Err() })
 		supervised(t, l)
@@ -286,7 +286,7 @@ func TestALoopThatHangsWhenItsJobComesBackIsStuck(t *testing.T) {
 // A failure while the job is lost is the owner's business, one before it is not.
 func TestALoopThatFailsWithItsJobIsStartedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		owners := New(nil, func(context.Context, map[Job]Owner) map[Job]Owner { return map[Job]Owner{} }, silent())
+		owners := New(nil, func(context.Context, map[Job]Owner) map[Job]Owner { return map[Job]Owner{} }, discard())
 		owners.Refresh(t.Context())
 		l := leaseLoop(owners, 0, func(context.Context, *loop.Loop) error { return errors.New("broken") })
 		supervised(t, l)

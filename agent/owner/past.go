@@ -108,9 +108,9 @@ func (p *Past) NodeShows(kubelets bool) {
 	p.noteNode(p.o.Shared && kubelets && !p.o.NodeOn)
 }
 
-// Look takes in whether a kubelet was found, and returns the jobs that are its own: all but
+// Update takes in whether a kubelet was found, and returns the jobs that are its own: all but
 // the shutdown.
-func (p *Past) Look(evidence string, found bool) map[Job]Owner {
+func (p *Past) Update(evidence string, found bool) map[Job]Owner {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()

@@ -84,7 +84,7 @@ func TestWhatWasAKubeletsStaysItsOwn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := PastOptions{Notes: statefile.NewMemory().Notes("node"), Boot: "b1", Node: nodeName, Log: silent()}
+				o := PastOptions{Notes: statefile.NewMemory().Notes("node"), Boot: "b1", Node: nodeName, Log: discard()}
 				past := OpenPast(o)
 				for _, s := range steps {
 					time.Sleep(s.pass)
@@ -95,7 +95,7 @@ func TestWhatWasAKubeletsStaysItsOwn(t *testing.T) {
 						o.NodeOn = s.nodeOn
 						past = OpenPast(o)
 					}
-					got := past.Look(running, s.found)
+					got := past.Update(running, s.found)
 					for _, job := range []Job{Node, Lease, ImageGC, ContainerGC} {
 						owner, found := got[job]
 						if found != (s.want != nobody) || found && (owner.Name != Kubelet || !strings.Contains(owner.Evidence, s.want) || owner.Absent != (s.want != running)) {
@@ -116,13 +116,13 @@ func TestANodeIsAKubeletsForGoodOnceItShowsThat(t *testing.T) {
 	notes := statefile.NewMemory().Notes("node")
 	synctest.Test(t, func(t *testing.T) {
 		for _, boot := range []string{"b1", "b2", "b3"} {
-			past := OpenPast(PastOptions{Notes: notes, Boot: boot, Node: nodeName, Shared: true, Log: silent()})
+			past := OpenPast(PastOptions{Notes: notes, Boot: boot, Node: nodeName, Shared: true, Log: discard()})
 			if boot == "b1" {
-				past.Look("process kubelet, pid 7", true)
+				past.Update("process kubelet, pid 7", true)
 			}
 			time.Sleep(bootCounts)
-			past.Look("", false)
-			if jobs := past.Look("", false); boot == "b3" && len(jobs) > 0 {
+			past.Update("", false)
+			if jobs := past.Update("", false); boot == "b3" && len(jobs) > 0 {
 				t.Errorf("after a boot without a kubelet, whose status the Node never showed, its jobs are %v, want none", jobs)
 			}
 		}
@@ -134,10 +134,10 @@ func TestANodeIsAKubeletsForGoodOnceItShowsThat(t *testing.T) {
 func TestANodeInAClusterStaysTheKubeletsThatDoesNotRun(t *testing.T) {
 	notes := statefile.NewMemory().Notes("node")
 	open := func(boot, node string, nodeOn bool) *Past {
-		return OpenPast(PastOptions{Notes: notes, Boot: boot, Node: node, Shared: true, NodeOn: nodeOn, Log: silent()})
+		return OpenPast(PastOptions{Notes: notes, Boot: boot, Node: node, Shared: true, NodeOn: nodeOn, Log: discard()})
 	}
 	nodes := func(p *Past) int {
-		jobs := p.Look("", false)
+		jobs := p.Update("", false)
 		if jobs[Node] != jobs[Lease] || jobs[Node].Name != "" && !strings.Contains(jobs[Node].Evidence, "node.enabled: true") {
 			t.Errorf("Look() = %v, want node and lease of one owner, and how to change that", jobs)
 		}
@@ -147,7 +147,7 @@ func TestANodeInAClusterStaysTheKubeletsThatDoesNotRun(t *testing.T) {
 		t.Errorf("%d jobs are a kubelet's before there was one, want none", got)
 	}
 	first := open("b1", nodeName, false)
-	first.Look("process kubelet, pid 7", true)
+	first.Update("process kubelet, pid 7", true)
 	first.NodeShows(true)
 	synctest.Test(t, func(t *testing.T) {
 		past := open("b2", nodeName, false)

@@ -19,7 +19,7 @@ type Search struct {
 func (s Search) Others(ctx context.Context, known map[Job]Owner) map[Job]Owner {
 	kubelets := FindKubelets(s.Proc)
 	evidence := kubelets.Evidence()
-	seen := s.Past.Look(evidence, evidence != "")
+	seen := s.Past.Update(evidence, evidence != "")
 	if evidence == "" {
 		return seen
 	}
@@ -37,9 +37,9 @@ func (s Search) Others(ctx context.Context, known map[Job]Owner) map[Job]Owner {
 
 // Withhold keeps Node and Lease from hostler for a reason, unless they are another's anyway;
 // why returns none, once hostler may have them.
-func Withhold(why func() string, look Look) Look {
+func Withhold(why func() string, scan Scan) Scan {
 	return func(ctx context.Context, known map[Job]Owner) map[Job]Owner {
-		seen, reason := look(ctx, known), why()
+		seen, reason := scan(ctx, known), why()
 		for _, job := range []Job{Node, Lease} {
 			if _, found := seen[job]; reason != "" && !found {
 				seen[job] = Owner{Name: None, Evidence: reason}

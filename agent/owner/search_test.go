@@ -18,7 +18,7 @@ func TestTheShutdownIsAKubeletsOnlyByItsLock(t *testing.T) {
 	var lockErr error
 	s := Search{
 		Proc: trusttest.Proc(t, trusttest.Process{PID: 812, Name: "kubelet"}),
-		Past: OpenPast(PastOptions{Notes: statefile.NewMemory().Notes("node"), Boot: "boot-1", Node: nodeName, Log: silent()}),
+		Past: OpenPast(PastOptions{Notes: statefile.NewMemory().Notes("node"), Boot: "boot-1", Node: nodeName, Log: discard()}),
 		Locks: func(context.Context) (locks []systemd.InhibitorLock, err error) {
 			if lock != "" {
 				locks = []systemd.InhibitorLock{{What: "shutdown", Who: "kubelet", Why: lock, Mode: "delay", PID: 812}}
@@ -65,13 +65,13 @@ func TestAHostWithoutANameHasNoNode(t *testing.T) {
 		"once it may have one":  {Auto, false, "", Owner{Name: Hostler, Evidence: "no other owner found"}},
 		"once it may, switched": {On, false, "", Owner{Name: Hostler, Evidence: "switched on in the configuration"}},
 	} {
-		look := func(context.Context, map[Job]Owner) map[Job]Owner {
+		scan := func(context.Context, map[Job]Owner) map[Job]Owner {
 			if c.there {
 				return map[Job]Owner{Node: kubelet, Lease: kubelet}
 			}
 			return map[Job]Owner{}
 		}
-		o := New(map[Job]Switch{Node: c.set, Lease: c.set}, Withhold(func() string { return c.why }, look), silent())
+		o := New(map[Job]Switch{Node: c.set, Lease: c.set}, Withhold(func() string { return c.why }, scan), discard())
 		o.Refresh(t.Context())
 		for _, job := range []Job{Node, Lease} {
 			if _, got, _ := o.Mine(job); got != c.want {

@@ -65,7 +65,7 @@ func (c *Census) Clones() []controlplane.Clone {
 
 // Run looks through the fleet now and then until ctx ends. Beat is told how it goes,
 // and changed after each change. That the control plane does not let it is no failure.
-func (c *Census) Run(ctx context.Context, beat func(error), changed func()) error {
+func (c *Census) Run(ctx context.Context, heartbeat func(error), changed func()) error {
 	if c.self.Status.NodeInfo.MachineID == "" {
 		<-ctx.Done() // nothing to search for
 		return context.Cause(ctx)
@@ -83,7 +83,7 @@ func (c *Census) Run(ctx context.Context, beat func(error), changed func()) erro
 		if forbidden {
 			err = nil
 		}
-		beat(err)
+		heartbeat(err)
 		next = interval/2 + rand.N(interval)
 		if err != nil || len(clones) > 0 {
 			next = again
@@ -106,7 +106,7 @@ func (c *Census) take(clones []controlplane.Clone) bool {
 		c.log.Info("no other node shares this host's machine ID any more")
 	}
 	for _, clone := range clones {
-		c.log.Error("another node shares this host's machine ID", "problem", clone.Message(c.self.Name), "mend", clone.Mend())
+		c.log.Error("another node shares this host's machine ID", "problem", clone.Message(c.self.Name), "mend", clone.Fix())
 	}
 	return true
 }

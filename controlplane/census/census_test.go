@@ -46,19 +46,19 @@ func after(d time.Duration) {
 }
 
 // run runs a census over the fleet in fake.
-func run(t *testing.T, fake *controlplanetest.Fake) (c *census.Census, beats func() []error) {
+func run(t *testing.T, fake *controlplanetest.Fake) (c *census.Census, heartbeats func() []error) {
 	t.Helper()
 	c = census.New(fake, fake, nodeOf("n", here, "boot-1"), quiet())
 	var mu sync.Mutex
-	var told []error
+	var reported []error
 	runs(t, func(ctx context.Context) error {
-		return c.Run(ctx, func(err error) { mu.Lock(); defer mu.Unlock(); told = append(told, err) }, func() {})
+		return c.Run(ctx, func(err error) { mu.Lock(); defer mu.Unlock(); reported = append(reported, err) }, func() {})
 	})
-	return c, func() []error { mu.Lock(); defer mu.Unlock(); return slices.Clone(told) }
+	return c, func() []error { mu.Lock(); defer mu.Unlock(); return slices.Clone(reported) }
 }
 
-// neighbour stores another host's Node, and keeps its Lease if it is alive.
-func neighbour(t *testing.T, fake *controlplanetest.Fake, name, machineID, bootID string, alive bool) {
+// peer stores another host's Node, and keeps its Lease if it is alive.
+func peer(t *testing.T, fake *controlplanetest.Fake, name, machineID, bootID string, alive bool) {
 	t.Helper()
 	fake.Create(nodeOf(name, machineID, bootID))
 	keeper, err := controlplane.NewLeaseKeeper(fake, controlplane.LeasePolicy{
@@ -77,16 +77,16 @@ func neighbour(t *testing.T, fake *controlplanetest.Fake, name, machineID, bootI
 func TestACensusFindsTheLivingWithThisMachinesID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
-		neighbour(t, fake, "n", here, "boot-1", true)
-		neighbour(t, fake, "kubelets", here, "boot-1", true)
-		neighbour(t, fake, "dead", here, "boot-2", false)
-		neighbour(t, fake, "other", there, "boot-3", true)
-		c, beats := run(t, fake)
+		peer(t, fake, "n", here, "boot-1", true)
+		peer(t, fake, "kubelets", here, "boot-1", true)
+		peer(t, fake, "dead", here, "boot-2", false)
+		peer(t, fake, "other", there, "boot-3", true)
+		c, heartbeats := run(t, fake)
 		after(10 * time.Minute)
 		if got := c.Clones(); len(got) != 0 {
 			t.Errorf("Clones() = %v, want none: itself, its kubelet, a dead one and another machine", got)
 		}
-		neighbour(t, fake, "copy", here, "boot-4", true)
+		peer(t, fake, "copy", here, "boot-4", true)
 		after(12 * time.Hour)
 		if got := c.Clones(); len(got) != 1 || got[0].Node != "copy" || !strings.Contains(got[0].Message("n"), "running node copy") {
 			t.Errorf("Clones() = %v, want the copy", got)
@@ -96,9 +96,9 @@ func TestACensusFindsTheLivingWithThisMachinesID(t *testing.T) {
 		}
 		after(15 * time.Minute)
 		if got := c.Clones(); len(got) != 0 {
-			t.Errorf("Clones() after the mend = %v, want none", got)
+			t.Errorf("Clones() after the fix = %v, want none", got)
 		}
-		for _, err := range beats() {
+		for _, err := range heartbeats() {
 			if err != nil {
 				t.Errorf("beat(%v), want no failure", err)
 			}
@@ -110,20 +110,20 @@ func TestACensusThatMayNotLookIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)
 		fake.Inject(controlplanetest.NodesOf, controlplanetest.Fault{Err: controlplane.ErrForbidden})
-		c, beats := run(t, fake)
+		c, heartbeats := run(t, fake)
 		after(24 * time.Hour)
 		if n := fake.Calls(controlplanetest.NodesOf); n < 2 || n > 9 || len(c.Clones()) != 0 {
 			t.Errorf("asked %d times in a day, clones %v, want a few times, and none", n, c.Clones())
 		}
-		for _, err := range beats() {
+		for _, err := range heartbeats() {
 			if err != nil {
 				t.Errorf("beat(%v), want no failure", err)
 			}
 		}
 		fake.Inject(controlplanetest.NodesOf, controlplanetest.Fault{Err: controlplane.ErrUnavailable, Times: 1})
 		after(10 * time.Hour)
-		if told := beats(); !slices.ContainsFunc(told, func(err error) bool { return err != nil }) || told[len(told)-1] != nil {
-			t.Errorf("beats = %v, want that one failed, and the next did not", told)
+		if reported := heartbeats(); !slices.ContainsFunc(reported, func(err error) bool { return err != nil }) || reported[len(reported)-1] != nil {
+			t.Errorf("beats = %v, want that one failed, and the next did not", reported)
 		}
 	})
 }

@@ -54,13 +54,13 @@ type Backend struct {
 	// as long as it is good for.
 	Expires bool
 
-	// AskPace has the control plane ask all hosts for Leases that are good for that long,
+	// RequestPace has the control plane ask all hosts for Leases that are good for that long,
 	// or, with nothing, for none. It concerns every host there is.
-	AskPace func(ctx context.Context, duration string) error
+	RequestPace func(ctx context.Context, duration string) error
 
-	// Hinder makes a fault befall each answer of the control plane until restore is
+	// Inject makes a fault befall each answer of the control plane until restore is
 	// called. Its error is an *UntriedError for a fault that cannot be had here.
-	Hinder func(Fault) (restore func(), err error)
+	Inject func(Fault) (restore func(), err error)
 }
 
 // Fault is what befalls answers on their way.
@@ -68,10 +68,10 @@ type Fault string
 
 // The faults.
 const (
-	Slow   Fault = "slow"   // they come, a quarter of a second late
-	Silent Fault = "silent" // nothing comes, and the connection stays; what was requested may have been done
-	Lost   Fault = "lost"   // what was requested is done, and the connection breaks before its answer comes
-	Lying  Fault = "lying"  // they are of another object than the one that was requested
+	Slow        Fault = "slow"   // they come, a quarter of a second late
+	NoAnswer    Fault = "silent" // nothing comes, and the connection stays; what was requested may have been done
+	Lost        Fault = "lost"   // what was requested is done, and the connection breaks before its answer comes
+	WrongObject Fault = "lying"  // they are of another object than the one that was requested
 )
 
 // Editor is a Client that can change a Node as others do, for checks of how their
@@ -161,10 +161,10 @@ func (b *Backend) delete(ctx context.Context, name string) error {
 	return b.Client.Leave(ctx, name, controlplane.Identity{})
 }
 
-// hinder makes a fault befall answers.
-func (b *Backend) hinder(f Fault) (restore func(), err error) {
-	if b.Hinder == nil {
+// injectFault makes a fault befall answers.
+func (b *Backend) injectFault(f Fault) (restore func(), err error) {
+	if b.Inject == nil {
 		return nil, &UntriedError{"requires a test bed between client and server"}
 	}
-	return b.Hinder(f)
+	return b.Inject(f)
 }

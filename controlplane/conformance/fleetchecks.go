@@ -37,9 +37,9 @@ func checkFleet(ctx context.Context, b *Backend) error {
 			return err
 		}
 	}
-	var told []string
+	var reported []string
 	err := lister.Fleet(ctx, func(node *corev1.Node, lease *coordinationv1.Lease) error {
-		told = append(told, node.Name)
+		reported = append(reported, node.Name)
 		if !slices.Contains(names, node.Name) {
 			return nil
 		}
@@ -55,10 +55,10 @@ func checkFleet(ctx context.Context, b *Backend) error {
 	if err != nil {
 		return fmt.Errorf("Fleet() = %w, want no error", err)
 	}
-	if !slices.IsSorted(told) {
-		return fmt.Errorf("Fleet() returned %q, want them by name", told)
+	if !slices.IsSorted(reported) {
+		return fmt.Errorf("Fleet() returned %q, want them by name", reported)
 	}
-	if ours := slices.DeleteFunc(slices.Clone(told), func(n string) bool { return !strings.HasPrefix(n, b.Name("fleet-")) }); !slices.Equal(ours, names) {
+	if ours := slices.DeleteFunc(slices.Clone(reported), func(n string) bool { return !strings.HasPrefix(n, b.Name("fleet-")) }); !slices.Equal(ours, names) {
 		return fmt.Errorf("Fleet() returned %q, want each of %q once", ours, names)
 	}
 	if read, err := b.Client.Node(ctx, names[0]); err != nil || read.Status.Conditions[0].Reason == "Changed" {
@@ -83,7 +83,7 @@ func checkPace(ctx context.Context, b *Backend) error {
 	switch {
 	case !able:
 		return &AbsentError{"hosts are configured one by one, by an annotation of their Nodes"}
-	case b.AskPace == nil:
+	case b.RequestPace == nil:
 		return &UntriedError{"it affects every host of the fleet"}
 	}
 	watching, stop := context.WithCancel(ctx)
@@ -92,21 +92,21 @@ func checkPace(ctx context.Context, b *Backend) error {
 	go func() { ended <- pacer.WatchPace(watching, seen) }()
 	for i, asked := range []string{"", "2m", "3m", "", "not a duration"} {
 		if i > 0 {
-			if err := b.AskPace(ctx, asked); err != nil {
+			if err := b.RequestPace(ctx, asked); err != nil {
 				return fmt.Errorf("set lease duration: %w", err)
 			}
 		}
-		for told := "before"; told != asked; {
+		for reported := "before"; reported != asked; {
 			select {
-			case told = <-seen:
+			case reported = <-seen:
 			case err := <-ended:
 				return fmt.Errorf("WatchPace() = %w before it reported %q", err, asked)
 			case <-ctx.Done():
-				return fmt.Errorf("WatchPace() reported %q, want %q", told, asked)
+				return fmt.Errorf("WatchPace() reported %q, want %q", reported, asked)
 			}
 		}
 	}
 	stop()
 	err := <-ended
-	return errors.Join(wantError("WatchPace() after its context's end", err, context.Canceled), b.AskPace(ctx, ""))
+	return errors.Join(wantError("WatchPace() after its context's end", err, context.Canceled), b.RequestPace(ctx, ""))
 }

@@ -131,7 +131,7 @@ func checkWatched(ctx context.Context, b *Backend) error {
 		return fmt.Errorf("RenewLease() = %w, want no error", err)
 	}
 	w := newWatch()
-	begun := w.now
+	started := w.now
 	for _, step := range []struct {
 		pass    time.Duration
 		renew   bool
@@ -153,17 +153,17 @@ func checkWatched(ctx context.Context, b *Backend) error {
 		_, _, err := registerWatching(ctx, b, newNode(b.Name("watched-one"), here), w, controlplane.RegisterOptions{})
 		if !step.refused {
 			if err != nil {
-				return fmt.Errorf("Register() after %v = %w, want the other's lease expired", w.now.Sub(begun), err)
+				return fmt.Errorf("Register() after %v = %w, want the other's lease expired", w.now.Sub(started), err)
 			}
 			continue
 		}
-		if err := wantOwner(fmt.Sprintf("Register() after %v", w.now.Sub(begun)), err, there, here); err != nil {
+		if err := wantOwner(fmt.Sprintf("Register() after %v", w.now.Sub(started)), err, there, here); err != nil {
 			return err
 		}
 		var identity *controlplane.IdentityError
 		errors.As(err, &identity)
 		if identity.Renewed != step.seen || identity.Watching() == step.seen {
-			return fmt.Errorf("Register() after %v = %+v, want seen to be renewed = %v", w.now.Sub(begun), identity, step.seen)
+			return fmt.Errorf("Register() after %v = %+v, want seen to be renewed = %v", w.now.Sub(started), identity, step.seen)
 		}
 	}
 	return nil

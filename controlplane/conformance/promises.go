@@ -6,34 +6,34 @@ type Feature string
 
 // The features, as Features lists them.
 const (
-	registers Feature = "A host registers itself, and keeps its Node when it restarts"
-	reconcile Feature = "Configured labels and annotations are set; labels, taints and a cordon of others are kept"
-	mends     Feature = "Configured taints are kept, also on an existing Node"
-	refuses   Feature = "Of two hosts with one name, the second is refused with an error that names the other machine"
-	replaces  Feature = "A reinstalled or replaced host gets the name after the previous host's lease expired"
-	reports   Feature = "The host's status is stored; addresses and conditions of others are kept"
-	watches   Feature = "hostler sees changes of others on a Node at once"
-	beside    Feature = "Next to a kubelet, hostler adds its own conditions and changes nothing else"
-	finds     Feature = "Clones of a host, with the same machine ID, are found in the fleet"
-	overlooks Feature = "`hostler nodes` shows all hosts of the fleet"
-	paces     Feature = "One setting makes all hosts send fewer heartbeats"
-	beats     Feature = "Heartbeats: a Lease with one writer, whose time only increases"
-	expires   Feature = "The Lease of a dead host is removed automatically"
-	tells     Feature = "Events about the host are published"
-	lists     Feature = "hostler can list them: in order, a repeated one once, with its count"
-	bounds    Feature = "The number of Events is bounded"
-	answers   Feature = "A server that is slow, unreachable or drops the connection blocks nothing"
-	doubts    Feature = "An answer with another object is rejected"
-	limits    Feature = "Names of up to 253 characters and ten thousand labels are supported"
-	leaves    Feature = "A host that is deregistered deletes its Node and Lease, never those of another machine"
-	remembers Feature = "All objects are kept across a restart of the agent"
+	registers       Feature = "A host registers itself, and keeps its Node when it restarts"
+	reconcile       Feature = "Configured labels and annotations are set; labels, taints and a cordon of others are kept"
+	keepsTaints     Feature = "Configured taints are kept, also on an existing Node"
+	refuses         Feature = "Of two hosts with one name, the second is refused with an error that names the other machine"
+	replaces        Feature = "A reinstalled or replaced host gets the name after the previous host's lease expired"
+	reports         Feature = "The host's status is stored; addresses and conditions of others are kept"
+	watches         Feature = "hostler sees changes of others on a Node at once"
+	beside          Feature = "Next to a kubelet, hostler adds its own conditions and changes nothing else"
+	finds           Feature = "Clones of a host, with the same machine ID, are found in the fleet"
+	overlooks       Feature = "`hostler nodes` shows all hosts of the fleet"
+	paces           Feature = "One setting makes all hosts send fewer heartbeats"
+	heartbeats      Feature = "Heartbeats: a Lease with one writer, whose time only increases"
+	expires         Feature = "The Lease of a dead host is removed automatically"
+	publishesEvents Feature = "Events about the host are published"
+	lists           Feature = "hostler can list them: in order, a repeated one once, with its count"
+	bounds          Feature = "The number of Events is bounded"
+	answers         Feature = "A server that is slow, unreachable or drops the connection blocks nothing"
+	doubts          Feature = "An answer with another object is rejected"
+	limits          Feature = "Names of up to 253 characters and ten thousand labels are supported"
+	leaves          Feature = "A host that is deregistered deletes its Node and Lease, never those of another machine"
+	remembers       Feature = "All objects are kept across a restart of the agent"
 )
 
 // Features are all of them, those first that matter most to who chooses.
 func Features() []Feature {
 	return []Feature{
-		registers, reconcile, mends, reports, refuses, replaces, leaves, beats, expires, answers, doubts,
-		tells, lists, bounds, watches, beside, overlooks, finds, paces, limits, remembers,
+		registers, reconcile, keepsTaints, reports, refuses, replaces, leaves, heartbeats, expires, answers, doubts,
+		publishesEvents, lists, bounds, watches, beside, overlooks, finds, paces, limits, remembers,
 	}
 }
 
@@ -45,7 +45,7 @@ func Checks() []Check {
 		{"a node that is registered again is not changed", registers, checkRegisterAgain},
 		{"hostler's labels and annotations are reconciled, others are kept", reconcile, checkReconcile},
 		{"taints and cordon of others are kept", reconcile, checkSpecKept},
-		{"hostler's taints are reconciled where a host may change them", mends, checkTaintsReconciled},
+		{"hostler's taints are reconciled where a host may change them", keepsTaints, checkTaintsReconciled},
 		{"a node is not created if it may only be adopted", registers, checkAdoptOnly},
 		{"a node of another running machine is refused with an error that names both", refuses, checkRefused},
 		{"a clone with the same machine ID is refused", refuses, checkCloneRefused},
@@ -70,22 +70,22 @@ func Checks() []Check {
 		{"the lease duration of all hosts is reported as it changes", paces, checkPace},
 		{"a watch reports each change and the deletion of the node", watches, checkWatch},
 		{"a node deleted while the agent runs is registered again", registers, checkDeleted},
-		{"a lease is created, renewed and read", beats, checkLease},
-		{"a lease that another client has written is not overwritten", beats, checkLeaseConflict},
-		{"of many renewals from one version, one is stored", beats, checkLeaseRace},
-		{"renewTime moves forward even if the clock does not", beats, checkRenewTime},
+		{"a lease is created, renewed and read", heartbeats, checkLease},
+		{"a lease that another client has written is not overwritten", heartbeats, checkLeaseConflict},
+		{"of many renewals from one version, one is stored", heartbeats, checkLeaseRace},
+		{"renewTime moves forward even if the clock does not", heartbeats, checkRenewTime},
 		{"a lease that is not renewed is removed, and counts as expired", expires, checkExpiry},
-		{"events are published with any valid object name", tells, checkPublished},
+		{"events are published with any valid object name", publishesEvents, checkPublished},
 		{"events keep their order", lists, checkEvents},
 		{"a repeated event replaces its first, and is listed last", lists, checkEventRepeated},
 		{"events are bounded", bounds, checkEventsBounded},
 		{"a call whose context has ended ends", answers, checkCancelled},
 		{"a call ends whenever it is cancelled, and leaves nothing behind", answers, checkCancelledAnytime},
 		{"a slow answer is awaited until the caller's deadline", answers, checkSlow},
-		{"a call that is never answered ends when it is cancelled, and leaves nothing behind", answers, checkSilent},
+		{"a call that is never answered ends when it is cancelled, and leaves nothing behind", answers, checkNoAnswer},
 		{"a call that is never answered ends by its own deadline", answers, checkDeadline},
 		{"a call whose answer was lost can be repeated", answers, checkLost},
-		{"an answer with another object is rejected", doubts, checkLying},
+		{"an answer with another object is rejected", doubts, checkWrongObject},
 		{"names at the length limit are accepted, longer ones refused", limits, checkNames},
 		{"ten thousand labels are stored", limits, checkManyLabels},
 		{"arguments and results may be changed by the caller", registers, checkCopies},

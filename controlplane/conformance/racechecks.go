@@ -188,8 +188,8 @@ func checkExpiry(ctx context.Context, b *Backend) error {
 	if err != nil {
 		return err
 	}
-	begun, renewed := time.Now(), time.Time{}
-	for time.Since(begun) < good+good/2 {
+	started, renewed := time.Now(), time.Time{}
+	for time.Since(started) < good+good/2 {
 		before := renewed
 		renewed = time.Now()
 		stored, err := b.Client.RenewLease(ctx, controlplane.Renew(lease, renewed))
@@ -200,7 +200,7 @@ func checkExpiry(ctx context.Context, b *Backend) error {
 			if gap := time.Since(before); gap < good {
 				return fmt.Errorf("a lease of %v was removed although it was renewed after %v", good, gap)
 			}
-			begun = time.Now() // it went rightly: this process was too slow
+			started = time.Now() // it went rightly: this process was too slow
 		}
 		lease = stored
 		if err := bounded.Sleep(ctx, good/4); err != nil {

@@ -97,7 +97,7 @@ func TestEveryFeatureHasChecksAndEveryCheckAFeature(t *testing.T) {
 	}
 }
 
-func TestTheTableTellsWhatIsMissingAndWhy(t *testing.T) {
+func TestTheTableReportsWhatIsMissingAndWhy(t *testing.T) {
 	var list []conformance.Result
 	for _, check := range conformance.Checks() {
 		list = append(list, conformance.Result{Check: check.Name, Status: conformance.OK})

@@ -97,17 +97,17 @@ func works(ctx context.Context, b *Backend, name string) error {
 	return nil
 }
 
-// hindered registers a Node with a Lease, and has a fault befall answers from then on.
-func hindered(ctx context.Context, b *Backend, own string, f Fault) (name string, restore func(), err error) {
+// withFault registers a Node with a Lease, and has a fault befall answers from then on.
+func withFault(ctx context.Context, b *Backend, own string, f Fault) (name string, restore func(), err error) {
 	name = b.Name(own)
 	if _, err = alive(ctx, b, name, here); err == nil {
-		restore, err = b.hinder(f)
+		restore, err = b.injectFault(f)
 	}
 	return name, restore, err
 }
 
 func checkSlow(ctx context.Context, b *Backend) error {
-	name, restore, err := hindered(ctx, b, "slow", Slow)
+	name, restore, err := withFault(ctx, b, "slow", Slow)
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func checkSlow(ctx context.Context, b *Backend) error {
 	return worksAgain(ctx, b, name)
 }
 
-func checkSilent(ctx context.Context, b *Backend) error {
-	name, restore, err := hindered(ctx, b, "silent", Silent)
+func checkNoAnswer(ctx context.Context, b *Backend) error {
+	name, restore, err := withFault(ctx, b, "silent", NoAnswer)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func checkSilent(ctx context.Context, b *Backend) error {
 }
 
 func checkDeadline(ctx context.Context, b *Backend) error {
-	name, restore, err := hindered(ctx, b, "hanging", Silent)
+	name, restore, err := withFault(ctx, b, "hanging", NoAnswer)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func checkDeadline(ctx context.Context, b *Backend) error {
 func checkLost(ctx context.Context, b *Backend) error {
 	name := b.Name("lost")
 	lose := func(call string, run func() error) error {
-		restore, err := b.hinder(Lost)
+		restore, err := b.injectFault(Lost)
 		if err != nil {
 			return err
 		}
@@ -248,8 +248,8 @@ func checkLost(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-func checkLying(ctx context.Context, b *Backend) error {
-	name, restore, err := hindered(ctx, b, "lied-to", Lying)
+func checkWrongObject(ctx context.Context, b *Backend) error {
+	name, restore, err := withFault(ctx, b, "lied-to", WrongObject)
 	if err != nil {
 		return err
 	}

@@ -92,10 +92,10 @@ func attempt(ctx context.Context, c Check, b *Backend) (err error) {
 type noting struct {
 	controlplane.Client
 
-	mu        sync.Mutex // guards what follows
-	made      []string   // names of Nodes and Leases
-	told      []string   // names of Nodes that have Events
-	forbidden []error
+	mu         sync.Mutex // guards what follows
+	made       []string   // names of Nodes and Leases
+	withEvents []string   // names of Nodes that have Events
+	forbidden  []error
 }
 
 // note takes in how a call ended that stores something under that name.
@@ -130,11 +130,11 @@ func (n *noting) refusal(err error) error {
 // others may write meanwhile, or a server be busy.
 func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err error) {
 	n.mu.Lock()
-	made, told := slices.Clone(n.made), slices.Clone(n.told)
+	made, reported := slices.Clone(n.made), slices.Clone(n.withEvents)
 	n.mu.Unlock()
 	var errs []error
 	for _, name := range made {
-		if err := thrice(ctx, func() error { return b.delete(ctx, name) }); err != nil {
+		if err := retry(ctx, func() error { return b.delete(ctx, name) }); err != nil {
 			left, errs = append(left, name), append(errs, err)
 		}
 	}
@@ -142,8 +142,8 @@ func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err erro
 	if !able {
 		return left, errors.Join(errs...)
 	}
-	for _, name := range told {
-		err := thrice(ctx, func() error { return remover.RemoveEvents(ctx, name) })
+	for _, name := range reported {
+		err := retry(ctx, func() error { return remover.RemoveEvents(ctx, name) })
 		if err != nil && !errors.Is(err, controlplane.ErrForbidden) { // else the control plane forgets them by itself
 			errs = append(errs, err)
 			if !slices.Contains(left, name) {
@@ -154,8 +154,8 @@ func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err erro
 	return left, errors.Join(errs...)
 }
 
-// thrice calls until it succeeds, a second apart.
-func thrice(ctx context.Context, call func() error) (err error) {
+// retry calls until it succeeds, a second apart.
+func retry(ctx context.Context, call func() error) (err error) {
 	for range 3 {
 		if err = call(); err == nil || errors.Is(err, controlplane.ErrForbidden) {
 			return err
@@ -207,7 +207,7 @@ func (n *noting) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 // PublishEvent implements controlplane.Client.
 func (n *noting) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	err := n.Client.PublishEvent(ctx, event)
-	n.note(&n.told, event.InvolvedObject.Name, err)
+	n.note(&n.withEvents, event.InvolvedObject.Name, err)
 	return err
 }
 

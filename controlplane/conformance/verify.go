@@ -24,7 +24,7 @@ func NewPrefix() string { return family + strings.ToLower(rand.Text()[:8]) + "-"
 // Verify tries the checks, one after another, and calls tell with each result, which
 // may be nil. Once ctx has ended, or the control plane does not answer any more, the
 // rest is not tried. The error is that it has not answered at all.
-func Verify(ctx context.Context, b *Backend, checks []Check, tell func(Result)) ([]Result, error) {
+func Verify(ctx context.Context, b *Backend, checks []Check, report func(Result)) ([]Result, error) {
 	if err := probe(ctx, b); err != nil {
 		return nil, err
 	}
@@ -43,8 +43,8 @@ func Verify(ctx context.Context, b *Backend, checks []Check, tell func(Result)) 
 			}
 		}
 		results = append(results, r)
-		if tell != nil {
-			tell(r)
+		if report != nil {
+			report(r)
 		}
 	}
 	return results, nil
@@ -69,7 +69,7 @@ func Remove(ctx context.Context, client controlplane.Client, name string) error 
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	n := &noting{Client: client, made: []string{name}, told: []string{name}}
+	n := &noting{Client: client, made: []string{name}, withEvents: []string{name}}
 	_, err := n.clean(ctx, &Backend{Client: client})
 	return err
 }

@@ -49,10 +49,10 @@ func TestAVerificationLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, version := newFleet(t)
 		b := conformance.Backend{Client: fake, Prefix: conformance.NewPrefix()}
-		told := 0
-		results, err := conformance.Verify(t.Context(), &b, conformance.Checks(), func(conformance.Result) { told++ })
-		if err != nil || told != len(results) || len(results) != len(conformance.Checks()) {
-			t.Fatalf("Verify() = %d results, %v, told of %d, want all", len(results), err, told)
+		reported := 0
+		results, err := conformance.Verify(t.Context(), &b, conformance.Checks(), func(conformance.Result) { reported++ })
+		if err != nil || reported != len(results) || len(results) != len(conformance.Checks()) {
+			t.Fatalf("Verify() = %d results, %v, told of %d, want all", len(results), err, reported)
 		}
 		for _, r := range results {
 			if r.Status == conformance.Failed || len(r.Left) > 0 {
@@ -136,7 +136,7 @@ func (c *keeping) Leave(context.Context, string, controlplane.Identity) error {
 	return fmt.Errorf("leave: %w", controlplane.ErrForbidden)
 }
 
-func TestWhatCannotBeTakenAwayIsNamed(t *testing.T) {
+func TestWhatCannotBeRemovedIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, _ := newFleet(t)
 		b := conformance.Backend{Client: &keeping{fake}, Prefix: conformance.NewPrefix()}

@@ -129,10 +129,10 @@ func (f *Fake) ExpireLeases() { f.store.End(true) }
 // EndsLeases reports whether ExpireLeases was called.
 func (f *Fake) EndsLeases() bool { return f.store.Ends() }
 
-// AskPace has it ask all hosts for Leases that are good for that long, as a person
+// RequestPace has it ask all hosts for Leases that are good for that long, as a person
 // writes it; nothing requests none.
-func (f *Fake) AskPace(duration string) {
-	if err := objectstest.AskPace(context.Background(), f.store, duration); err != nil {
+func (f *Fake) RequestPace(duration string) {
+	if err := objectstest.RequestPace(context.Background(), f.store, duration); err != nil {
 		panic(err) // no fault befalls this store by itself
 	}
 }
@@ -312,13 +312,13 @@ func (f *Fake) WatchPace(ctx context.Context, seen chan<- string) error {
 	})
 }
 
-// Hinder makes a fault befall all calls until restore is called; it is the Hinder of a
+// InjectFault makes a fault befall all calls until restore is called; it is the Hinder of a
 // conformance.Backend.
-func (f *Fake) Hinder(fault conformance.Fault) (restore func(), err error) {
+func (f *Fake) InjectFault(fault conformance.Fault) (restore func(), err error) {
 	befalls, can := map[conformance.Fault]Fault{
-		conformance.Slow:   {Delay: 250 * time.Millisecond},
-		conformance.Silent: {Hang: true},
-		conformance.Lost:   {LoseAnswer: true},
+		conformance.Slow:     {Delay: 250 * time.Millisecond},
+		conformance.NoAnswer: {Hang: true},
+		conformance.Lost:     {LoseAnswer: true},
 	}[fault]
 	if !can {
 		return nil, &conformance.AbsentError{Why: fmt.Sprintf("there is no server that could be %s", fault)}

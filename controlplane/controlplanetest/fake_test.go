@@ -15,9 +15,9 @@ var update = flag.Bool("update", false, "write what became of the checks anew")
 
 func backend(fake *Fake) Backend {
 	return Backend{
-		Client: fake, Edit: fake.Edit, Hinder: fake.Hinder, MaxEvents: FakeMaxEvents,
-		AskPace: func(_ context.Context, duration string) error {
-			fake.AskPace(duration)
+		Client: fake, Edit: fake.Edit, Inject: fake.InjectFault, MaxEvents: FakeMaxEvents,
+		RequestPace: func(_ context.Context, duration string) error {
+			fake.RequestPace(duration)
 			return nil
 		},
 	}
@@ -79,11 +79,11 @@ func TestEachNewCheckFindsABrokenClient(t *testing.T) {
 				b := backend(fake)
 				b.Expires = true
 				b.Client = breaks(fake)
-				b.Hinder = func(fault conformance.Fault) (func(), error) {
-					if fault == conformance.Lying {
+				b.Inject = func(fault conformance.Fault) (func(), error) {
+					if fault == conformance.WrongObject {
 						return func() {}, nil // whatever it says is believed
 					}
-					return fake.Hinder(fault)
+					return fake.InjectFault(fault)
 				}
 				if r := conformance.Try(t.Context(), check, &b); r.Status != conformance.Failed {
 					t.Errorf("Try() with a client that breaks the promise = %s %q, want it failed", r.Status, r.Message)

@@ -18,10 +18,10 @@ const slowness = 250 * time.Millisecond
 // server sends. It knows no protocol: it has a server lie by leading to another one. Use
 // NewWire.
 type Wire struct {
-	// Liar is the address of who answers in the server's place, in its words except
+	// Tamper is the address of who answers in the server's place, in its words except
 	// objects, which are others than were requested; empty where nobody can. It is set
 	// before the wire is used.
-	Liar string
+	Tamper string
 
 	listener net.Listener
 	server   string
@@ -46,13 +46,13 @@ func NewWire(server string) (*Wire, error) {
 // Port is where clients reach it on localhost.
 func (w *Wire) Port() int { return w.listener.Addr().(*net.TCPAddr).Port }
 
-// Hinder is that of a conformance.Backend.
-func (w *Wire) Hinder(f conformance.Fault) (restore func(), err error) {
-	if f != conformance.Lying {
+// InjectFault is that of a conformance.Backend.
+func (w *Wire) InjectFault(f conformance.Fault) (restore func(), err error) {
+	if f != conformance.WrongObject {
 		w.set(f)
 		return func() { w.set("") }, nil
 	}
-	if w.Liar == "" {
+	if w.Tamper == "" {
 		return nil, &conformance.UntriedError{Why: "the server proves its identity, so no test bed can answer in its place"}
 	}
 	w.set(f)
@@ -73,8 +73,8 @@ func (w *Wire) cut() {
 func (w *Wire) to() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fault == conformance.Lying {
-		return w.Liar
+	if w.fault == conformance.WrongObject {
+		return w.Tamper
 	}
 	return w.server
 }
@@ -126,7 +126,7 @@ func (w *Wire) serve() {
 // down hands on what the server sends. A connection that has swallowed anything is
 // silent from then on, whatever is healed, for what follows would make no sense.
 func (w *Wire) down(client io.Writer, server io.Reader) error {
-	silent := false
+	unresponsive := false
 	for chunk := make([]byte, 64<<10); ; {
 		n, err := server.Read(chunk)
 		if err != nil {
@@ -138,8 +138,8 @@ func (w *Wire) down(client io.Writer, server io.Reader) error {
 		switch {
 		case fault == conformance.Lost:
 			return errors.New("connection broken")
-		case fault == conformance.Silent || silent:
-			silent = true
+		case fault == conformance.NoAnswer || unresponsive:
+			unresponsive = true
 			continue
 		case fault == conformance.Slow:
 			time.Sleep(slowness)

@@ -64,7 +64,7 @@ func TestAWireHindersWhatTheServerSends(t *testing.T) {
 		return err
 	}
 	hinder := func(f conformance.Fault) func() {
-		restore, err := wire.Hinder(f)
+		restore, err := wire.InjectFault(f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,12 +75,12 @@ func TestAWireHindersWhatTheServerSends(t *testing.T) {
 	if err := ask(conn, time.Minute); err != nil {
 		t.Errorf("an answer over the wire = %v, want no error", err)
 	}
-	restore, begun := hinder(conformance.Slow), time.Now()
-	if err := ask(conn, time.Minute); err != nil || time.Since(begun) < slowness {
-		t.Errorf("an answer over a slow wire = %v after %v, want it after %v", err, time.Since(begun), slowness)
+	restore, started := hinder(conformance.Slow), time.Now()
+	if err := ask(conn, time.Minute); err != nil || time.Since(started) < slowness {
+		t.Errorf("an answer over a slow wire = %v after %v, want it after %v", err, time.Since(started), slowness)
 	}
 	restore()
-	restore = hinder(conformance.Silent)
+	restore = hinder(conformance.NoAnswer)
 	if err := ask(conn, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("an answer over a silent wire = %v, want none", err)
 	}
@@ -101,7 +101,7 @@ func TestAWireHindersWhatTheServerSends(t *testing.T) {
 	if err := ask(conn, time.Minute); err != nil {
 		t.Errorf("an answer over a new connection = %v, want no error", err)
 	}
-	if _, err := wire.Hinder(conformance.Lying); !errors.As(err, new(*conformance.UntriedError)) {
+	if _, err := wire.InjectFault(conformance.WrongObject); !errors.As(err, new(*conformance.UntriedError)) {
 		t.Errorf("Hinder(Lying) = %v, want that it cannot be had", err)
 	}
 	if err := errors.Join(wire.Close(), server.Close()); err != nil {
@@ -144,7 +144,7 @@ func TestAWireLeadsToWhoLiesInTheServersPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = wire.Close() })
-	wire.Liar = greeting(t, 'l')
+	wire.Tamper = greeting(t, 'l')
 	var last net.Conn
 	greets := func(want byte) {
 		t.Helper()
@@ -168,7 +168,7 @@ func TestAWireLeadsToWhoLiesInTheServersPlace(t *testing.T) {
 		last = conn
 	}
 	greets('t')
-	restore, err := wire.Hinder(conformance.Lying)
+	restore, err := wire.InjectFault(conformance.WrongObject)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func TestConformance(t *testing.T) {
 		})
 		return controlplanetest.Backend{
 			Client: client,
-			Hinder: func(conformance.Fault) (func(), error) {
+			Inject: func(conformance.Fault) (func(), error) {
 				return nil, &conformance.AbsentError{Why: "there is no server: it is in the agent itself"}
 			},
 			Restart: func(context.Context) (controlplane.Client, error) {

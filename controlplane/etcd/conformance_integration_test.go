@@ -57,7 +57,7 @@ func TestConformance(t *testing.T) {
 	controlplanetest.Record(t, etcd.Type, *update, func(t *testing.T) controlplanetest.Backend {
 		prefix := f.next()
 		elsewhere := f.in(t, prefix)
-		between := newLiar(t, f.cluster, f.user)
+		between := newTamperer(t, f.cluster, f.user)
 		wire, err := controlplanetest.NewWire(between.address)
 		if err != nil {
 			t.Fatal(err)
@@ -66,12 +66,12 @@ func TestConformance(t *testing.T) {
 		hindered := func(o *etcd.Options) { o.Endpoints = []string{fmt.Sprintf("https://localhost:%d", wire.Port())} }
 		return controlplanetest.Backend{
 			Client: objects.New(f.in(t, prefix, hindered), objects.Options{}),
-			Hinder: func(fault conformance.Fault) (restore func(), err error) {
-				if fault != conformance.Lying {
-					return wire.Hinder(fault)
+			Inject: func(fault conformance.Fault) (restore func(), err error) {
+				if fault != conformance.WrongObject {
+					return wire.InjectFault(fault)
 				}
-				between.lies.Store(true)
-				return func() { between.lies.Store(false) }, nil
+				between.tampers.Store(true)
+				return func() { between.tampers.Store(false) }, nil
 			},
 			Edit: func(ctx context.Context, name string, change func(*corev1.Node)) error {
 				return objectstest.EditNode(ctx, elsewhere, name, change)
@@ -79,8 +79,8 @@ func TestConformance(t *testing.T) {
 			Delete: func(ctx context.Context, name string) error {
 				return elsewhere.Delete(ctx, objects.Key{Kind: objects.Node, Node: name}, objects.None)
 			},
-			AskPace: func(ctx context.Context, duration string) error {
-				return objectstest.AskPace(ctx, elsewhere, duration)
+			RequestPace: func(ctx context.Context, duration string) error {
+				return objectstest.RequestPace(ctx, elsewhere, duration)
 			},
 			Expires: true,
 			Restart: func(context.Context) (controlplane.Client, error) {

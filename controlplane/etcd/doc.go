@@ -7,7 +7,7 @@
 //   - lease.go: the etcd leases by which liveness ends by itself
 //   - dial.go, conn.go, credentials.go: connections, and as whom
 //   - errors.go: what answers mean
-//   - look.go: what one check tells a person
+//   - diagnose.go: what one check tells a person
 //
 // Of etcd's own client it uses what makes requests, and none of what carries them:
 // its balancer waits for ever where nobody answers and does not say why, repeats what

@@ -65,7 +65,7 @@ func (f *Fleet) Elect(ctx context.Context, controller, candidate string, ttl tim
 	}
 	var won store.Term
 	var leader store.Leader
-	err := f.ballot(ctx, "elect", "write", controller, func(ctx context.Context, c *conn, path string) error {
+	err := f.callElection(ctx, "elect", "write", controller, func(ctx context.Context, c *conn, path string) error {
 		_, kv, err := c.read(ctx, path)
 		if !errors.Is(err, controlplane.ErrNotFound) {
 			if err == nil {
@@ -127,7 +127,7 @@ func (f *Fleet) Extend(ctx context.Context, of store.Term) error {
 	if err != nil {
 		return fmt.Errorf("extend term of %q: %w", of.Controller, err)
 	}
-	return f.ballot(ctx, "extend", "write", of.Controller, func(ctx context.Context, c *conn, path string) error {
+	return f.callElection(ctx, "extend", "write", of.Controller, func(ctx context.Context, c *conn, path string) error {
 		if alive, err := keepAlive(ctx, c, t.lease); err != nil || !alive {
 			return orDeposed(err)
 		}
@@ -153,7 +153,7 @@ func (f *Fleet) Resign(ctx context.Context, of store.Term) error {
 	if err != nil {
 		return fmt.Errorf("resign from %q: %w", of.Controller, err)
 	}
-	return f.ballot(ctx, "resign", "write", of.Controller, func(ctx context.Context, c *conn, _ string) error {
+	return f.callElection(ctx, "resign", "write", of.Controller, func(ctx context.Context, c *conn, _ string) error {
 		err := c.revoke(ctx, t.lease)
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return nil
@@ -171,7 +171,7 @@ func (c *conn) revoke(ctx context.Context, lease clientv3.LeaseID) error {
 // Leader reads who leads.
 func (f *Fleet) Leader(ctx context.Context, controller string) (store.Leader, error) {
 	var leader store.Leader
-	err := f.ballot(ctx, "get", "read", controller, func(ctx context.Context, c *conn, path string) error {
+	err := f.callElection(ctx, "get", "read", controller, func(ctx context.Context, c *conn, path string) error {
 		_, kv, err := c.read(ctx, path)
 		if err == nil {
 			leader, err = parseLeader(kv)
@@ -183,8 +183,8 @@ func (f *Fleet) Leader(ctx context.Context, controller string) (store.Leader, er
 	return leader, err
 }
 
-// ballot makes a call about a controller.
-func (f *Fleet) ballot(ctx context.Context, operation, right, controller string, request func(ctx context.Context, c *conn, path string) error) error {
+// callElection makes a call about a controller.
+func (f *Fleet) callElection(ctx context.Context, operation, right, controller string, request func(ctx context.Context, c *conn, path string) error) error {
 	if err := controlplane.CheckCall(ctx, operation+" elections", controller); err != nil {
 		return err
 	}

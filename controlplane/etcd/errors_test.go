@@ -28,14 +28,14 @@ var classes = []error{
 	controlplane.ErrUnavailable, controlplane.ErrUnauthorized, controlplane.ErrUntrusted,
 }
 
-func TestEachAnswerIsAClassWithItsMend(t *testing.T) {
+func TestEachAnswerIsAClassWithItsFix(t *testing.T) {
 	asUser := func(o *etcd.Options) { o.Username, o.PasswordFile = "n", "/nowhere" }
 	for name, c := range map[string]struct {
-		change func(*etcd.Options)
-		err    error
-		redial bool
-		is     []error
-		says   string
+		change  func(*etcd.Options)
+		err     error
+		redial  bool
+		is      []error
+		message string
 	}{
 		"a right that is missing": {
 			asUser, rpctypes.ErrPermissionDenied, false,
@@ -69,8 +69,8 @@ func TestEachAnswerIsAClassWithItsMend(t *testing.T) {
 					t.Errorf("Put() = %v: is %q: %t, want %t", err, class, got, want)
 				}
 			}
-			if !strings.HasPrefix(err.Error(), "put nodes/n: ") || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("Put() = %v, want it to say %q", err, c.says)
+			if !strings.HasPrefix(err.Error(), "put nodes/n: ") || !strings.Contains(err.Error(), c.message) {
+				t.Errorf("Put() = %v, want it to say %q", err, c.message)
 			}
 			if got := etcd.MustRedial(c.err); got != c.redial {
 				t.Errorf("the connection is replaced after %v: %t, want %t", c.err, got, c.redial)
@@ -112,8 +112,8 @@ func TestFilesThatAreMissingAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		change func(*etcd.Options)
-		says   string
+		change  func(*etcd.Options)
+		message string
 	}{
 		"no authority":                         {func(o *etcd.Options) { o.CA = folder + "/ca.crt" }, "controlPlane.etcd.tls.ca: open " + folder + "/ca.crt"},
 		"an authority of nothing":              {func(o *etcd.Options) { o.CA = empty }, empty + " contains no certificate"},
@@ -128,8 +128,8 @@ func TestFilesThatAreMissingAreNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := open(t, func(o *etcd.Options) { o.Endpoints = []string{"https://127.0.0.1:1"} }, c.change)
 			_, err := store.Get(t.Context(), objects.Key{Kind: objects.Node, Node: "n"})
-			if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("Get() = %v, want it to say %q", err, c.says)
+			if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), c.message) {
+				t.Errorf("Get() = %v, want it to say %q", err, c.message)
 			}
 		})
 	}

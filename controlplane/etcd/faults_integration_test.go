@@ -179,7 +179,7 @@ func TestThreeMembers(t *testing.T) {
 		if s.Endpoint() == used.Endpoint {
 			t.Errorf("Endpoint() = %s after that one was cut off, want another one", s.Endpoint())
 		}
-		check(used.Mend())
+		check(used.Restore())
 		check(c.Ready(t.Context(), used))
 	})
 	t.Run("a member without a leader is left for another one", func(t *testing.T) {
@@ -252,31 +252,31 @@ func TestAuthThatIsTurnedOnWhileRunning(t *testing.T) {
 		t.Errorf("Watch() of another node = %v, want it forbidden", err)
 	}
 
-	look := func(user, node string) etcd.Sight {
+	check := func(user, node string) etcd.Diagnosis {
 		o := etcd.Options{Endpoints: c.Endpoints(), Prefix: "/hostler", Insecure: true, Username: user, PasswordFile: password}
 		return etcd.Diagnose(t.Context(), o, node)
 	}
-	if sight := look("n", "n"); sight.Members[0].Err != nil || sight.Leaseless || sight.Node || len(sight.Lacks) != 0 || sight.Unreachable != "/hostler/settings/lease-duration" || sight.RightsErr != nil {
-		t.Errorf("Look() = %+v, want its own lease, and all rights but to read the setting", sight)
+	if diagnosis := check("n", "n"); diagnosis.Members[0].Err != nil || diagnosis.Leaseless || diagnosis.Node || len(diagnosis.Lacks) != 0 || diagnosis.Unreachable != "/hostler/settings/lease-duration" || diagnosis.RightsErr != nil {
+		t.Errorf("Look() = %+v, want its own lease, and all rights but to read the setting", diagnosis)
 	}
 	ctl(t, c, "role", "grant-permission", "n", "read", "/hostler/settings/lease-duration")
 	ctl(t, c, "put", "/hostler/nodes/n", "{}")
 	ctl(t, c, "del", "/hostler/leases/n")
-	if sight := look("n", "n"); !sight.Node || !sight.Leaseless || sight.Unreachable != "" {
-		t.Errorf("Look() at a node whose lease has ended = %+v, want that told, and all rights", sight)
+	if diagnosis := check("n", "n"); !diagnosis.Node || !diagnosis.Leaseless || diagnosis.Unreachable != "" {
+		t.Errorf("Look() at a node whose lease has ended = %+v, want that told, and all rights", diagnosis)
 	}
 	if err := c.Grant(t.Context(), "half", "pass", "readwrite", "/hostler/nodes/n"); err != nil {
 		t.Fatal(err)
 	}
-	if sight := look("half", "n"); !sight.Node || sight.Leaseless {
-		t.Errorf("Look() at a node whose lease may not be read = %+v, want nothing told of that", sight)
+	if diagnosis := check("half", "n"); !diagnosis.Node || diagnosis.Leaseless {
+		t.Errorf("Look() at a node whose lease may not be read = %+v, want nothing told of that", diagnosis)
 	}
-	sight := look("n", "m")
-	if want := "write /hostler/events/m/"; len(sight.Lacks) != 6 || sight.Lacks[5] != want {
-		t.Errorf("Look() as another node lacks %v, want all six, the last %q", sight.Lacks, want)
+	diagnosis := check("n", "m")
+	if want := "write /hostler/events/m/"; len(diagnosis.Lacks) != 6 || diagnosis.Lacks[5] != want {
+		t.Errorf("Look() as another node lacks %v, want all six, the last %q", diagnosis.Lacks, want)
 	}
-	if want := "`etcdctl role grant-permission ROLE readwrite /hostler/nodes/m`, `etcdctl role grant-permission ROLE readwrite /hostler/leases/m`, `etcdctl role grant-permission ROLE --prefix readwrite /hostler/events/m/`"; sight.Grants != want {
-		t.Errorf("Look() as another node grants %s, want %s", sight.Grants, want)
+	if want := "`etcdctl role grant-permission ROLE readwrite /hostler/nodes/m`, `etcdctl role grant-permission ROLE readwrite /hostler/leases/m`, `etcdctl role grant-permission ROLE --prefix readwrite /hostler/events/m/`"; diagnosis.Grants != want {
+		t.Errorf("Look() as another node grants %s, want %s", diagnosis.Grants, want)
 	}
 
 	if err := os.WriteFile(password, []byte("another\n"), 0o600); err != nil {
@@ -342,7 +342,7 @@ func TestADatabaseThatIsFull(t *testing.T) {
 		_, err = s.Put(t.Context(), key, objects.Put{Value: bytes.Repeat([]byte("x"), 1<<20), TTL: time.Hour})
 	}
 	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "etcdctl alarm disarm") {
-		t.Fatalf("Put() into a full database = %v, want it unavailable, with the mend", err)
+		t.Fatalf("Put() into a full database = %v, want it unavailable, with the fix", err)
 	}
 	ctl(t, c, "del", "--prefix", "/hostler/events/")
 	ctl(t, c, "compact", revision(t, c))

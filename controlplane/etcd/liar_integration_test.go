@@ -28,15 +28,15 @@ import (
 	bed "hostler.io/hostler/test/etcd"
 )
 
-// liar speaks in the place of a member, with that one's certificate: it hands on what is
+// tamperer speaks in the place of a member, with that one's certificate: it hands on what is
 // asked and answered, and while it is to, answers with another object than the one requested.
-type liar struct {
-	lies    atomic.Bool
+type tamperer struct {
+	tampers atomic.Bool
 	member  *grpc.ClientConn
 	address string // of its own
 }
 
-func newLiar(t *testing.T, c *bed.Cluster, user bed.Credentials) *liar {
+func newTamperer(t *testing.T, c *bed.Cluster, user bed.Credentials) *tamperer {
 	t.Helper()
 	check := func(err error) {
 		t.Helper()
@@ -54,7 +54,7 @@ func newLiar(t *testing.T, c *bed.Cluster, user bed.Credentials) *liar {
 	trusted.AppendCertsFromPEM(authority)
 	member, err := url.Parse(c.Members[0].Endpoint)
 	check(err)
-	l := &liar{}
+	l := &tamperer{}
 	l.member, err = grpc.NewClient("passthrough:///"+member.Host, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS12, RootCAs: trusted, Certificates: []tls.Certificate{as},
 	})))
@@ -80,7 +80,7 @@ func newLiar(t *testing.T, c *bed.Cluster, user bed.Credentials) *liar {
 }
 
 // handOn is a grpc.StreamHandler.
-func (l *liar) handOn(_ any, client grpc.ServerStream) error {
+func (l *tamperer) handOn(_ any, client grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(client)
 	asked, _ := metadata.FromIncomingContext(client.Context())
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(client.Context(), asked.Copy()))
@@ -103,8 +103,8 @@ func (l *liar) handOn(_ any, client grpc.ServerStream) error {
 		} else if err != nil {
 			return err
 		}
-		if l.lies.Load() {
-			if answer, err = lie(method, answer); err != nil {
+		if l.tampers.Load() {
+			if answer, err = tamper(method, answer); err != nil {
 				return err
 			}
 		}
@@ -114,8 +114,8 @@ func (l *liar) handOn(_ any, client grpc.ServerStream) error {
 	}
 }
 
-// lie makes an answer about objects one about others.
-func lie(method string, answer []byte) ([]byte, error) {
+// tamper makes an answer about objects one about others.
+func tamper(method string, answer []byte) ([]byte, error) {
 	switch method {
 	case "/etcdserverpb.KV/Range":
 		var found etcdserverpb.RangeResponse

@@ -146,7 +146,7 @@ func (f *forgetful) register(server *grpc.Server) {
 	etcdserverpb.RegisterWatchServer(server, f)
 }
 
-func TestAWatchBeginsAnewWhereItCannotGoOn(t *testing.T) {
+func TestAWatchBeginsAgainWhereItCannotGoOn(t *testing.T) {
 	for name, last := range map[string]*etcdserverpb.WatchResponse{
 		"what was to follow is compacted": {Header: &etcdserverpb.ResponseHeader{ClusterId: 1, Revision: 20}, CompactRevision: 15, Canceled: true},
 		"another cluster answers":         {Header: &etcdserverpb.ResponseHeader{ClusterId: 2, Revision: 20}},

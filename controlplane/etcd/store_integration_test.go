@@ -255,7 +255,7 @@ func sees(t *testing.T, seen <-chan objects.Object, ended <-chan error, want str
 	}
 }
 
-func TestAWatchTellsOfEachChangeAndSurvivesACompaction(t *testing.T) {
+func TestAWatchReportsEachChangeAndSurvivesACompaction(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{})
 	s := at(t, c)

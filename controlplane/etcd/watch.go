@@ -84,18 +84,18 @@ func (s *Store) follow(ctx context.Context, c *conn, key objects.Key, seen chan<
 	if err != nil {
 		return err
 	}
-	tell := seen
+	report := seen
 	for {
 		select {
-		case tell <- object:
-			tell = nil
+		case report <- object:
+			report = nil
 		case answer := <-w.answers:
 			late.Stop()
 			if err := w.at.pass(answer); err != nil {
 				return err
 			}
 			if len(answer.Events) > 0 {
-				object, tell = c.changed(key, answer), seen
+				object, report = c.changed(key, answer), seen
 			}
 		case err := <-w.failed:
 			return err

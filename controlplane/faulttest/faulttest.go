@@ -77,7 +77,7 @@ func (b *Book[Call]) Calls(call Call) int {
 func (b *Book[Call]) Begin(ctx context.Context, call Call, what string) (Fault, error) {
 	fault, err := b.next(call), context.Cause(ctx)
 	if err == nil {
-		err = fault.suffer(ctx)
+		err = fault.apply(ctx)
 	}
 	if err != nil {
 		return fault, fmt.Errorf("%s %s: %w", call, what, err)
@@ -105,9 +105,9 @@ func (b *Book[Call]) next(call Call) Fault {
 	return Fault{}
 }
 
-// suffer waits for as long as the fault keeps a call, hanging until ctx ends at most, and
+// apply waits for as long as the fault keeps a call, hanging until ctx ends at most, and
 // returns why that ended, or what else comes in the place of its being served.
-func (f Fault) suffer(ctx context.Context) error {
+func (f Fault) apply(ctx context.Context) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)

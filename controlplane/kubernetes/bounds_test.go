@@ -100,7 +100,7 @@ func TestAnEventThatIsTooLargeIsNotTaken(t *testing.T) {
 			err := flooded(t, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
 				if !r.URL.Query().Has("watch") {
-					say(w, nodeText)
+					respond(w, nodeText)
 					return
 				}
 				answer(w)
@@ -121,11 +121,11 @@ func TestAWatchOfManyEventsGoesOn(t *testing.T) {
 	filling := strings.Repeat("x", 1<<20)
 	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if !r.URL.Query().Has("watch") {
-			say(w, nodeText)
+			respond(w, nodeText)
 			return
 		}
 		for i := range events {
-			say(w, fmt.Sprintf(`{"type":"MODIFIED","object":{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","resourceVersion":"%d","annotations":{"a":"%s"}}}}`, i+2, filling))
+			respond(w, fmt.Sprintf(`{"type":"MODIFIED","object":{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","resourceVersion":"%d","annotations":{"a":"%s"}}}}`, i+2, filling))
 		}
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
@@ -213,11 +213,11 @@ func TestALargeFleetIsRead(t *testing.T) {
 func TestTheNodesOfAMachineAreNotTakenWithoutEnd(t *testing.T) {
 	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
-			say(w, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`)
+			respond(w, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`)
 			return
 		}
 		page, _ := strconv.Atoi(r.FormValue("continue"))
-		say(w, fmt.Sprintf(`{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"%d"},"items":[{"metadata":{"name":"n%d"},"status":{"nodeInfo":{"machineID":"m"}}}]}`, page+1, page))
+		respond(w, fmt.Sprintf(`{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"%d"},"items":[{"metadata":{"name":"n%d"},"status":{"nodeInfo":{"machineID":"m"}}}]}`, page+1, page))
 	}))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -263,7 +263,7 @@ func TestAnswersOfManySmallValuesAreNotDecoded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := flooded(t, func(w http.ResponseWriter, r *http.Request) {
 				if name == "an event" && !r.URL.Query().Has("watch") {
-					say(w, nodeText)
+					respond(w, nodeText)
 					return
 				}
 				w.Header().Set("Content-Type", tt.kind)
@@ -290,7 +290,7 @@ func TestWhatAServerSaysIsCutAndHarmless(t *testing.T) {
 		}
 	}
 	client := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		say(w, strings.Replace(nodeText, `"name":"n"`, `"name":"`+long+`"`, 1))
+		respond(w, strings.Replace(nodeText, `"name":"n"`, `"name":"`+long+`"`, 1))
 	}))
 	if _, err := client.Node(t.Context(), "n"); err == nil || len(err.Error()) > 4<<10 || strings.Contains(err.Error(), "\x1b") {
 		t.Errorf("Node() answered with another = %.100q of %d bytes, want its name cut", err, len(err.Error()))

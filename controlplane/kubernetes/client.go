@@ -58,7 +58,7 @@ type Options struct {
 	Version string
 	Log     *slog.Logger
 
-	heard func(date time.Time) // is told the server's time with each answer; may be nil
+	answered func(date time.Time) // is told the server's time with each answer; may be nil
 }
 
 // Client is the node's side of a Kubernetes API server. It implements
@@ -69,9 +69,9 @@ type Client struct {
 	core, leases *apiGroup
 	others       *apiGroup // for the Leases of others, which must not hold up its own
 
-	mu    sync.Mutex   // guards what follows
-	known *known       // nil where the next status has to read the Node first
-	owed  *corev1.Node // of another machine, deleted or about to be, that has none in its place yet
+	mu       sync.Mutex   // guards what follows
+	known    *known       // nil where the next status has to read the Node first
+	replaced *corev1.Node // of another machine, deleted or about to be, that has none in its place yet
 }
 
 var (
@@ -134,8 +134,8 @@ func (c *Client) ask(ctx context.Context, operation string, to *apiGroup, reques
 	return c.fault(ctx, operation, err)
 }
 
-// asked is which object a request is for; of any UID where that is empty.
-type asked struct {
+// target is which object a request is for; of any UID where that is empty.
+type target struct {
 	name string
 	uid  types.UID
 }
@@ -143,7 +143,7 @@ type asked struct {
 // answered returns an error if an answer is of another object than the one requested: who
 // comes between may send what it has kept for another client, and client-go takes an object
 // of another kind for an empty one.
-func (c *Client) answered(operation string, a asked, o metav1.Object) error {
+func (c *Client) answered(operation string, a target, o metav1.Object) error {
 	if o.GetName() == a.name && (a.uid == "" || o.GetUID() == a.uid) {
 		return nil
 	}

@@ -34,7 +34,7 @@ func TestConformanceOfAnAdministrator(t *testing.T) {
 	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend {
 		f := newFleet(t, cluster)
 		f.alone = true
-		return controlplanetest.Backend{Client: f, Hinder: f.hinder}
+		return controlplanetest.Backend{Client: f, Inject: f.injectFault}
 	})
 }
 
@@ -48,7 +48,7 @@ func TestConformance(t *testing.T) {
 		f := newFleet(t, cluster)
 		return controlplanetest.Backend{
 			Client: f,
-			Hinder: f.hinder,
+			Inject: f.injectFault,
 			Delete: func(ctx context.Context, name string) error {
 				return f.Leave(ctx, name, controlplane.Identity{})
 			},
@@ -81,13 +81,13 @@ func newFleet(t *testing.T, cluster *kube.Cluster) *fleet {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = wire.Close() })
-	liar, err := cluster.NewLiar()
+	tamperer, err := cluster.NewTamperer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = liar.Close() })
-	liar.Tell(ofAnother)
-	wire.Liar = liar.Address
+	t.Cleanup(func() { _ = tamperer.Close() })
+	tamperer.Use(ofAnother)
+	wire.Tamper = tamperer.Address
 	f := &fleet{t: t, cluster: cluster, wire: wire, nodes: map[string]*kubernetes.Client{}}
 	f.Client = open(t, f.over(cluster.AdminKubeconfig()))
 	t.Cleanup(func() {
@@ -102,10 +102,10 @@ func newFleet(t *testing.T, cluster *kube.Cluster) *fleet {
 	return f
 }
 
-// hinder is that of a conformance.Backend. The connections that a lie is told over are new.
-func (f *fleet) hinder(fault conformance.Fault) (restore func(), err error) {
-	restore, err = f.wire.Hinder(fault)
-	if err == nil && fault == conformance.Lying {
+// injectFault is that of a conformance.Backend. The connections that a lie is told over are new.
+func (f *fleet) injectFault(fault conformance.Fault) (restore func(), err error) {
+	restore, err = f.wire.InjectFault(fault)
+	if err == nil && fault == conformance.WrongObject {
 		f.Reconnect()
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -36,7 +36,7 @@ func (c *Client) Edit(ctx context.Context, name string, change func(*corev1.Node
 
 // put stores one part of the Node as it is changed, unless that part is as it was.
 func (c *Client) put(ctx context.Context, name string, change func(*corev1.Node), subresources ...string) error {
-	stored, err := c.node(ctx, "read", asked{name: name}, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes").Name(name) })
+	stored, err := c.node(ctx, "read", target{name: name}, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes").Name(name) })
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (c *Client) put(ctx context.Context, name string, change func(*corev1.Node)
 	if equality.Semantic.DeepEqual(stored, next) {
 		return nil
 	}
-	_, err = c.node(ctx, "replace", asked{name: name}, func(r rest.Interface) *rest.Request {
+	_, err = c.node(ctx, "replace", target{name: name}, func(r rest.Interface) *rest.Request {
 		return r.Put().Resource("nodes").Name(name).SubResource(subresources...).Body(next)
 	})
 	return err

@@ -22,17 +22,17 @@ const DefaultNamespace = "hostler-system"
 // monotonic clock, which is counted from before the request that began or extended it. For others it
 // ends later: they count its duration from when they saw the Lease change last.
 
-// tenure is a term of this process.
-type tenure struct {
+// ownTerm is a term of this process.
+type ownTerm struct {
 	lease    *coordinationv1.Lease // as it was stored last; not changed any more
 	until    time.Time
 	resigned bool
 }
 
-func (t tenure) ended() bool { return t.resigned || !time.Now().Before(t.until) }
+func (t ownTerm) ended() bool { return t.resigned || !time.Now().Before(t.until) }
 
-// sighting is when the Lease of a controller was seen to change.
-type sighting struct {
+// observation is when the Lease of a controller was seen to change.
+type observation struct {
 	version string
 	since   time.Time
 }
@@ -72,7 +72,7 @@ func (f *Fleet) within(ctx context.Context, term store.Term) (context.Context, c
 }
 
 // held is what is known of a term; one that has ended if nothing is.
-func (f *Fleet) held(term store.Term) tenure {
+func (f *Fleet) held(term store.Term) ownTerm {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.terms[term.Token]
@@ -87,13 +87,13 @@ func (f *Fleet) extended(term string, lease *coordinationv1.Lease, until time.Ti
 		return false
 	}
 	if until.After(held.until) {
-		f.terms[term] = tenure{lease: lease, until: until}
+		f.terms[term] = ownTerm{lease: lease, until: until}
 	}
 	return true
 }
 
 // resigned has no write follow under a term, and returns what is known of it.
-func (f *Fleet) resigned(term string) (held tenure, found bool) {
+func (f *Fleet) resigned(term string) (held ownTerm, found bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if held, found = f.terms[term]; found {
@@ -111,10 +111,10 @@ func (f *Fleet) forget(term string) {
 }
 
 // begin notes a new term, and forgets those that have ended.
-func (f *Fleet) begin(term string, t tenure) {
+func (f *Fleet) begin(term string, t ownTerm) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	maps.DeleteFunc(f.terms, func(_ string, t tenure) bool { return t.ended() })
+	maps.DeleteFunc(f.terms, func(_ string, t ownTerm) bool { return t.ended() })
 	f.terms[term] = t
 }
 
@@ -128,7 +128,7 @@ func (f *Fleet) alive(controller string, lease *coordinationv1.Lease) bool {
 	defer f.mu.Unlock()
 	s := f.seen[controller]
 	if s.version != lease.ResourceVersion {
-		f.seen[controller] = sighting{lease.ResourceVersion, time.Now()}
+		f.seen[controller] = observation{lease.ResourceVersion, time.Now()}
 		return true
 	}
 	return time.Since(s.since) < time.Duration(orZero(lease.Spec.LeaseDurationSeconds))*time.Second
@@ -154,7 +154,7 @@ func (f *Fleet) Elect(ctx context.Context, controller, candidate string, ttl tim
 		sent := time.Now()
 		if stored, err = f.write(ctx, operation, f.claim(record, controller, candidate, ttl)); err == nil {
 			term := store.Term{Controller: controller, Candidate: candidate, TTL: ttl, Token: token(stored)}
-			f.begin(term.Token, tenure{lease: stored, until: sent.Add(ttl)})
+			f.begin(term.Token, ownTerm{lease: stored, until: sent.Add(ttl)})
 			return term, leader(stored), nil
 		}
 		if !errors.Is(err, controlplane.ErrConflict) {

@@ -52,9 +52,9 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 const maxMessage = 2 << 10
 
 // unauthorized is the error of a server that does not accept this host's
-// credentials. It is not ErrForbidden: new ones mend it, and what waits is then
+// credentials. It is not ErrForbidden: new ones fix it, and what waits is then
 // wanted.
-func (c *Client) unauthorized(said string) error {
+func (c *Client) unauthorized(text string) error {
 	if c.o.Refused != nil {
 		c.o.Refused()
 	}
@@ -62,7 +62,7 @@ func (c *Client) unauthorized(said string) error {
 	if c.o.Certificate != nil {
 		whose, check = "this node's certificate", "run `hostler doctor`"
 	}
-	return fmt.Errorf("%w: %w %s: %s: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, whose, said, check)
+	return fmt.Errorf("%w: %w %s: %s: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, whose, text, check)
 }
 
 // class is what a code of HTTP means; nil for any other than these, from a server
@@ -86,20 +86,20 @@ func class(code int32) error {
 var errOutdated = errors.New("too long ago")
 
 // refusal says what an answer other than success means.
-func (c *Client) refusal(status metav1.Status, said string) error {
+func (c *Client) refusal(status metav1.Status, text string) error {
 	var err error
 	meaning := class(status.Code)
 	switch {
 	case status.Code == http.StatusUnauthorized && !foreign(status):
-		return c.unauthorized(said)
+		return c.unauthorized(text)
 	case status.Code == http.StatusGone && !foreign(status):
-		err = fmt.Errorf("%w: %w: %s", controlplane.ErrUnavailable, errOutdated, said)
+		err = fmt.Errorf("%w: %w: %s", controlplane.ErrUnavailable, errOutdated, text)
 	case meaning == nil || foreign(status):
-		err = fmt.Errorf("%w: %s", controlplane.ErrUnavailable, said)
+		err = fmt.Errorf("%w: %s", controlplane.ErrUnavailable, text)
 	case meaning == controlplane.ErrForbidden && strings.Contains(status.Message, "label"): // as NodeRestriction says it, which has no code for it
-		err = &controlplane.LabelsError{Err: fmt.Errorf("%w: %s", meaning, said)}
+		err = &controlplane.LabelsError{Err: fmt.Errorf("%w: %s", meaning, text)}
 	default:
-		err = fmt.Errorf("%w: %s", meaning, said)
+		err = fmt.Errorf("%w: %s", meaning, text)
 	}
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
 		return &controlplane.BusyError{After: time.Duration(status.Details.RetryAfterSeconds) * time.Second, Err: err}

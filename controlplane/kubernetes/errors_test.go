@@ -29,9 +29,9 @@ func TestWhatAnswersMean(t *testing.T) {
 		return func(w http.ResponseWriter, _ *http.Request) { refuse(w, code, reason, "told so") }
 	}
 	for name, check := range map[string]struct {
-		answer http.HandlerFunc
-		class  error
-		says   string
+		answer  http.HandlerFunc
+		class   error
+		message string
 	}{
 		"no such node":                                  {proper(404, "NotFound"), controlplane.ErrNotFound, "told so"},
 		"changed meanwhile":                             {proper(409, "Conflict"), controlplane.ErrConflict, "told so"},
@@ -55,8 +55,8 @@ func TestWhatAnswersMean(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := dial(t, serve(t, check.answer))
 			_, err := client.Node(t.Context(), "n")
-			if !errors.Is(err, check.class) || !strings.HasPrefix(err.Error(), `get node "n": `) || !strings.Contains(err.Error(), check.says) {
-				t.Errorf("Node() = %v, want an error that is %q, begins with the operation and says %q", err, check.class, check.says)
+			if !errors.Is(err, check.class) || !strings.HasPrefix(err.Error(), `get node "n": `) || !strings.Contains(err.Error(), check.message) {
+				t.Errorf("Node() = %v, want an error that is %q, begins with the operation and says %q", err, check.class, check.message)
 			}
 			if got, want := errors.Is(err, controlplane.ErrUnauthorized), name == "credentials that are not accepted"; got != want {
 				t.Errorf("Node() = %v, is about credentials: %v, want %v", err, got, want)
@@ -70,7 +70,7 @@ func TestWhatAnswersMean(t *testing.T) {
 	}
 }
 
-func TestARefusalOfLabelsIsToldApart(t *testing.T) {
+func TestARefusalOfLabelsIsDistinguished(t *testing.T) {
 	for text, want := range map[string]bool{`nodes "n" is forbidden: is not allowed to modify labels: node-role.kubernetes.io/x`: true, `nodes "n" is forbidden`: false} {
 		_, err := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) { refuse(w, 403, "Forbidden", text) })).Node(t.Context(), "n")
 		if _, labels := errors.AsType[*controlplane.LabelsError](err); labels != want || !errors.Is(err, controlplane.ErrForbidden) {
@@ -79,7 +79,7 @@ func TestARefusalOfLabelsIsToldApart(t *testing.T) {
 	}
 }
 
-func TestAServerThatAsksToComeBackLaterIsNotWaitedFor(t *testing.T) {
+func TestAServerThatRequestsALaterRetryIsNotWaitedFor(t *testing.T) {
 	requests := 0
 	client := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		requests++
@@ -93,10 +93,10 @@ func TestAServerThatAsksToComeBackLaterIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAServerThatAsksToComeBackLaterWithAWatchIsNotWaitedForEither(t *testing.T) {
+func TestAServerThatRequestsALaterRetryWithAWatchIsNotWaitedForEither(t *testing.T) {
 	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if !r.URL.Query().Has("watch") {
-			say(w, nodeText)
+			respond(w, nodeText)
 			return
 		}
 		w.Header().Set("Retry-After", "3600")
@@ -108,8 +108,8 @@ func TestAServerThatAsksToComeBackLaterWithAWatchIsNotWaitedForEither(t *testing
 	}
 }
 
-func TestWhyThereIsNoConnectionIsToldApart(t *testing.T) {
-	answers := func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) }
+func TestCausesOfNoConnectionAreDistinguished(t *testing.T) {
+	answers := func(w http.ResponseWriter, _ *http.Request) { respond(w, nodeText) }
 	for name, c := range map[string]struct {
 		client func(*testing.T) *kubernetes.Client
 		class  error // beside ErrUnavailable; nil for none

@@ -69,5 +69,5 @@ func (c *Client) event(ctx context.Context, operation, name string, request func
 	if err := c.ask(ctx, operation, c.core, request, stored); err != nil {
 		return err
 	}
-	return c.answered(operation, asked{name: name}, stored)
+	return c.answered(operation, target{name: name}, stored)
 }

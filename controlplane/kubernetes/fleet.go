@@ -28,9 +28,9 @@ type Fleet struct {
 	client *Client
 	scheme *runtime.Scheme
 
-	mu    sync.Mutex          // guards what follows
-	terms map[string]tenure   // of this process, by token
-	seen  map[string]sighting // of elections, by controller
+	mu    sync.Mutex             // guards what follows
+	terms map[string]ownTerm     // of this process, by token
+	seen  map[string]observation // of elections, by controller
 }
 
 var _ store.Store = (*Fleet)(nil)
@@ -46,7 +46,7 @@ func NewFleet(o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Fleet{client: client, scheme: scheme, terms: map[string]tenure{}, seen: map[string]sighting{}}, nil
+	return &Fleet{client: client, scheme: scheme, terms: map[string]ownTerm{}, seen: map[string]observation{}}, nil
 }
 
 // Type returns "kubernetes".
@@ -109,11 +109,11 @@ func began(ctx context.Context, operation string, kind store.Kind, name string) 
 }
 
 func (f *Fleet) get(ctx context.Context, operation string, kind store.Kind, name string) (store.Object, error) {
-	return f.one(ctx, operation, kind, asked{name: name}, func(r rest.Interface) *rest.Request { return of(kind, r.Get()).Name(name) })
+	return f.one(ctx, operation, kind, target{name: name}, func(r rest.Interface) *rest.Request { return of(kind, r.Get()).Name(name) })
 }
 
 // one makes a request that an object answers.
-func (f *Fleet) one(ctx context.Context, operation string, kind store.Kind, a asked, request func(rest.Interface) *rest.Request) (store.Object, error) {
+func (f *Fleet) one(ctx context.Context, operation string, kind store.Kind, a target, request func(rest.Interface) *rest.Request) (store.Object, error) {
 	group, err := f.group(kind)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
@@ -190,7 +190,7 @@ func (f *Fleet) patch(ctx context.Context, operation string, kind store.Kind, st
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
 	defer cancel()
-	return f.one(ctx, operation, kind, asked{stored.GetName(), stored.GetUID()}, func(r rest.Interface) *rest.Request {
+	return f.one(ctx, operation, kind, target{stored.GetName(), stored.GetUID()}, func(r rest.Interface) *rest.Request {
 		return of(kind, r.Patch(types.StrategicMergePatchType)).Name(stored.GetName()).SubResource(subresources...).Body(text)
 	})
 }

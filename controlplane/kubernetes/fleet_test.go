@@ -77,7 +77,7 @@ func TestAFollowContinuesFromTheLastVersion(t *testing.T) {
 		}
 		asked = append(asked, "watch "+query.Get("resourceVersion"))
 		if query.Get("resourceVersion") == "7" {
-			say(w, event("MODIFIED", "a", "8")+event("DELETED", "b", "9")+event("BOOKMARK", "", "12"))
+			respond(w, event("MODIFIED", "a", "8")+event("DELETED", "b", "9")+event("BOOKMARK", "", "12"))
 		}
 	}))
 	seen := &reports{}
@@ -109,10 +109,10 @@ func TestAFollowListsAgain(t *testing.T) {
 					listed(w, r, "Node", "v1", "a")
 				default:
 					if watches++; watches == 1 {
-						say(w, end)
+						respond(w, end)
 						return
 					}
-					say(w, event("MODIFIED", "a", "9"))
+					respond(w, event("MODIFIED", "a", "9"))
 				}
 			}))
 			seen := &reports{last: func(call string) {
@@ -159,11 +159,11 @@ func TestAWriteEndsWithItsTerm(t *testing.T) {
 	fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:
-			say(w, `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"hostler-c","uid":"l","resourceVersion":"2"},"spec":{"holderIdentity":"x"}}`)
+			respond(w, `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"hostler-c","uid":"l","resourceVersion":"2"},"spec":{"holderIdentity":"x"}}`)
 		case strings.HasSuffix(r.URL.Path, "/leases/hostler-c"):
 			refuse(w, http.StatusNotFound, "NotFound", "not found")
 		case r.Method == http.MethodGet:
-			say(w, nodeText)
+			respond(w, nodeText)
 		default:
 			<-r.Context().Done()
 		}

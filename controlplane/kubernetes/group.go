@@ -209,7 +209,7 @@ func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.Rou
 		plugin = config.ExecProvider.Command
 		config = rest.CopyConfig(config)
 		config.ExecProvider = launched(config.ExecProvider, o.PluginAsRoot)
-		config.Wrap(func(carrier http.RoundTripper) http.RoundTripper { return departure{carrier} })
+		config.Wrap(func(carrier http.RoundTripper) http.RoundTripper { return watchedTransport{carrier} })
 	}
 	t, err := config.TransportConfig()
 	if err != nil {
@@ -222,11 +222,11 @@ func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.Rou
 	if err == nil {
 		carrier = boundedAnswers{carrier}
 	}
-	if err == nil && o.heard != nil {
-		carrier = listening{carrier, o.heard}
+	if err == nil && o.answered != nil {
+		carrier = listening{carrier, o.answered}
 	}
 	if err != nil || config.ExecProvider == nil {
 		return carrier, err
 	}
-	return &punctual{carrier: carrier, turns: turns, plugin: plugin, asRoot: o.PluginAsRoot}, nil
+	return &boundedPlugin{carrier: carrier, turns: turns, plugin: plugin, asRoot: o.PluginAsRoot}, nil
 }

@@ -31,7 +31,7 @@ func over(t *testing.T, w *wire, server *httptest.Server) *kubernetes.Client {
 }
 
 func TestAConnectionThatWentDeadIsUsedOnce(t *testing.T) {
-	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, leaseText) })
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { respond(w, leaseText) })
 	wire := newWire(t, server.Listener.Addr().String())
 	client := over(t, wire, server)
 	renew := func(timeout time.Duration) error {
@@ -106,7 +106,7 @@ func TestNobodyIsCalledWithoutACertificate(t *testing.T) {
 }
 
 func TestACallThatIsGivenUpLeavesNoDeadConnection(t *testing.T) {
-	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) })
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { respond(w, nodeText) })
 	wire := newWire(t, server.Listener.Addr().String())
 	client := over(t, wire, server)
 	if _, err := client.Node(t.Context(), "n"); err != nil {
@@ -126,18 +126,18 @@ func TestACallThatIsGivenUpLeavesNoDeadConnection(t *testing.T) {
 }
 
 func TestALeaseDoesNotWaitForAStatus(t *testing.T) {
-	begun, block := make(chan struct{}), make(chan struct{})
+	started, block := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPatch {
-			once.Do(func() { close(begun) })
+			once.Do(func() { close(started) })
 			<-block
 		}
 		if strings.Contains(r.URL.Path, "/leases") {
-			say(w, leaseText)
+			respond(w, leaseText)
 			return
 		}
-		say(w, nodeText)
+		respond(w, nodeText)
 	}))
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -145,7 +145,7 @@ func TestALeaseDoesNotWaitForAStatus(t *testing.T) {
 			t.Errorf("UpdateStatus() = %v, want no error in the end", err)
 		}
 	})
-	<-begun
+	<-started
 	for range 3 {
 		if _, err := client.RenewLease(t.Context(), newLease(t, "n")); err != nil {
 			t.Errorf("RenewLease() beside a slow status = %v, want no error", err)
@@ -163,10 +163,10 @@ func TestAPIGroupsHaveConnectionsOfTheirOwn(t *testing.T) {
 		from[r.RemoteAddr] = append(from[r.RemoteAddr], r.URL.Path)
 		mu.Unlock()
 		if strings.Contains(r.URL.Path, "/leases") {
-			say(w, leaseText)
+			respond(w, leaseText)
 			return
 		}
-		say(w, nodeText)
+		respond(w, nodeText)
 	}))
 	for range 3 {
 		if _, err := client.RenewLease(t.Context(), newLease(t, "n")); err != nil {
@@ -198,10 +198,10 @@ func TestWhatGoesOverTheWire(t *testing.T) {
 			t.Errorf("%s %s came by %s, want HTTP/2", r.Method, r.URL, r.Proto)
 		}
 		if strings.Contains(r.URL.Path, "/leases") {
-			say(w, leaseText)
+			respond(w, leaseText)
 			return
 		}
-		say(w, nodeText)
+		respond(w, nodeText)
 	}))
 	if _, err := client.RenewLease(t.Context(), newLease(t, "n")); err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestAKubeconfigMayComeLaterAndChange(t *testing.T) {
 			refuse(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
 			return
 		}
-		say(w, nodeText)
+		respond(w, nodeText)
 	})
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	client := open(t, path)
@@ -265,7 +265,7 @@ func TestAKubeconfigMayComeLaterAndChange(t *testing.T) {
 	}
 }
 
-func TestAPluginThatHangsHoldsUpNobodyForGood(t *testing.T) {
+func TestAPluginThatHangsBlocksNobodyForGood(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "go")
 	if err := os.Chmod(filepath.Dir(filepath.Dir(fifo)), 0o755); err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestAPluginThatHangsHoldsUpNobodyForGood(t *testing.T) {
 			refuse(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
 			return
 		}
-		say(w, leaseText)
+		respond(w, leaseText)
 	})
 	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
 		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+gate+", interactiveMode: IfAvailable}")))
@@ -325,7 +325,7 @@ func TestAPluginRunsAsNobodyUnlessConfigured(t *testing.T) {
 		got := make(chan string, 9)
 		server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			got <- strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-			say(w, leaseText)
+			respond(w, leaseText)
 		})
 		client, err := kubernetes.New(kubernetes.Options{
 			Kubeconfig: write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
@@ -351,7 +351,7 @@ func TestAPluginThatNobodyCanRunSaysWhatToDo(t *testing.T) {
 		t.Skip("only root can run a program as nobody")
 	}
 	plugin := write(t, "plugin", "#!/bin/sh\n")
-	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, leaseText) })
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { respond(w, leaseText) })
 	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
 		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", interactiveMode: IfAvailable}")))
 	if _, err := client.Lease(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), "execPluginUser: root") {
@@ -387,7 +387,7 @@ func TestATokenFileIsReadAgain(t *testing.T) {
 			return
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
-		say(w, leaseText)
+		respond(w, leaseText)
 	})
 	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server), "tokenFile: "+token)))
 	if _, err := client.Lease(t.Context(), "n"); err != nil {
@@ -405,13 +405,13 @@ func TestATokenFileIsReadAgain(t *testing.T) {
 }
 
 func TestCallsUnderWayOutliveANewCertificate(t *testing.T) {
-	begun, block := make(chan struct{}), make(chan struct{})
+	started, block := make(chan struct{}), make(chan struct{})
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/nodes/slow" {
-			close(begun)
+			close(started)
 			<-block
 		}
-		say(w, strings.Replace(nodeText, `"n"`, strconv.Quote(path.Base(r.URL.Path)), 1))
+		respond(w, strings.Replace(nodeText, `"n"`, strconv.Quote(path.Base(r.URL.Path)), 1))
 	})
 	wire := newWire(t, server.Listener.Addr().String())
 	client := over(t, wire, server)
@@ -420,7 +420,7 @@ func TestCallsUnderWayOutliveANewCertificate(t *testing.T) {
 		_, err := client.Node(t.Context(), "slow")
 		slow <- err
 	}()
-	<-begun
+	<-started
 	client.Reconnect()
 	if _, err := client.Node(t.Context(), "n"); err != nil {
 		t.Errorf("Node() after Reconnect() = %v, want no error", err)

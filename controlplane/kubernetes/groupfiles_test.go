@@ -15,8 +15,8 @@ import (
 
 // Whoever asks has to return: the one that renews the Lease, and those who only ask
 // where the server is, such as for the host's addresses.
-func TestAFileThatAKubeconfigNamesHoldsUpNobodyEither(t *testing.T) {
-	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) })
+func TestAFileThatAKubeconfigNamesBlocksNobodyEither(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { respond(w, nodeText) })
 	ca := authority(t, server)
 	text, err := os.ReadFile(ca)
 	if err := errors.Join(err, os.Remove(ca), unix.Mkfifo(ca, 0o600)); err != nil {
@@ -64,8 +64,8 @@ func release(pipe string, text []byte) error {
 }
 
 // A FIFO that nobody writes is read like a file on a mount whose server is gone.
-func TestAKubeconfigThatHangsHoldsUpNobody(t *testing.T) {
-	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { say(w, nodeText) })
+func TestAKubeconfigThatHangsBlocksNobody(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { respond(w, nodeText) })
 	text := config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -20,8 +20,8 @@ import (
 func TestKubeconfigsThatAreRefused(t *testing.T) {
 	const here, skip = "https://192.0.2.1:6443", "insecure-skip-tls-verify: true"
 	for name, check := range map[string]struct {
-		text string
-		says []string
+		text    string
+		message []string
 	}{
 		"an empty file":                             {"\n", []string{"is empty"}},
 		"no YAML":                                   {"{", []string{"cannot be read", "kubectl config view"}},
@@ -45,9 +45,9 @@ func TestKubeconfigsThatAreRefused(t *testing.T) {
 				_, err = open(t, path).Node(t.Context(), "n")
 			}
 			if err == nil {
-				t.Fatalf("Load(%s) = no error, want one that says %q", check.text, check.says)
+				t.Fatalf("Load(%s) = no error, want one that says %q", check.text, check.message)
 			}
-			for _, part := range append(check.says, path) {
+			for _, part := range append(check.message, path) {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("Load() = %v, want it to say %q", err, part)
 				}
@@ -98,8 +98,8 @@ func TestNoErrorRepeatsASecretOfAKubeconfig(t *testing.T) {
 				t.Fatal("Node() = no error, want one: nobody listens there")
 			}
 			_, where := kubernetes.Server(path)
-			if said := fmt.Sprint(err, where, client.Endpoint()); strings.Contains(said, secret) || strings.Contains(said, "aHVudGVyMg") {
-				t.Errorf("Node(), Server() and Endpoint() = %s, want them not to repeat %s", said, secret)
+			if output := fmt.Sprint(err, where, client.Endpoint()); strings.Contains(output, secret) || strings.Contains(output, "aHVudGVyMg") {
+				t.Errorf("Node(), Server() and Endpoint() = %s, want them not to repeat %s", output, secret)
 			}
 		})
 	}
@@ -124,8 +124,8 @@ func TestNoLineOfTheLogRepeatsASecretOfAPlugin(t *testing.T) {
 	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
 		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", interactiveMode: Never}")))
 	_, err := client.Node(t.Context(), "n")
-	if said := log.String(); err == nil || strings.Contains(said, "hunter2") || !strings.Contains(said, "decoding stdout") {
-		t.Errorf("Node() = %v with the log\n%swant it without what the plugin printed", err, said)
+	if output := log.String(); err == nil || strings.Contains(output, "hunter2") || !strings.Contains(output, "decoding stdout") {
+		t.Errorf("Node() = %v with the log\n%swant it without what the plugin printed", err, output)
 	}
 }
 

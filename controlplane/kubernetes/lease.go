@@ -55,7 +55,7 @@ func (c *Client) lease(ctx context.Context, operation, name string, request func
 	lease := &coordinationv1.Lease{}
 	err := c.ask(ctx, operation, c.leases, request, lease)
 	if err == nil {
-		err = c.answered(operation, asked{name: name}, lease)
+		err = c.answered(operation, target{name: name}, lease)
 	}
 	if err != nil {
 		return nil, err

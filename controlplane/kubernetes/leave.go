@@ -77,7 +77,7 @@ func (c *Client) remove(ctx context.Context, operation string, only *corev1.Node
 // delete that, else that one, free of what a node may remove.
 func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	if !opts.AdoptOnly && !controlplane.Reports(stored, node) {
-		c.owe(stored)
+		c.setReplaced(stored)
 		err := c.remove(ctx, "replace: delete node", stored)
 		if err == nil || errors.Is(err, controlplane.ErrNotFound) {
 			return c.recreate(ctx, stored, node, opts)
@@ -85,7 +85,7 @@ func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts co
 		if !errors.Is(err, controlplane.ErrForbidden) {
 			return nil, err // it may be deleted all the same
 		}
-		c.owe(nil)
+		c.setReplaced(nil)
 	}
 	taken, err := controlplane.TakeOver(stored, node)
 	if err != nil {
@@ -123,24 +123,24 @@ func (c *Client) recreate(ctx context.Context, stored, node *corev1.Node, opts c
 		opts.Replaced(stored)
 	}
 	if err == nil || errors.Is(err, controlplane.ErrConflict) { // somebody has created it, or it was never deleted
-		c.owe(nil)
+		c.setReplaced(nil)
 	}
 	return created, err
 }
 
-// owe notes whose place is to be taken by the next Node of that name that is created:
+// setReplaced notes whose place is to be taken by the next Node of that name that is created:
 // the server may delete the one before and then not answer. Nil if nobody's is.
-func (c *Client) owe(stored *corev1.Node) {
+func (c *Client) setReplaced(stored *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.owed = stored
+	c.replaced = stored
 }
 
-func (c *Client) owedFor(name string) *corev1.Node {
+func (c *Client) replacedFor(name string) *corev1.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.owed == nil || c.owed.Name != name {
+	if c.replaced == nil || c.replaced.Name != name {
 		return nil
 	}
-	return c.owed
+	return c.replaced
 }

@@ -51,16 +51,16 @@ func TestACordonOutlivesAServerThatDiesBetweenDeletingAndCreating(t *testing.T) 
 					case "proxy":
 						refuse(w, http.StatusBadGateway, "BadGateway", "no answer")
 					default:
-						say(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+						respond(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
 					}
 				case r.Method == http.MethodPost && node != "":
 					refuse(w, http.StatusConflict, "AlreadyExists", "it is there")
 				case r.Method == http.MethodPost:
 					body, _ := io.ReadAll(r.Body)
 					node = fmt.Sprintf(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"new","resourceVersion":"2"},"spec":{"unschedulable":%t}}`, closed(t, body))
-					say(w, node)
+					respond(w, node)
 				default:
-					say(w, node)
+					respond(w, node)
 				}
 			}))
 			var replaced int

@@ -26,14 +26,14 @@ import (
 )
 
 // altered is a lie that changes an object, or that of a change which a watch tells.
-func altered(change func(object, metadata map[string]any)) kube.Lie {
+func altered(change func(object, metadata map[string]any)) kube.Tamper {
 	return func(_ http.Header, body []byte) []byte {
 		answer := map[string]any{}
 		if json.Unmarshal(body, &answer) != nil {
 			return body
 		}
 		object := answer
-		if inner, told := answer["object"].(map[string]any); told {
+		if inner, reported := answer["object"].(map[string]any); reported {
 			object = inner
 		}
 		if metadata, has := object["metadata"].(map[string]any); has {
@@ -57,7 +57,7 @@ func ofAnother(header http.Header, body []byte) []byte {
 }
 
 // says puts something else in the place of every answer; of the same type if that is empty.
-func says(kind, text string) kube.Lie {
+func says(kind, text string) kube.Tamper {
 	return func(header http.Header, _ []byte) []byte {
 		if kind != "" {
 			header.Set("Content-Type", kind)
@@ -67,29 +67,29 @@ func says(kind, text string) kube.Lie {
 }
 
 // second tells the lie as the second answer, and else the truth.
-func second(lie kube.Lie) kube.Lie {
+func second(tamper kube.Tamper) kube.Tamper {
 	var answers atomic.Int32
 	return func(header http.Header, body []byte) []byte {
 		if answers.Add(1) != 2 {
 			return body
 		}
-		return lie(header, body)
+		return tamper(header, body)
 	}
 }
 
 const forPeople = "<html><body>please log in</body></html>"
 
-// lies are those that a client has to find out; of some calls alone, where others cannot.
-var lies = map[string]struct {
-	lie   kube.Lie
-	calls []string
+// tamperings are those that a client has to find out; of some calls alone, where others cannot.
+var tamperings = map[string]struct {
+	tamper kube.Tamper
+	calls  []string
 }{
 	"another object": {
-		lie:   ofAnother, // which a list holds none of
-		calls: slices.DeleteFunc(slices.Collect(maps.Keys(calls)), func(call string) bool { return call == "Fleet()" }),
+		tamper: ofAnother, // which a list holds none of
+		calls:  slices.DeleteFunc(slices.Collect(maps.Keys(calls)), func(call string) bool { return call == "Fleet()" }),
 	},
 	"another object in a watch alone": {
-		lie: func(header http.Header, body []byte) []byte {
+		tamper: func(header http.Header, body []byte) []byte {
 			if !strings.HasPrefix(string(body), `{"type":`) {
 				return body
 			}
@@ -97,66 +97,66 @@ var lies = map[string]struct {
 		},
 		calls: []string{"WatchNode()"},
 	},
-	"an object of another kind": {lie: altered(func(object, _ map[string]any) { object["kind"], object["apiVersion"] = "ConfigMap", "v1" })},
+	"an object of another kind": {tamper: altered(func(object, _ map[string]any) { object["kind"], object["apiVersion"] = "ConfigMap", "v1" })},
 	"an object of another UID": {
-		lie:   altered(func(_, metadata map[string]any) { metadata["uid"] = "11111111-2222-4333-8444-555555555555" }),
-		calls: []string{"UpdateStatus()", "UpdateConditions()"}, // others take what has the name
+		tamper: altered(func(_, metadata map[string]any) { metadata["uid"] = "11111111-2222-4333-8444-555555555555" }),
+		calls:  []string{"UpdateStatus()", "UpdateConditions()"}, // others take what has the name
 	},
-	"half of it":            {lie: func(_ http.Header, body []byte) []byte { return body[:len(body)/2] }},
-	"nothing":               {lie: says("", "")},
-	"an object of no kind":  {lie: says("", "{}")},
-	"a page":                {lie: says("text/html", forPeople)},
-	"a page that says JSON": {lie: says("application/json", forPeople)},
+	"half of it":            {tamper: func(_ http.Header, body []byte) []byte { return body[:len(body)/2] }},
+	"nothing":               {tamper: says("", "")},
+	"an object of no kind":  {tamper: says("", "{}")},
+	"a page":                {tamper: says("text/html", forPeople)},
+	"a page that says JSON": {tamper: says("application/json", forPeople)},
 	"a page once it was read": {
-		lie:   second(says("text/html", forPeople)), // to a deletion, whose answer nobody else needs
-		calls: []string{"Leave()"},
+		tamper: second(says("text/html", forPeople)), // to a deletion, whose answer nobody else needs
+		calls:  []string{"Leave()"},
 	},
 }
 
-// lied is a client with a Node, whose server can be had to lie.
-type lied struct {
+// tampered is a client with a Node, whose server can be had to lie.
+type tampered struct {
 	*kubernetes.Client
 	node *corev1.Node
 }
 
 // calls are those that an agent makes. What is stored is changed by each.
-var calls = map[string]func(context.Context, lied) error{
-	"Node()":  func(ctx context.Context, l lied) error { _, err := l.Node(ctx, l.node.Name); return err },
-	"Lease()": func(ctx context.Context, l lied) error { _, err := l.Lease(ctx, l.node.Name); return err },
-	"Register() of a new node": func(ctx context.Context, l lied) error {
+var calls = map[string]func(context.Context, tampered) error{
+	"Node()":  func(ctx context.Context, l tampered) error { _, err := l.Node(ctx, l.node.Name); return err },
+	"Lease()": func(ctx context.Context, l tampered) error { _, err := l.Lease(ctx, l.node.Name); return err },
+	"Register() of a new node": func(ctx context.Context, l tampered) error {
 		_, err := l.Register(ctx, newNode(l.node.Name+"-new"), controlplane.RegisterOptions{})
 		return err
 	},
-	"Register() again": func(ctx context.Context, l lied) error {
+	"Register() again": func(ctx context.Context, l tampered) error {
 		wanted := newNode(l.node.Name)
 		wanted.Labels = map[string]string{"example.com/rack": "r2"}
 		_, err := l.Register(ctx, wanted, controlplane.RegisterOptions{})
 		return err
 	},
-	"UpdateStatus()": func(ctx context.Context, l lied) error { _, err := l.UpdateStatus(ctx, l.changed()); return err },
-	"UpdateConditions()": func(ctx context.Context, l lied) error {
+	"UpdateStatus()": func(ctx context.Context, l tampered) error { _, err := l.UpdateStatus(ctx, l.changed()); return err },
+	"UpdateConditions()": func(ctx context.Context, l tampered) error {
 		_, err := l.UpdateConditions(ctx, l.changed(), nil)
 		return err
 	},
-	"Cordon()": func(ctx context.Context, l lied) error { _, err := l.Cordon(ctx, l.node.Name, true); return err },
-	"RenewLease()": func(ctx context.Context, l lied) error {
+	"Cordon()": func(ctx context.Context, l tampered) error { _, err := l.Cordon(ctx, l.node.Name, true); return err },
+	"RenewLease()": func(ctx context.Context, l tampered) error {
 		lease, err := controlplane.NewLease(l.node.Name+"-new", controlplane.Identity{MachineID: "m"}, 40*time.Second)
 		if err == nil {
 			_, err = l.RenewLease(ctx, controlplane.Renew(lease, time.Now()))
 		}
 		return err
 	},
-	"PublishEvent()": func(ctx context.Context, l lied) error {
+	"PublishEvent()": func(ctx context.Context, l tampered) error {
 		return l.PublishEvent(ctx, &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: l.node.Name + ".1"}, InvolvedObject: controlplane.NodeReference(l.node.Name),
 			Type: corev1.EventTypeNormal, Reason: "Test", Message: "lied to", LastTimestamp: metav1.Now(),
 		})
 	},
-	"Fleet()": func(ctx context.Context, l lied) error {
+	"Fleet()": func(ctx context.Context, l tampered) error {
 		return l.Fleet(ctx, func(*corev1.Node, *coordinationv1.Lease) error { return nil })
 	},
-	"Leave()": func(ctx context.Context, l lied) error { return l.Leave(ctx, l.node.Name, controlplane.Identity{}) },
-	"WatchNode()": func(ctx context.Context, l lied) error {
+	"Leave()": func(ctx context.Context, l tampered) error { return l.Leave(ctx, l.node.Name, controlplane.Identity{}) },
+	"WatchNode()": func(ctx context.Context, l tampered) error {
 		seen, ended := make(chan *corev1.Node), make(chan error, 1)
 		go func() { ended <- l.WatchNode(ctx, l.node.Name, seen) }()
 		for {
@@ -173,7 +173,7 @@ var calls = map[string]func(context.Context, lied) error{
 }
 
 // changed is the Node with a status that is news.
-func (l lied) changed() *corev1.Node {
+func (l tampered) changed() *corev1.Node {
 	node := newNode(l.node.Name)
 	node.UID = l.node.UID
 	node.Status.Conditions = []corev1.NodeCondition{{Type: "hostler.io/LiedTo", Status: corev1.ConditionTrue, Reason: "Test"}}
@@ -182,34 +182,34 @@ func (l lied) changed() *corev1.Node {
 
 // What comes between a host and its server, and proves to be that, may be a proxy with a
 // cache, or one that asks people to log in.
-func TestAServerThatLiesIsNotBelieved(t *testing.T) {
+func TestAServerWithWrongAnswersIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
-	liar, err := cluster.NewLiar()
+	tamperer, err := cluster.NewTamperer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = liar.Close() })
+	t.Cleanup(func() { _ = tamperer.Close() })
 	text, err := os.ReadFile(cluster.AdminKubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := open(t, write(t, "kubeconfig", strings.ReplaceAll(string(text), cluster.Server, "https://"+liar.Address)))
+	client := open(t, write(t, "kubeconfig", strings.ReplaceAll(string(text), cluster.Server, "https://"+tamperer.Address)))
 	number := 0
-	for told, lie := range lies {
+	for reported, tamper := range tamperings {
 		for name, call := range calls {
-			if lie.calls != nil && !slices.Contains(lie.calls, name) {
+			if tamper.calls != nil && !slices.Contains(tamper.calls, name) {
 				continue
 			}
-			t.Run(name+" answered by "+told, func(t *testing.T) {
+			t.Run(name+" answered by "+reported, func(t *testing.T) {
 				number++
-				l := lied{Client: client, node: mustRegister(t, client, newNode(fmt.Sprint("lied-to-", number)), controlplane.RegisterOptions{})}
+				l := tampered{Client: client, node: mustRegister(t, client, newNode(fmt.Sprint("lied-to-", number)), controlplane.RegisterOptions{})}
 				if _, err := client.RenewLease(t.Context(), newLease(t, l.node.Name)); err != nil {
 					t.Fatal(err)
 				}
-				liar.Tell(lie.lie)
+				tamperer.Use(tamper.tamper)
 				err := within(t, patience, func(ctx context.Context) error { return call(ctx, l) })
-				liar.Tell(nil)
+				tamperer.Use(nil)
 				if !errors.Is(err, controlplane.ErrUnavailable) {
 					t.Errorf("%s = %v, want %v", name, err, controlplane.ErrUnavailable)
 				}

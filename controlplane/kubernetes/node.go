@@ -21,7 +21,7 @@ func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	}
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
-	stored, err := c.node(ctx, fmt.Sprintf("get node %q", name), asked{name: name}, func(r rest.Interface) *rest.Request {
+	stored, err := c.node(ctx, fmt.Sprintf("get node %q", name), target{name: name}, func(r rest.Interface) *rest.Request {
 		return r.Get().Resource("nodes").Name(name)
 	})
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *Client) register(ctx context.Context, node *corev1.Node, opts controlpl
 // create creates the Node with its status, in the place of one that was deleted for it
 // if that is due.
 func (c *Client) create(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
-	if before := c.owedFor(node.Name); before != nil {
+	if before := c.replacedFor(node.Name); before != nil {
 		return c.recreate(ctx, before, node, opts)
 	}
 	wanted, err := controlplane.NewNode(node)
@@ -114,7 +114,7 @@ func (c *Client) create(ctx context.Context, node *corev1.Node, opts controlplan
 }
 
 func (c *Client) post(ctx context.Context, wanted *corev1.Node) (*corev1.Node, error) {
-	return c.node(ctx, "create", asked{name: wanted.Name}, func(r rest.Interface) *rest.Request {
+	return c.node(ctx, "create", target{name: wanted.Name}, func(r rest.Interface) *rest.Request {
 		return r.Post().Resource("nodes").Body(wanted)
 	})
 }
@@ -136,13 +136,13 @@ func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*
 
 // patch applies a strategic merge patch to that Node, or to subresources of it.
 func (c *Client) patch(ctx context.Context, operation string, of *corev1.Node, patch []byte, subresources ...string) (*corev1.Node, error) {
-	return c.node(ctx, fmt.Sprintf("%s %q", operation, of.Name), asked{of.Name, of.UID}, func(r rest.Interface) *rest.Request {
+	return c.node(ctx, fmt.Sprintf("%s %q", operation, of.Name), target{of.Name, of.UID}, func(r rest.Interface) *rest.Request {
 		return r.Patch(types.StrategicMergePatchType).Resource("nodes").Name(of.Name).SubResource(subresources...).Body(patch)
 	})
 }
 
 // node runs a request that that Node answers.
-func (c *Client) node(ctx context.Context, operation string, a asked, request func(rest.Interface) *rest.Request) (*corev1.Node, error) {
+func (c *Client) node(ctx context.Context, operation string, a target, request func(rest.Interface) *rest.Request) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	err := c.ask(ctx, operation, c.core, request, node)
 	if err == nil {

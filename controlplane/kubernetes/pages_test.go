@@ -22,7 +22,7 @@ func listed(w http.ResponseWriter, r *http.Request, kind, version string, names 
 	if n+1 < len(names) {
 		next = names[n]
 	}
-	say(w, fmt.Sprintf(`{"kind":"%sList","apiVersion":"%s","metadata":{"resourceVersion":"7","continue":%q},"items":[{"metadata":{"name":%q}}]}`, kind, version, next, names[n]))
+	respond(w, fmt.Sprintf(`{"kind":"%sList","apiVersion":"%s","metadata":{"resourceVersion":"7","continue":%q},"items":[{"metadata":{"name":%q}}]}`, kind, version, next, names[n]))
 }
 
 func TestAFleetIsReadByPages(t *testing.T) {
@@ -41,17 +41,17 @@ func TestAFleetIsReadByPages(t *testing.T) {
 		}
 		listed(w, r, "Node", "v1", "a", "c", "d")
 	}))
-	var told []string
+	var reported []string
 	err := client.Fleet(t.Context(), func(node *corev1.Node, lease *coordinationv1.Lease) error {
 		what := node.Kind + " " + node.Name
 		if lease != nil {
 			what += " " + lease.Kind + " " + lease.Name
 		}
-		told = append(told, what)
+		reported = append(reported, what)
 		return nil
 	})
-	if want := []string{"Node a Lease a", "Node c", "Node d Lease d"}; err != nil || !slices.Equal(told, want) {
-		t.Errorf("Fleet() told %q, %v, want %q", told, err, want)
+	if want := []string{"Node a Lease a", "Node c", "Node d Lease d"}; err != nil || !slices.Equal(reported, want) {
+		t.Errorf("Fleet() told %q, %v, want %q", reported, err, want)
 	}
 	if nodes, leases := asked["/api/v1/nodes"], asked["/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"]; nodes != 3 || leases != 3 {
 		t.Errorf("Fleet() asked %v, want three pages of each", asked)

@@ -51,9 +51,9 @@ func launched(plugin *clientcmdapi.ExecConfig, asRoot bool) *clientcmdapi.ExecCo
 	return plugin
 }
 
-// punctual ends a request with its context. client-go runs exec plugins without
+// boundedPlugin ends a request with its context. client-go runs exec plugins without
 // one, so that a plugin that hangs would hold up its caller for good.
-type punctual struct {
+type boundedPlugin struct {
 	carrier http.RoundTripper
 	turns   chan struct{}
 	plugin  string
@@ -61,7 +61,7 @@ type punctual struct {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (p *punctual) RoundTrip(request *http.Request) (*http.Response, error) {
+func (p *boundedPlugin) RoundTrip(request *http.Request) (*http.Response, error) {
 	ctx := request.Context()
 	under := &atomic.Bool{}
 	late := func() error {
@@ -104,17 +104,17 @@ func (p *punctual) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // WrappedRoundTripper lets client-go find the connections below.
-func (p *punctual) WrappedRoundTripper() http.RoundTripper { return p.carrier }
+func (p *boundedPlugin) WrappedRoundTripper() http.RoundTripper { return p.carrier }
 
 // underWay is the key of a flag in a request's context: whether the request is on its way to the
 // server, rather than waiting for a plugin.
 type underWay struct{}
 
-// departure is below what client-go asks a plugin in.
-type departure struct{ carrier http.RoundTripper }
+// watchedTransport is below what client-go asks a plugin in.
+type watchedTransport struct{ carrier http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (d departure) RoundTrip(request *http.Request) (*http.Response, error) {
+func (d watchedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	under, ok := request.Context().Value(underWay{}).(*atomic.Bool)
 	if !ok {
 		return d.carrier.RoundTrip(request)
@@ -128,4 +128,4 @@ func (d departure) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // WrappedRoundTripper lets client-go find the connections below.
-func (d departure) WrappedRoundTripper() http.RoundTripper { return d.carrier }
+func (d watchedTransport) WrappedRoundTripper() http.RoundTripper { return d.carrier }

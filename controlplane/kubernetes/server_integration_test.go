@@ -233,7 +233,7 @@ func TestANodeThatIsNoLongerOurs(t *testing.T) {
 	}
 }
 
-func TestALeaseThatIsDeletedIsMadeAnew(t *testing.T) {
+func TestALeaseThatIsDeletedIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
 	client := asNode(t, cluster, "n")
@@ -292,7 +292,7 @@ func TestAControlPlaneThatComesAndGoes(t *testing.T) {
 		begin, end func() error
 		want       error
 	}{
-		{"once the network is mended", cluster.Cut, cluster.Mend, context.DeadlineExceeded},
+		{"once the network is mended", cluster.Cut, cluster.Restore, context.DeadlineExceeded},
 		{"once etcd goes on", cluster.Etcd.Pause, cluster.Etcd.Continue, context.DeadlineExceeded},
 		{"once the server is back", cluster.APIServer.Kill, func() error { return errors.Join(cluster.APIServer.Start(), cluster.Ready(t.Context())) }, controlplane.ErrUnavailable},
 	} {
@@ -337,10 +337,10 @@ func TestANodeThatIsOlderThanTheServerIsReadOnce(t *testing.T) {
 	if _, err := cluster.Kubectl(t.Context(), "annotate", "node", "n", "example.com/seen=yes"); err != nil {
 		t.Fatal(err)
 	}
-	for told := false; !told; {
+	for reported := false; !reported; {
 		select {
 		case node := <-seen:
-			told = node != nil && node.Annotations["example.com/seen"] == "yes"
+			reported = node != nil && node.Annotations["example.com/seen"] == "yes"
 		case err := <-ended:
 			t.Fatalf("WatchNode() = %v, want it to tell of the change", err)
 		}
@@ -433,9 +433,9 @@ func TestANodeThatIsTooLargeIsLeftOut(t *testing.T) {
 	if text, err := huge.CombinedOutput(); err != nil {
 		t.Fatalf("write 340,000 images: %v: %.300s", err, text)
 	}
-	var told []string
+	var reported []string
 	err := open(t, cluster.AdminKubeconfig()).Fleet(t.Context(), func(node *corev1.Node, lease *coordinationv1.Lease) error {
-		told = append(told, node.Name)
+		reported = append(reported, node.Name)
 		if lease == nil || lease.Name != node.Name {
 			t.Errorf("Fleet() tells of %s with the Lease %v, want its own", node.Name, lease)
 		}
@@ -444,7 +444,7 @@ func TestANodeThatIsTooLargeIsLeftOut(t *testing.T) {
 	if !errors.Is(err, controlplane.ErrIncomplete) || !strings.Contains(err.Error(), `"b" has more than`) {
 		t.Errorf("Fleet() = %v, want it incomplete, and b named", err)
 	}
-	if want := []string{"a", "c"}; !slices.Equal(told, want) {
-		t.Errorf("Fleet() tells of %q, want %q", told, want)
+	if want := []string{"a", "c"}; !slices.Equal(reported, want) {
+		t.Errorf("Fleet() tells of %q, want %q", reported, want)
 	}
 }

@@ -102,8 +102,8 @@ func refuse(w http.ResponseWriter, code int, reason, message string) {
 	_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
 }
 
-// say answers with JSON, as an API server may.
-func say(w http.ResponseWriter, text string) {
+// respond answers with JSON, as an API server may.
+func respond(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write([]byte(text))
 }

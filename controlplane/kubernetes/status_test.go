@@ -29,7 +29,7 @@ func TestVersionsThatWentBackAreLearnedOnce(t *testing.T) {
 			}
 			version++
 		}
-		say(w, fmt.Sprintf(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","resourceVersion":"%d"}}`, version))
+		respond(w, fmt.Sprintf(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","resourceVersion":"%d"}}`, version))
 	}))
 	if _, err := client.Register(t.Context(), newNode("n"), controlplane.RegisterOptions{}); err != nil {
 		t.Fatal(err)

@@ -39,8 +39,8 @@ func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1
 	}
 }
 
-// tell delivers what is seen of the Node.
-func tell(ctx context.Context, name string, seen chan<- *corev1.Node, node *corev1.Node) error {
+// send delivers what is seen of the Node.
+func send(ctx context.Context, name string, seen chan<- *corev1.Node, node *corev1.Node) error {
 	select {
 	case seen <- node:
 		return nil
@@ -77,7 +77,7 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 		if read, err = c.Node(ctx, name); err != nil && !errors.Is(err, controlplane.ErrNotFound) {
 			return "", err
 		}
-		if err := tell(ctx, name, seen, read); err != nil {
+		if err := send(ctx, name, seen, read); err != nil {
 			return "", err
 		}
 	}
@@ -97,7 +97,7 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 			return "", fmt.Errorf("%s: %w: the server sent a %T", operation, controlplane.ErrUnavailable, change.Object)
 		}
 		if change.Type != watch.Bookmark && node.Name != name { // of which no more than a version is said
-			return "", c.answered(operation, asked{name: name}, node)
+			return "", c.answered(operation, target{name: name}, node)
 		}
 		version = node.ResourceVersion
 		switch change.Type {
@@ -112,7 +112,7 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 			node.Kind, node.APIVersion = "Node", "v1"
 			c.update(node)
 		}
-		if err := tell(ctx, name, seen, node); err != nil {
+		if err := send(ctx, name, seen, node); err != nil {
 			return "", err
 		}
 	}

@@ -24,14 +24,14 @@ func TestANodeThatIsOlderThanTheServerIsWatched(t *testing.T) {
 		switch query := r.URL.Query(); {
 		case !query.Has("watch"):
 			reads++
-			say(w, nodeText)
+			respond(w, nodeText)
 		case query.Get("resourceVersion") != "0":
 			if watches++; watches > 100 {
 				cancel()
 			}
-			say(w, tooOld)
+			respond(w, tooOld)
 		default:
-			say(w, `{"type":"ADDED","object":`+nodeText+`}`+"\n"+`{"type":"MODIFIED","object":`+strings.Replace(nodeText, `"resourceVersion":"1"`, `"resourceVersion":"7"`, 1)+`}`+"\n")
+			respond(w, `{"type":"ADDED","object":`+nodeText+`}`+"\n"+`{"type":"MODIFIED","object":`+strings.Replace(nodeText, `"resourceVersion":"1"`, `"resourceVersion":"7"`, 1)+`}`+"\n")
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		}
@@ -67,13 +67,13 @@ func TestAWatchThatIsEndedAtOnceIsNotBegunAgainAndAgain(t *testing.T) {
 			watches := 0
 			client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
 				if !r.URL.Query().Has("watch") {
-					say(w, nodeText)
+					respond(w, nodeText)
 					return
 				}
 				if watches++; watches > 100 {
 					cancel()
 				}
-				say(w, end)
+				respond(w, end)
 			}))
 			seen := make(chan *corev1.Node)
 			go func() {

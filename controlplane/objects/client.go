@@ -47,10 +47,10 @@ type Client struct {
 	store Store
 	o     Options
 
-	mu     sync.Mutex // guards what follows
-	known  *known     // nil where the next status has to read the Node first
-	owed   *owed      // nil unless it is to be told that another machine's Node gave way
-	holder holder     // none since the Node was registered last
+	mu      sync.Mutex     // guards what follows
+	known   *known         // nil where the next status has to read the Node first
+	pending *pendingReport // nil unless it is to be told that another machine's Node gave way
+	holder  holder         // none since the Node was registered last
 }
 
 // known is the Node as this client has seen it last. It is not changed once it is made.

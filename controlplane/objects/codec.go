@@ -54,8 +54,8 @@ func decodeWithin[T any, P object[T]](key Key, value []byte, version Version, le
 	return o.(P), nil
 }
 
-// newborn gives an object what it keeps for all of its life.
-func (c *Client) newborn(o metav1.Object) {
+// initialize gives an object what it keeps for all of its life.
+func (c *Client) initialize(o metav1.Object) {
 	o.SetUID(newUID())
 	o.SetCreationTimestamp(metav1.NewTime(c.o.Now()).Rfc3339Copy())
 }

@@ -33,7 +33,7 @@ func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
 	next, before := event.DeepCopy(), None
-	c.newborn(next)
+	c.initialize(next)
 	var err error
 	for range attempts {
 		var value []byte

@@ -47,11 +47,11 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	defer cancel()
 	next, before := lease.DeepCopy(), Version(lease.ResourceVersion)
 	if before == None || next.UID == "" {
-		c.newborn(next)
+		c.initialize(next)
 	}
 	stored, err := c.putLease(ctx, next, before)
 	if there, conflict := instead(err); conflict && c.vacant(lease, there) {
-		c.newborn(next)
+		c.initialize(next)
 		stored, err = c.putLease(ctx, next, there.Version)
 	}
 	if err != nil {

@@ -26,46 +26,46 @@ import (
 
 func TestConformance(t *testing.T) {
 	controlplanetest.RunInBubbles(t, func(*testing.T) controlplanetest.Backend {
-		store := &liar{Store: objectstest.New()}
+		store := &tamperer{Store: objectstest.New()}
 		return controlplanetest.Backend{
-			Client:  objects.New(store, objects.Options{}),
-			AskPace: func(ctx context.Context, duration string) error { return objectstest.AskPace(ctx, store, duration) },
+			Client:      objects.New(store, objects.Options{}),
+			RequestPace: func(ctx context.Context, duration string) error { return objectstest.RequestPace(ctx, store, duration) },
 			Restart: func(context.Context) (controlplane.Client, error) {
 				return objects.New(store, objects.Options{}), nil
 			},
 			Expires: true,
-			Hinder:  store.hinder,
+			Inject:  store.injectFault,
 		}
 	})
 }
 
-// liar is a store that reports another object, while it is to.
-type liar struct {
+// tamperer is a store that reports another object, while it is to.
+type tamperer struct {
 	*objectstest.Store
-	lies atomic.Bool
+	tampers atomic.Bool
 }
 
-func (s *liar) Get(ctx context.Context, key objects.Key) (objects.Object, error) {
+func (s *tamperer) Get(ctx context.Context, key objects.Key) (objects.Object, error) {
 	o, err := s.Store.Get(ctx, key)
-	if s.lies.Load() {
+	if s.tampers.Load() {
 		o.Value = bytes.ReplaceAll(o.Value, []byte(key.Node), []byte("another"))
 	}
 	return o, err
 }
 
-// hinder is that of a conformance.Backend.
-func (s *liar) hinder(f conformance.Fault) (restore func(), err error) {
+// injectFault is that of a conformance.Backend.
+func (s *tamperer) injectFault(f conformance.Fault) (restore func(), err error) {
 	switch f {
 	case conformance.Slow:
 		s.Inject(objectstest.Any, objectstest.Fault{Delay: 250 * time.Millisecond})
-	case conformance.Silent:
+	case conformance.NoAnswer:
 		s.Inject(objectstest.Any, objectstest.Fault{Hang: true})
 	case conformance.Lost:
 		s.Inject(objectstest.Any, objectstest.Fault{LoseAnswer: true})
-	case conformance.Lying:
-		s.lies.Store(true)
+	case conformance.WrongObject:
+		s.tampers.Store(true)
 	}
-	return func() { s.lies.Store(false); s.Heal() }, nil
+	return func() { s.tampers.Store(false); s.Heal() }, nil
 }
 
 // Machines that the tests play.
@@ -132,7 +132,7 @@ func (a *agent) renewed() *coordinationv1.Lease {
 	return lease
 }
 
-func TestAHostThatMayNotListIsTold(t *testing.T) {
+func TestAHostThatMayNotListIsReported(t *testing.T) {
 	store := objectstest.New()
 	a := newAgent(t, store, here)
 	store.Inject(objectstest.List, objectstest.Fault{Err: controlplane.ErrForbidden})
@@ -173,7 +173,7 @@ func TestEveryCallIsBounded(t *testing.T) {
 }
 
 // Whoever is slow may miss what has passed, but not what is.
-func TestAWatchTellsTheLastStateHoweverSlowTheReceiverIs(t *testing.T) {
+func TestAWatchReportsTheLastStateHoweverSlowTheReceiverIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := objectstest.New()
 		a := newAgent(t, store, here)
@@ -253,7 +253,7 @@ func TestManyAgentsAtOnce(t *testing.T) {
 	}
 }
 
-func TestAFleetIsToldButForWhatCannotBeRead(t *testing.T) {
+func TestAFleetIsReportedButForWhatCannotBeRead(t *testing.T) {
 	store := objectstest.New()
 	client := objects.New(store, objects.Options{})
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -264,13 +264,13 @@ func TestAFleetIsToldButForWhatCannotBeRead(t *testing.T) {
 	if err := store.Edit(objects.Key{Kind: objects.Node, Node: "b"}, func([]byte) []byte { return []byte("{") }); err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var reported []string
 	err := client.Fleet(t.Context(), func(node *corev1.Node, _ *coordinationv1.Lease) error {
-		told = append(told, node.Name)
+		reported = append(reported, node.Name)
 		return nil
 	})
-	if !errors.Is(err, controlplane.ErrIncomplete) || !strings.Contains(err.Error(), "nodes/b") || !slices.Equal(told, []string{"a", "c", "d"}) {
-		t.Errorf("Fleet() = %v after %q, want the others, and which cannot be read", err, told)
+	if !errors.Is(err, controlplane.ErrIncomplete) || !strings.Contains(err.Error(), "nodes/b") || !slices.Equal(reported, []string{"a", "c", "d"}) {
+		t.Errorf("Fleet() = %v after %q, want the others, and which cannot be read", err, reported)
 	}
 }
 
@@ -288,7 +288,7 @@ func (s unsorted) List(ctx context.Context, kind objects.Kind, node, page string
 	return list[:1], "", nil
 }
 
-func TestAFleetThatIsToldOutOfOrderIsNotBelieved(t *testing.T) {
+func TestAFleetThatIsReportedOutOfOrderIsNotBelieved(t *testing.T) {
 	client := objects.New(unsorted{objectstest.New()}, objects.Options{})
 	for _, name := range []string{"a", "b"} {
 		if _, err := client.RenewLease(t.Context(), newLease(t, name, here)); err != nil {
@@ -304,7 +304,7 @@ func TestAFleetThatIsToldOutOfOrderIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestAStoreThatKeepsItsFleetToItselfSaysSo(t *testing.T) {
+func TestAStoreThatKeepsItsFleetToItselfReportsIt(t *testing.T) {
 	store := objectstest.New()
 	store.Inject(objectstest.List, objectstest.Fault{Err: controlplane.ErrForbidden})
 	err := objects.New(store, objects.Options{}).Fleet(t.Context(), func(*corev1.Node, *coordinationv1.Lease) error { return nil })

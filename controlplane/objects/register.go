@@ -38,13 +38,13 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 			return c.registered(stored, opts), nil
 		}
 		if others {
-			c.owe(&owed{before: stored, uid: next.UID})
+			c.setPending(&pendingReport{before: stored, uid: next.UID})
 		}
 		if next, lost = c.put(ctx, next, versionOf(stored)); lost == nil {
 			return c.registered(next, opts), nil
 		}
 		if _, conflict := instead(lost); conflict && others {
-			c.owe(nil) // it has not taken place
+			c.setPending(nil) // it has not taken place
 		}
 		stored, err = refused(node.Name, lost)
 	}
@@ -90,7 +90,7 @@ func (c *Client) become(ctx context.Context, stored, desired *corev1.Node, opts 
 	}
 	controlplane.TaintCordon(next, c.o.Now())
 	if next.UID == "" { // also where a person has written it
-		c.newborn(next)
+		c.initialize(next)
 	}
 	return next, others, nil
 }
@@ -135,25 +135,25 @@ func claimLeaseless(stored, desired *corev1.Node, opts controlplane.RegisterOpti
 	return others, err
 }
 
-// owed is a Node of another machine's in whose place one of that UID is put. The store
+// pendingReport is a Node of another machine's in whose place one of that UID is put. The store
 // may do so and its answer be lost: it is told of with the next one.
-type owed struct {
+type pendingReport struct {
 	before *corev1.Node
 	uid    types.UID
 }
 
-func (c *Client) owe(o *owed) {
+func (c *Client) setPending(o *pendingReport) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.owed = o
+	c.pending = o
 }
 
 // registered takes the stored Node for this machine's, and returns a copy.
 func (c *Client) registered(stored *corev1.Node, opts controlplane.RegisterOptions) *corev1.Node {
 	c.learn(stored)
 	c.mu.Lock()
-	o := c.owed
-	c.owed, c.holder = nil, holder{}
+	o := c.pending
+	c.pending, c.holder = nil, holder{}
 	c.mu.Unlock()
 	if o != nil && o.before.Name == stored.Name && o.uid == stored.UID {
 		opts.Replaced(o.before.DeepCopy())

@@ -60,27 +60,27 @@ func TestAMachineGetsTheNodeBackThatItHasLost(t *testing.T) {
 	}
 }
 
-func TestWhoGaveWayIsToldAlsoWhenTheAnswerWasLost(t *testing.T) {
+func TestWhoGaveWayIsReportedAlsoWhenTheAnswerWasLost(t *testing.T) {
 	for name, adoptOnly := range map[string]bool{"replaced": false, "taken over": true} {
 		t.Run(name, func(t *testing.T) {
 			store := objectstest.New()
 			before := newAgent(t, store, there).registered()
-			var told []*corev1.Node
-			o := controlplane.RegisterOptions{AdoptOnly: adoptOnly, Replaces: func(n *corev1.Node) { told = append(told, n) }}
+			var reported []*corev1.Node
+			o := controlplane.RegisterOptions{AdoptOnly: adoptOnly, Replaces: func(n *corev1.Node) { reported = append(reported, n) }}
 			a := newAgent(t, store, here)
 			store.Inject(objectstest.Put, objectstest.Fault{LoseAnswer: true, Times: 1})
-			if _, err := a.register(o); !errors.Is(err, controlplane.ErrUnavailable) || len(told) > 0 {
-				t.Fatalf("Register() without an answer = %v, told of %v, want %v", err, told, controlplane.ErrUnavailable)
+			if _, err := a.register(o); !errors.Is(err, controlplane.ErrUnavailable) || len(reported) > 0 {
+				t.Fatalf("Register() without an answer = %v, told of %v, want %v", err, reported, controlplane.ErrUnavailable)
 			}
 			node, err := a.register(o)
 			if err != nil || controlplane.IdentityOf(node) != here || (node.UID == before.UID) != adoptOnly {
 				t.Errorf("Register() again = %v, %v, want this machine's", node, err)
 			}
-			if len(told) != 1 || told[0].UID != before.UID {
-				t.Errorf("told of %v, want the node before, once", told)
+			if len(reported) != 1 || reported[0].UID != before.UID {
+				t.Errorf("told of %v, want the node before, once", reported)
 			}
-			if _, err := a.register(o); err != nil || len(told) != 1 {
-				t.Errorf("Register() once more = %v, told of %v, want no more", err, told)
+			if _, err := a.register(o); err != nil || len(reported) != 1 {
+				t.Errorf("Register() once more = %v, told of %v, want no more", err, reported)
 			}
 		})
 	}

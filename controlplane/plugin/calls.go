@@ -42,7 +42,7 @@ func (s *Store) do(ctx context.Context, operation string, rpc func(context.Conte
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", operation, context.Cause(ctx))
 	}
-	a, err := s.meet(ctx)
+	a, err := s.info(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}

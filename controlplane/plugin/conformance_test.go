@@ -31,7 +31,7 @@ var update = flag.Bool("update", false, "write what became of the conformance ch
 func TestAPluginKeepsWhatAStorePromises(t *testing.T) {
 	for name, tacit := range map[string]bool{"telling what is there instead": false, "telling no more than that a swap is lost": true} {
 		t.Run(name, func(t *testing.T) {
-			objectstest.Run(t, func(t *testing.T) objects.Store { return with(t, &plugintest.Server{Tacit: tacit}) })
+			objectstest.Run(t, func(t *testing.T) objects.Store { return with(t, &plugintest.Server{NoObject: tacit}) })
 		})
 	}
 }
@@ -41,7 +41,7 @@ func TestConformance(t *testing.T) {
 	controlplanetest.Record(t, plugin.Type, *update, func(t *testing.T) controlplanetest.Backend { return backend(t, false) })
 }
 
-func TestConformanceOfAPluginThatTellsNoMoreThanThatASwapIsLost(t *testing.T) {
+func TestConformanceOfAPluginThatReportsNoMoreThanThatASwapIsLost(t *testing.T) {
 	t.Parallel() // it waits for deadlines most of the time
 	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend { return backend(t, true) })
 }
@@ -52,15 +52,15 @@ const callTimeout = 2 * time.Second
 // backend is a client over a plugin that can be hindered.
 func backend(t *testing.T, tacit bool) controlplanetest.Backend {
 	path, h := socket(t), &hindrance{}
-	serve(t, path, &plugintest.Server{Tacit: tacit, Fault: h.before, Answer: h.after})
+	serve(t, path, &plugintest.Server{NoObject: tacit, Fault: h.before, Answer: h.after})
 	elsewhere := open(t, path)
 	return controlplanetest.Backend{
 		Client: objects.New(openWithin(t, path, callTimeout), objects.Options{}),
-		AskPace: func(ctx context.Context, duration string) error {
-			return objectstest.AskPace(ctx, elsewhere, duration)
+		RequestPace: func(ctx context.Context, duration string) error {
+			return objectstest.RequestPace(ctx, elsewhere, duration)
 		},
 		Expires: true,
-		Hinder:  h.hinder,
+		Inject:  h.injectFault,
 		Restart: func(context.Context) (controlplane.Client, error) {
 			return objects.New(openWithin(t, path, callTimeout), objects.Options{}), nil
 		},
@@ -70,8 +70,8 @@ func backend(t *testing.T, tacit bool) controlplanetest.Backend {
 // hindrance is what befalls a plugin's answers.
 type hindrance struct{ fault atomic.Value }
 
-// hinder is that of a conformance.Backend.
-func (h *hindrance) hinder(f conformance.Fault) (restore func(), err error) {
+// injectFault is that of a conformance.Backend.
+func (h *hindrance) injectFault(f conformance.Fault) (restore func(), err error) {
 	h.fault.Store(f)
 	return func() { h.fault.Store(conformance.Fault("")) }, nil
 }
@@ -84,7 +84,7 @@ func (h *hindrance) before(ctx context.Context, _ string) error {
 		case <-ctx.Done(): // which may be here before it is at the caller
 			return ctx.Err()
 		}
-	case conformance.Silent:
+	case conformance.NoAnswer:
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -95,7 +95,7 @@ func (h *hindrance) after(_ string, answer any) error {
 	switch h.fault.Load() {
 	case conformance.Lost:
 		return status.Error(codes.Unavailable, "the connection to what is behind is lost")
-	case conformance.Lying:
+	case conformance.WrongObject:
 		if got, is := answer.(*v1.GetResponse); is {
 			o := got.GetObject()
 			got.Object = &v1.Object{

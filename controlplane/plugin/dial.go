@@ -19,10 +19,10 @@ const maxPath = 107
 type untrustedError struct {
 	path string
 	why  string
-	mend string
+	fix  string
 }
 
-func (e *untrustedError) Error() string { return e.path + " " + e.why + ": " + e.mend }
+func (e *untrustedError) Error() string { return e.path + " " + e.why + ": " + e.fix }
 
 // Unwrap returns its class: nobody is asked, and nothing was.
 func (e *untrustedError) Unwrap() []error {

@@ -73,13 +73,13 @@ func TestASocketThatAnotherUserServesIsNotAsked(t *testing.T) {
 	path := foreign(t)
 	check(t, errors.Join(os.Chown(path, 0, 0), os.Chown(filepath.Dir(path), 0, 0)))
 	s := open(t, path)
-	for told := false; !told; { // a slow machine has not even tried to connect by then
+	for reported := false; !reported; { // a slow machine has not even tried to connect by then
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		err := get(ctx, s)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("Get() of a plugin that another user runs = %v, want no connection to it", err)
 		}
-		told = strings.Contains(err.Error(), "is served by user 65534")
+		reported = strings.Contains(err.Error(), "is served by user 65534")
 	}
 }

@@ -60,7 +60,7 @@ func (s *Store) missing() string {
 	return ": " + s.refused.Error()
 }
 
-// class is what a code means; ErrUnavailable for all that may mend itself.
+// class is what a code means; ErrUnavailable for all that may fix itself.
 func class(code codes.Code) error {
 	switch code {
 	case codes.NotFound:

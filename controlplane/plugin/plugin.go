@@ -170,8 +170,8 @@ func (s *Store) Probe(ctx context.Context) error {
 	return err
 }
 
-// meet returns what the plugin has said of itself, and asks one that is new.
-func (s *Store) meet(ctx context.Context) (about, error) {
+// info returns what the plugin has said of itself, and asks one that is new.
+func (s *Store) info(ctx context.Context) (about, error) {
 	if a, known := s.known(); known {
 		return a, nil
 	}

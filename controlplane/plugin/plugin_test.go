@@ -106,7 +106,7 @@ func failing(method string, err error) *plugintest.Server {
 	}}
 }
 
-func TestWhatAPluginRefusesIsToldByItsClass(t *testing.T) {
+func TestWhatAPluginRefusesIsReportedByItsClass(t *testing.T) {
 	for code, want := range map[codes.Code]error{
 		codes.NotFound:           controlplane.ErrNotFound,
 		codes.PermissionDenied:   controlplane.ErrForbidden,
@@ -129,7 +129,7 @@ func TestWhatAPluginRefusesIsToldByItsClass(t *testing.T) {
 	}
 }
 
-func TestALostSwapIsToldWithWhatIsThereWhereThePluginDoesNotSay(t *testing.T) {
+func TestALostSwapIsReportedWithWhatIsThereWhereThePluginDoesNotSay(t *testing.T) {
 	for _, code := range []codes.Code{codes.Aborted, codes.FailedPrecondition, codes.AlreadyExists, codes.NotFound} {
 		var failing atomic.Bool
 		s := with(t, &plugintest.Server{Fault: func(_ context.Context, method string) error {
@@ -148,7 +148,7 @@ func TestALostSwapIsToldWithWhatIsThereWhereThePluginDoesNotSay(t *testing.T) {
 	}
 }
 
-func TestAPluginThatAsksToComeBackLaterIsLeftAlone(t *testing.T) {
+func TestAPluginThatRequestsALaterRetryIsLeftAlone(t *testing.T) {
 	busy, err := status.New(codes.ResourceExhausted, "too many hosts").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(7 * time.Second)})
 	check(t, err)
 	s := with(t, failing("Get", busy.Err()))
@@ -159,7 +159,7 @@ func TestAPluginThatAsksToComeBackLaterIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAPluginThatLiesIsNotBelieved(t *testing.T) {
+func TestAPluginWithWrongAnswersIsNotBelieved(t *testing.T) {
 	asked, other := &v1.Key{Kind: "nodes", Node: "n"}, &v1.Key{Kind: "nodes", Node: "other"}
 	stored := func(key *v1.Key, version string) func(any) {
 		return func(a any) { a.(*v1.GetResponse).Object = &v1.Object{Key: key, Version: version} }
@@ -171,7 +171,7 @@ func TestAPluginThatLiesIsNotBelieved(t *testing.T) {
 	listing := func(list ...*v1.Object) func(any) { return func(a any) { a.(*v1.ListResponse).Objects = list } }
 	for name, c := range map[string]struct {
 		method string
-		lie    func(answer any)
+		tamper func(answer any)
 		want   string
 	}{
 		"another key":                        {"Get", stored(other, "1"), `another key: kind "nodes", node "other"`},
@@ -191,7 +191,7 @@ func TestAPluginThatLiesIsNotBelieved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := with(t, &plugintest.Server{Answer: func(method string, answer any) error {
 				if method == c.method {
-					c.lie(answer)
+					c.tamper(answer)
 				}
 				return nil
 			}})
@@ -318,14 +318,14 @@ func TestACallsDeadlineEndsItWhateverThePluginDoes(t *testing.T) {
 			if c.server != nil {
 				serve(t, path, c.server)
 			}
-			for told := false; !told; { // a slow machine has not even tried to connect by then
+			for reported := false; !reported; { // a slow machine has not even tried to connect by then
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				err := get(ctx, s)
 				cancel()
 				if !errors.Is(err, context.DeadlineExceeded) {
 					t.Fatalf("Get() = %v, want %v and %q", err, context.DeadlineExceeded, c.want)
 				}
-				told = strings.Contains(err.Error(), c.want)
+				reported = strings.Contains(err.Error(), c.want)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
@@ -343,7 +343,7 @@ func TestASocketThatOthersMayWriteIsNotAsked(t *testing.T) {
 	check(t, os.Chmod(path, 0o775))
 	err := get(t.Context(), s)
 	if !errors.Is(err, controlplane.ErrUntrusted) || !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "chmod go-w "+path) {
-		t.Errorf("Get() over a socket that a group may write = %v, want %v and what mends it", err, controlplane.ErrUntrusted)
+		t.Errorf("Get() over a socket that a group may write = %v, want %v and what fixes it", err, controlplane.ErrUntrusted)
 	}
 	check(t, os.Chmod(path, 0o700))
 	if err := get(t.Context(), s); !errors.Is(err, controlplane.ErrNotFound) {

@@ -31,7 +31,7 @@ func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.
 		lacks = errors.Is(err, errLacks)
 	}
 	if lacks {
-		return s.look(ctx, operation, key, seen)
+		return s.read(ctx, operation, key, seen)
 	}
 	return err
 }
@@ -43,8 +43,8 @@ func (s *Store) follow(ctx context.Context, operation string, key objects.Key, s
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// It also waits for a connection that was lost since the plugin was asked who it is.
-	silent := time.AfterFunc(s.o.Timeout, func() { cancel(controlplane.ErrNoAnswer) })
-	defer silent.Stop()
+	unresponsive := time.AfterFunc(s.o.Timeout, func() { cancel(controlplane.ErrNoAnswer) })
+	defer unresponsive.Stop()
 	stream, err := s.rpc.Watch(ctx, &v1.WatchRequest{Key: wire(key)})
 	if err != nil {
 		return s.fault(ctx, operation, err)
@@ -56,11 +56,11 @@ func (s *Store) follow(ctx context.Context, operation string, key objects.Key, s
 		s.attend(ctx, cancel)
 	}()
 	for {
-		object, err := s.told(ctx, operation, key, stream)
+		object, err := s.receive(ctx, operation, key, stream)
 		if err != nil {
 			return err
 		}
-		silent.Stop()
+		unresponsive.Stop()
 		select {
 		case seen <- object:
 		case <-ctx.Done():
@@ -69,8 +69,8 @@ func (s *Store) follow(ctx context.Context, operation string, key objects.Key, s
 	}
 }
 
-// told receives one change.
-func (s *Store) told(ctx context.Context, operation string, key objects.Key, stream grpc.ServerStreamingClient[v1.WatchResponse]) (objects.Object, error) {
+// receive receives one change.
+func (s *Store) receive(ctx context.Context, operation string, key objects.Key, stream grpc.ServerStreamingClient[v1.WatchResponse]) (objects.Object, error) {
 	answer, err := stream.Recv()
 	switch {
 	case errors.Is(err, io.EOF) && ctx.Err() == nil:
@@ -97,8 +97,8 @@ func (s *Store) attend(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// look reads the object from time to time, and hands on what has changed.
-func (s *Store) look(ctx context.Context, operation string, key objects.Key, seen chan<- objects.Object) error {
+// read reads the object from time to time, and hands on what has changed.
+func (s *Store) read(ctx context.Context, operation string, key objects.Key, seen chan<- objects.Object) error {
 	tick := time.NewTicker(s.o.Poll)
 	defer tick.Stop()
 	for first, last := true, objects.None; ; first = false {

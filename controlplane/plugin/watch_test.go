@@ -70,7 +70,7 @@ func watched(t *testing.T, s *plugin.Store) {
 	}
 }
 
-func TestAPluginTellsOfChanges(t *testing.T) { watched(t, with(t, &plugintest.Server{})) }
+func TestAPluginReportsChanges(t *testing.T) { watched(t, with(t, &plugintest.Server{})) }
 
 func TestAWatchEndsWithItsPlugin(t *testing.T) {
 	path := socket(t)
@@ -86,9 +86,9 @@ func TestAWatchEndsWithItsPlugin(t *testing.T) {
 }
 
 func TestAWatchEndsWhenItsPluginDoesNotSayAnyMoreWhoItIs(t *testing.T) {
-	var silent atomic.Bool
+	var unresponsive atomic.Bool
 	s := with(t, &plugintest.Server{Fault: func(_ context.Context, method string) error {
-		if method == "Info" && silent.Load() {
+		if method == "Info" && unresponsive.Load() {
 			return status.Error(codes.Unavailable, "gone quiet")
 		}
 		return nil
@@ -96,25 +96,25 @@ func TestAWatchEndsWhenItsPluginDoesNotSayAnyMoreWhoItIs(t *testing.T) {
 	seen, ended := make(chan objects.Object), make(chan error, 1)
 	go func() { ended <- s.Watch(t.Context(), node, seen) }()
 	<-seen
-	silent.Store(true)
+	unresponsive.Store(true)
 	if err := <-ended; !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "gone quiet") {
 		t.Errorf("Watch() = %v, want what the plugin said last", err)
 	}
 }
 
-// told is a log that calls with each message.
-type told func(message string)
+// sender is a log that calls with each message.
+type sender func(message string)
 
-func (f told) Enabled(context.Context, slog.Level) bool { return true }
+func (f sender) Enabled(context.Context, slog.Level) bool { return true }
 
-func (f told) Handle(_ context.Context, r slog.Record) error {
+func (f sender) Handle(_ context.Context, r slog.Record) error {
 	f(r.Message)
 	return nil
 }
 
-func (f told) WithAttrs([]slog.Attr) slog.Handler { return f }
+func (f sender) WithAttrs([]slog.Attr) slog.Handler { return f }
 
-func (f told) WithGroup(string) slog.Handler { return f }
+func (f sender) WithGroup(string) slog.Handler { return f }
 
 // The plugin goes as soon as it has said who it is, and does not return.
 func TestAWatchThatCannotBeginEnds(t *testing.T) {
@@ -123,7 +123,7 @@ func TestAWatchThatCannotBeginEnds(t *testing.T) {
 	stop := serve(t, path, &plugintest.Server{})
 	var s *plugin.Store
 	var err error
-	s, err = plugin.New(plugin.Options{Socket: path, Version: "1.2.3", Timeout: time.Second, Log: slog.New(told(func(message string) {
+	s, err = plugin.New(plugin.Options{Socket: path, Version: "1.2.3", Timeout: time.Second, Log: slog.New(sender(func(message string) {
 		if message == "connected to plugin" {
 			stop()
 			s.WaitLost(t.Context())

@@ -31,7 +31,7 @@ func (s *Server) watchOther(ctx context.Context, l *loop.Loop) error {
 		reading, cancel := context.WithTimeout(ctx, otherInterval)
 		object, err := s.o.Store.Get(reading, kind, otherLease)
 		cancel()
-		alive.Asked(err)
+		alive.NoteAnswer(err)
 		lease, _ := object.(*coordinationv1.Lease)
 		switch {
 		case errors.Is(err, controlplane.ErrNotFound):
@@ -52,7 +52,7 @@ func (s *Server) watchOther(ctx context.Context, l *loop.Loop) error {
 }
 
 // evidence says who does the job, and how that is known.
-func evidence(lease *coordinationv1.Lease, sight controlplane.Sight) string {
+func evidence(lease *coordinationv1.Lease, sight controlplane.Observation) string {
 	holder := "nobody"
 	if h := lease.Spec.HolderIdentity; h != nil && *h != "" {
 		holder = *h

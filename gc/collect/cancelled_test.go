@@ -37,8 +37,8 @@ func TestACancelledRemovalIsLookedAfter(t *testing.T) {
 				if err != nil || r.Ended != "cancelled" || len(r.Removed) != 0 || r.FreedBytes != tt.freed {
 					t.Errorf("Collect() = %v, removed %v, ended %q, freed %d MiB, want none told as removed, cancelled, %d MiB", err, removed(r), r.Ended, r.FreedBytes/mib, tt.freed/mib)
 				}
-				if told := strings.Join(r.Errors, "; "); (told == "") != (tt.user == "") || !strings.Contains(told, tt.user) {
-					t.Errorf("Collect() errors = %q, want the container named if there is one", told)
+				if reported := strings.Join(r.Errors, "; "); (reported == "") != (tt.user == "") || !strings.Contains(reported, tt.user) {
+					t.Errorf("Collect() errors = %q, want the container named if there is one", reported)
 				}
 			})
 		})

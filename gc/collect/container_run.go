@@ -42,7 +42,7 @@ type removal struct {
 	remove func(ctx context.Context, rt survey.Runtime, wait *pace.Patience) error
 }
 
-func (r *containerRun) look(ctx context.Context, p gc.ContainerPolicy, o gc.Options, report *runs.Report) gc.Decisions {
+func (r *containerRun) scan(ctx context.Context, p gc.ContainerPolicy, o gc.Options, report *runs.Report) gc.Decisions {
 	facts, failed := r.survey.Scan(ctx, o)
 	o.LeaveAlone = r.loop.ExcludedRuntimes(r.report)
 	for _, err := range failed {
@@ -54,8 +54,8 @@ func (r *containerRun) look(ctx context.Context, p gc.ContainerPolicy, o gc.Opti
 	return gc.Plan(facts, gc.Policy{Containers: p}, time.Now(), o)
 }
 
-// keepAccount counts what stays, by reason, and what goes.
-func (r *containerRun) keepAccount(d gc.Decisions) {
+// countKept counts what stays, by reason, and what goes.
+func (r *containerRun) countKept(d gc.Decisions) {
 	count := func(action gc.Action, reason gc.Reason) {
 		if action == gc.Remove {
 			r.total++
@@ -210,7 +210,7 @@ func (r *containerRun) logs(ctx context.Context, p gc.ContainerPolicy, o gc.Opti
 		agreed[d.Path] = d.Action == gc.Remove
 	}
 	again := runs.NewReport("")
-	now := r.look(ctx, p, o, again).Logs
+	now := r.scan(ctx, p, o, again).Logs
 	r.report.TakeTroubles(again)
 	for _, d := range now {
 		if d.Action == gc.Keep || !agreed[d.Path] {

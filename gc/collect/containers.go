@@ -36,8 +36,8 @@ func (c *Containers) collect(ctx context.Context, o gc.Options, report *runs.Rep
 	gauge := newGauge(c.options.Survey)
 	r := c.newRun(report, progress, gauge)
 	report.Ended = string(endNothingLeft)
-	d := r.look(ctx, c.Policy(), o, report)
-	r.keepAccount(d)
+	d := r.scan(ctx, c.Policy(), o, report)
+	r.countKept(d)
 	r.containers(ctx, d.Containers)
 	r.pods(ctx, d.Pods)
 	r.logs(ctx, c.Policy(), o, d.Logs)
@@ -51,7 +51,7 @@ func (c *Containers) first(ctx context.Context, report *runs.Report, progress fu
 	before := len(report.Removed)
 	r := c.newRun(report, progress, nil)
 	r.kept = make(map[gc.Reason]int) // the report's are images
-	r.containers(ctx, r.look(ctx, c.Policy(), gc.Options{Containers: true}, runs.NewReport("")).Containers)
+	r.containers(ctx, r.scan(ctx, c.Policy(), gc.Options{Containers: true}, runs.NewReport("")).Containers)
 	return len(report.Removed) > before
 }
 

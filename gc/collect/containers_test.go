@@ -185,7 +185,7 @@ func TestCollectContainersOfTwoRuntimesOnOneFilesystem(t *testing.T) {
 	})
 }
 
-func TestCollectContainersCutShortTellsWhatItFreed(t *testing.T) {
+func TestCollectContainersCutShortReportsWhatItFreed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, containers := deadHost(t)
 		h.fake.Inject(runtimetest.RemoveContainer, runtimetest.Fault{Delay: time.Second})

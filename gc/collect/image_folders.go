@@ -43,7 +43,7 @@ func (r *imageRun) folders(ctx context.Context, fs gc.FilesystemDecision) []gc.F
 	}
 	usage := r.usage(fs.Filesystem)
 	last, known := r.collector.weighed[fs.Filesystem]
-	if !known || time.Since(last.at) >= weighAgain || r.report.Asked() || last.differs(usage) {
+	if !known || time.Since(last.at) >= weighAgain || r.report.Requested() || last.differs(usage) {
 		byInodes := fs.InodesToFree > 0 && fs.BytesToFree == 0
 		last = weighing{time.Now(), usage.AvailableBytes, usage.InodesFree, r.weigh(ctx, weigher, fs.Filesystem, byInodes)}
 		r.collector.weighed[fs.Filesystem] = last

@@ -99,7 +99,7 @@ func (r *imageRun) findBroken(ctx context.Context) {
 		}
 		for _, ref := range removed {
 			image := r.tried.removed[ref]
-			c, _ := users.Foremost(name, image.refs)
+			c, _ := users.First(name, image.refs)
 			if c == nil || slices.ContainsFunc(image.refs, func(ref string) bool { return there[ref] }) { // pulled again
 				continue
 			}

@@ -98,8 +98,8 @@ type taken struct {
 	refs []string
 }
 
-// look gathers the facts again, without what this run has given up.
-func (r *imageRun) look(ctx context.Context) {
+// scan gathers the facts again, without what this run has given up.
+func (r *imageRun) scan(ctx context.Context) {
 	facts, failed := r.survey.Scan(ctx, r.options)
 	r.options.LeaveAlone = r.collector.ExcludedRuntimes(r.report)
 	for _, err := range failed {
@@ -161,10 +161,10 @@ func (r *imageRun) begin() {
 			r.report.On(fs.Filesystem, fs.Device)
 		}
 		if fs.BytesToFree > 0 {
-			r.options.BegunSpace = append(slices.Clip(r.options.BegunSpace), fs.Filesystem)
+			r.options.StartedSpace = append(slices.Clip(r.options.StartedSpace), fs.Filesystem)
 		}
 		if fs.InodesToFree > 0 {
-			r.options.BegunInodes = append(slices.Clip(r.options.BegunInodes), fs.Filesystem)
+			r.options.StartedInodes = append(slices.Clip(r.options.StartedInodes), fs.Filesystem)
 		}
 	}
 }
@@ -179,13 +179,15 @@ func (r *imageRun) short() bool {
 	return slices.ContainsFunc(r.filesystems(), gc.FilesystemDecision.Short)
 }
 
-// asked reports whether the run began because space was lacking.
-func (r *imageRun) asked() bool { return len(r.options.BegunSpace)+len(r.options.BegunInodes) > 0 }
+// requested reports whether the run began because space was lacking.
+func (r *imageRun) requested() bool {
+	return len(r.options.StartedSpace)+len(r.options.StartedInodes) > 0
+}
 
 // blind reports whether a filesystem that was short reports nothing usable now.
 func (r *imageRun) blind() bool {
 	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
-		return fs.Message != "" && (slices.Contains(r.options.BegunSpace, fs.Filesystem) || slices.Contains(r.options.BegunInodes, fs.Filesystem))
+		return fs.Message != "" && (slices.Contains(r.options.StartedSpace, fs.Filesystem) || slices.Contains(r.options.StartedInodes, fs.Filesystem))
 	})
 }
 
@@ -222,7 +224,7 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 		r.remove(ctx, queue[:n], total)
 		queue = queue[n:]
 	}
-	if r.asked() {
+	if r.requested() {
 		r.settle(ctx) // or the next check would miss what shows late, and request more
 	}
 	if ctx.Err() != nil {
@@ -259,7 +261,7 @@ func (r *imageRun) outcome() ending {
 		return endDown
 	case refused:
 		return endRefused
-	case r.asked() && !r.short():
+	case r.requested() && !r.short():
 		if r.blind() {
 			return endBlind
 		}

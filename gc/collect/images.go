@@ -30,14 +30,14 @@ func NewImages(policy gc.ImagePolicy, first First, options runs.Options) (*Image
 
 func (c *Images) collect(ctx context.Context, o gc.Options, report *runs.Report, progress func(runs.Progress)) {
 	r := newImageRun(c, o, report, progress)
-	r.look(ctx)
+	r.scan(ctx)
 	r.begin()
 	if r.short() && c.first.collect(ctx, report, progress) {
 		for _, removal := range report.Removed {
 			r.ofRuntimes.of(removal.Runtime).stale = true
 		}
 		r.settle(ctx)
-		r.look(ctx)
+		r.scan(ctx)
 	}
 	for {
 		d := r.plan(ctx)
@@ -52,7 +52,7 @@ func (c *Images) collect(ctx context.Context, o gc.Options, report *runs.Report,
 		if !goOn || !r.short() || r.tried.count == tried {
 			break
 		}
-		r.look(ctx)
+		r.scan(ctx)
 	}
 	r.finish(ctx)
 }

@@ -39,7 +39,7 @@ func TestCollectMeasuresTheWindow(t *testing.T) {
 }
 
 // Whoever cannot look afterwards must not leave it at that.
-func TestCollectTellsThatItCannotLookForHarm(t *testing.T) {
+func TestCollectReportsThatItCannotLookForHarm(t *testing.T) {
 	tests := []struct {
 		name string
 		harm func(h *host, cancel func())
@@ -66,10 +66,10 @@ func TestCollectTellsThatItCannotLookForHarm(t *testing.T) {
 					tt.harm(h, func() { time.AfterFunc(4*time.Second, cancel) })
 				}()
 				r, err := h.images().Collect(ctx, gc.Options{AllUnused: true}, nil)
-				told := strings.Join(r.Errors, "; ")
+				reported := strings.Join(r.Errors, "; ")
 				for _, want := range tt.want {
-					if err != nil || !strings.Contains(told, want) {
-						t.Errorf("Collect() = %v, errors %q, want %q in it", err, told, want)
+					if err != nil || !strings.Contains(reported, want) {
+						t.Errorf("Collect() = %v, errors %q, want %q in it", err, reported, want)
 					}
 				}
 			})
@@ -88,7 +88,7 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 		{"it is gone from the start", runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable}, 0, 0},
 		{"it hangs from the start", runtimetest.Images, runtimetest.Fault{Hang: true}, 0, 0},
 		{"it does not tell its sandbox image", runtimetest.Info, runtimetest.Fault{Err: errors.New("boom")}, 0, 0},
-		{"it answers nonsense", runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrNonsense}, 0, 0},
+		{"it answers nonsense", runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrInvalidAnswer}, 0, 0},
 		{"it hangs in a removal", runtimetest.RemoveImage, runtimetest.Fault{Hang: true, Subject: "sha256:b"}, 1, 1},
 		{"it goes during a removal", runtimetest.RemoveImage, runtimetest.Fault{Delay: time.Second, Err: runtime.ErrUnavailable, Subject: "sha256:b"}, 1, 1},
 	}
@@ -347,8 +347,8 @@ func TestCollectMeasuresAfterAnAnswerThatWasLost(t *testing.T) {
 		if got := removed(r); len(got) > 0 || r.Ended != "low threshold reached" || r.FreedBytes != 100*mib {
 			t.Errorf("Collect() removed %v, ended %q, %d MiB freed, want no image after the one that is gone, and its 100 MiB", got, r.Ended, r.FreedBytes/mib)
 		}
-		if told := strings.Join(r.Errors, "; "); !strings.Contains(told, "RemoveImage sha256:a") {
-			t.Errorf("Collect() errors = %q, want the removal whose answer was lost", told)
+		if reported := strings.Join(r.Errors, "; "); !strings.Contains(reported, "RemoveImage sha256:a") {
+			t.Errorf("Collect() errors = %q, want the removal whose answer was lost", reported)
 		}
 	})
 }

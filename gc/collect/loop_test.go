@@ -105,7 +105,7 @@ func TestARetryFollowsARunThatNobodyAnswered(t *testing.T) {
 		stop := run(t, images)
 		synctest.Wait()
 		fault.Release()
-		for range 2 { // the second has nothing to mend
+		for range 2 { // the second has nothing to fix
 			images.Retry("RuntimeReady")
 			synctest.Wait()
 		}

@@ -18,9 +18,9 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// crowd is a host with so many dead containers, besides one for each of 100 pods
+// manyContainers is a host with so many dead containers, besides one for each of 100 pods
 // that stays.
-func crowd(t *testing.T, n int, callTime func(op runtimetest.Op, atOnce int) time.Duration) (*host, *collect.Containers) {
+func manyContainers(t *testing.T, n int, callTime func(op runtimetest.Op, atOnce int) time.Duration) (*host, *collect.Containers) {
 	t.Helper()
 	h := newHost(t, runtimetest.Options{CallTime: callTime})
 	h.fake.AddImage(runtimetest.ImageSpec{ID: "sha256:a"})
@@ -96,7 +96,7 @@ func TestManyDeadContainersGoAsTheRuntimeTakesIt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				h, containers := crowd(t, n, func(op runtimetest.Op, atOnce int) time.Duration {
+				h, containers := manyContainers(t, n, func(op runtimetest.Op, atOnce int) time.Duration {
 					if op != runtimetest.RemoveContainer {
 						return 0
 					}
@@ -126,7 +126,7 @@ func TestCollectionGivesWayToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		from, to := start.Add(20*time.Second), start.Add(80*time.Second)
-		h, containers := crowd(t, 30_000, func(op runtimetest.Op, _ int) time.Duration {
+		h, containers := manyContainers(t, 30_000, func(op runtimetest.Op, _ int) time.Duration {
 			switch now := time.Now(); {
 			case op != runtimetest.RemoveContainer:
 				return 0
@@ -166,7 +166,7 @@ func TestCollectionGivesWayToOthers(t *testing.T) {
 
 func TestManyRemovalsEndWithTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, _ := crowd(t, 30_000, func(op runtimetest.Op, _ int) time.Duration {
+		h, _ := manyContainers(t, 30_000, func(op runtimetest.Op, _ int) time.Duration {
 			if op == runtimetest.RemoveContainer {
 				return time.Second
 			}

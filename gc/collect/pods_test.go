@@ -144,7 +144,7 @@ func TestAContainerThatTurnsOutToRunIsNotStopped(t *testing.T) {
 	})
 }
 
-func TestARuntimeThatIsLostBeforeLogsGoIsToldOf(t *testing.T) {
+func TestARuntimeThatIsLostBeforeLogsGoIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, containers := deadPods(t)
 		r, err := containers.Collect(t.Context(), gc.Options{}, func(p runs.Progress) {

@@ -62,7 +62,7 @@ func TestRoomThatShowsLateIsWaitedFor(t *testing.T) {
 
 // Images that are too old go many at once, whatever they bring. What the others
 // bring is not known by that.
-func TestTheFirstImageForRoomGoesAlone(t *testing.T) {
+func TestTheFirstImageForSpaceGoesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{CapacityBytes: 100_000 * mib, Inodes: 100_000_000})
 		add := func(from, to int) {

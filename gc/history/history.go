@@ -81,7 +81,7 @@ func (h *History) Add(kind string, r runs.Report) {
 	troubles := strings.Join(r.Troubles(), "\n")
 	known := troubles == "" || troubles == h.troubles[kind]
 	h.troubles[kind] = troubles
-	if len(r.Removed) == 0 && known && !r.Asked() {
+	if len(r.Removed) == 0 && known && !r.Requested() {
 		return
 	}
 	run := Run{

@@ -136,7 +136,7 @@ func TestTrackerBelievesWhenTheRuntimeSaysAnImageCame(t *testing.T) {
 		came := time.Now().Add(-100 * time.Hour)
 		rt := detailed{fake, func() time.Time { return came }}
 		s := newStore()
-		look := func() lastused.Use {
+		check := func() lastused.Use {
 			t.Helper()
 			tracker, err := lastused.New(lastused.Options{
 				Store: s, Runtimes: func() []lastused.Runtime { return []lastused.Runtime{rt} }, Log: slog.New(slog.DiscardHandler),
@@ -151,24 +151,24 @@ func TestTrackerBelievesWhenTheRuntimeSaysAnImageCame(t *testing.T) {
 			}
 			return tracker.Use("fake", "sha256:a")
 		}
-		if use := look(); !use.FirstSeen.Equal(came) {
+		if use := check(); !use.FirstSeen.Equal(came) {
 			t.Errorf("Use() of an image that was there before = %+v, want first seen at %s", use, came)
 		}
 		writes, _ := s.count()
 		time.Sleep(time.Hour)
-		if use := look(); !use.FirstSeen.Equal(came) {
+		if use := check(); !use.FirstSeen.Equal(came) {
 			t.Errorf("Use() after a restart = %+v, want first seen at %s as before", use, came)
 		}
 		if again, _ := s.count(); again != writes {
 			t.Errorf("a restart without a change wrote %d times, want none", again-writes)
 		}
 		came = time.Now().Add(-10 * time.Minute) // pulled while nobody looked
-		if use := look(); !use.FirstSeen.Equal(came) {
+		if use := check(); !use.FirstSeen.Equal(came) {
 			t.Errorf("Use() after a pull that nobody saw = %+v, want first seen at %s", use, came)
 		}
 		old := came
 		came = time.Now().Add(24 * time.Hour)
-		if use := look(); !use.FirstSeen.Equal(old) {
+		if use := check(); !use.FirstSeen.Equal(old) {
 			t.Errorf("Use() where the runtime's times are in the future = %+v, want first seen at %s", use, old)
 		}
 	})

@@ -20,10 +20,10 @@ type Store interface {
 // returns its error.
 func (t *Tracker) Run(ctx context.Context) error {
 	var looked time.Time
-	looks := make(map[string]lastScan)
-	lookAt, woken := time.Now(), true
+	scans := make(map[string]lastScan)
+	scanAt, woken := time.Now(), true
 	for {
-		timer := time.NewTimer(time.Until(lookAt))
+		timer := time.NewTimer(time.Until(scanAt))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -35,16 +35,16 @@ func (t *Tracker) Run(ctx context.Context) error {
 			if gap := looked.Add(eventGap); gap.After(soon) {
 				soon = gap
 			}
-			lookAt, woken = earlier(lookAt, soon), true
+			scanAt, woken = earlier(scanAt, soon), true
 			continue
 		case <-timer.C:
 		}
-		err := t.scan(ctx, looks, woken)
+		err := t.scan(ctx, scans, woken)
 		if t.options.Observe != nil && ctx.Err() == nil {
 			t.options.Observe(err)
 		}
 		looked, woken = time.Now(), false
-		lookAt = looked.Add(t.pause())
+		scanAt = looked.Add(t.pause())
 	}
 }
 
@@ -87,11 +87,11 @@ type lastScan struct {
 // scan lists what the runtimes have, images first: a container created in between then shows that
 // its image is in use. Unless it is to look at all of them, it leaves out those whose events
 // report changes and whose time has not come.
-func (t *Tracker) scan(ctx context.Context, looks map[string]lastScan, all bool) error {
+func (t *Tracker) scan(ctx context.Context, scans map[string]lastScan, all bool) error {
 	var errs []error
 	for _, rt := range t.options.Runtimes() {
 		name, now := rt.Name(), time.Now()
-		last := looks[name]
+		last := scans[name]
 		if !all && !last.failed && now.Sub(last.at) < t.every(name) {
 			continue
 		}
@@ -108,7 +108,7 @@ func (t *Tracker) scan(ctx context.Context, looks map[string]lastScan, all bool)
 		case last.failed:
 			t.options.Log.Info("use of images tracked again", "runtime", name)
 		}
-		looks[name] = lastScan{now, err != nil}
+		scans[name] = lastScan{now, err != nil}
 	}
 	return errors.Join(errs...)
 }

@@ -171,8 +171,8 @@ func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, 
 	var came, used time.Time // as events told; the latest of its names
 	for _, ref := range refs {
 		name := imageKey{key.runtime, ref}
-		n, told := t.news[name]
-		if !told {
+		n, reported := t.news[name]
+		if !reported {
 			continue
 		}
 		came, used = later(came, n.came), later(used, n.used)
@@ -276,25 +276,25 @@ func (t *Tracker) Notify(e runtime.Event) {
 			}
 		}
 	case runtime.ImageAdded:
-		t.hear(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, came: when})
+		t.note(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, came: when})
 	case runtime.ContainerCreated:
 		// Gone before the next check, it would have been nobody's use.
 		if e.Image != "" {
-			t.hear(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, used: when})
+			t.note(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, used: when})
 		}
 	case runtime.Changed:
 		// Pulled again, or a name that moved.
 		if e.Image != "" {
-			t.hear(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, came: when})
+			t.note(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, came: when})
 		}
 	case runtime.ImageRemoved:
 		return // the next regular look finds out which
 	}
-	t.stir()
+	t.trigger()
 }
 
-// hear keeps what an event told until a check takes it in. The caller holds mu.
-func (t *Tracker) hear(name imageKey, n news) {
+// note keeps what an event told until a check takes it in. The caller holds mu.
+func (t *Tracker) note(name imageKey, n news) {
 	if len(t.news) >= maxNews {
 		clear(t.news)
 	}
@@ -315,11 +315,11 @@ func (t *Tracker) SetBlind(runtimeName string, blind bool) {
 	} else {
 		delete(t.blind, runtimeName)
 	}
-	t.stir()
+	t.trigger()
 }
 
-// stir makes Run look soon.
-func (t *Tracker) stir() {
+// trigger makes Run look soon.
+func (t *Tracker) trigger() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
@@ -332,7 +332,7 @@ func (t *Tracker) NewsOf(img *runtime.Image, refs []string, known Use) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, ref := range refs {
-		if _, told := t.news[imageKey{img.Runtime, ref}]; told {
+		if _, reported := t.news[imageKey{img.Runtime, ref}]; reported {
 			return true
 		}
 	}

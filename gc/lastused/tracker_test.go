@@ -290,7 +290,7 @@ func TestTrackerForgetsWhatIsGone(t *testing.T) {
 	})
 }
 
-func TestTrackerBoundsLooksUnderEvents(t *testing.T) {
+func TestTrackerBoundsScansUnderEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := runtimetest.NewFake(runtimetest.Options{})
 		addImage(fake, "a")
@@ -333,10 +333,10 @@ func TestTrackerTakesBackTimesInTheFuture(t *testing.T) {
 func TestTrackerReportsARuntimeThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, log := runtimetest.NewFake(runtimetest.Options{}), &logBuffer{}
-		var looks []error
+		var scans []error
 		tracker, err := lastused.New(lastused.Options{
 			Store: newStore(), Runtimes: func() []lastused.Runtime { return []lastused.Runtime{fake} },
-			Observe: func(err error) { looks = append(looks, err) }, Log: slog.New(slog.NewTextHandler(log, nil)),
+			Observe: func(err error) { scans = append(scans, err) }, Log: slog.New(slog.NewTextHandler(log, nil)),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -350,8 +350,8 @@ func TestTrackerReportsARuntimeThatFails(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		cancel()
 		<-done
-		if len(looks) != 4 || !errors.Is(looks[0], runtime.ErrUnavailable) || looks[3] != nil {
-			t.Errorf("looks = %v, want three failures and a success", looks)
+		if len(scans) != 4 || !errors.Is(scans[0], runtime.ErrUnavailable) || scans[3] != nil {
+			t.Errorf("looks = %v, want three failures and a success", scans)
 		}
 		if strings.Count(log.String(), "level=WARN") != 1 || strings.Count(log.String(), "tracked again") != 1 {
 			t.Errorf("log = %s, want the failure's begin and end", log.String())
@@ -359,7 +359,7 @@ func TestTrackerReportsARuntimeThatFails(t *testing.T) {
 	})
 }
 
-func TestARuntimeWithoutEventsHasTheOthersLookedAtNoMoreOften(t *testing.T) {
+func TestARuntimeWithoutEventsHasTheOthersCheckedNoMoreOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		talks, blind := runtimetest.NewFake(runtimetest.Options{Name: "talks"}), runtimetest.NewFake(runtimetest.Options{Name: "blind"})
 		tracker, err := lastused.New(lastused.Options{

@@ -67,9 +67,9 @@ func Each[T any](ctx context.Context, list []T, try func(T) error, done func(T, 
 			list = list[1:]
 			flying++
 			go func() {
-				begun := time.Now()
+				started := time.Now()
 				err := try(one)
-				outcomes <- outcome{one, err, time.Since(begun)}
+				outcomes <- outcome{one, err, time.Since(started)}
 			}()
 			continue
 		}

@@ -289,11 +289,11 @@ func TestHundredsOfDeadContainersGoAFewAtATime(t *testing.T) {
 // askOnAndOn requests the pods, as others do, and reports how long each answer took.
 func (s *stable) askOnAndOn(ctx context.Context) (took []time.Duration) {
 	for {
-		begun := time.Now()
+		started := time.Now()
 		if _, err := s.Containerd.Runtime.ListPodSandbox(ctx, &criapi.ListPodSandboxRequest{}); err != nil {
 			return took
 		}
-		took = append(took, time.Since(begun))
+		took = append(took, time.Since(started))
 	}
 }
 

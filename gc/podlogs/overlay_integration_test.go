@@ -78,7 +78,7 @@ func TestLogsOnAnOverlayGo(t *testing.T) {
 }
 
 func TestMountsOnAnOverlayAreLeftAlone(t *testing.T) {
-	tests := []struct{ name, at, says string }{
+	tests := []struct{ name, at, message string }{
 		{"over a pod's folder", "pods/barn_horse_u1", "it is a mount point"},
 		{"over the folder of a container's logs", "pods/barn_horse_u1/saddle", "it contains saddle, which is a mount point"},
 		{"over a log", "pods/barn_horse_u1/saddle/0.log", "it contains saddle/0.log, which is a mount point"},
@@ -94,8 +94,8 @@ func TestMountsOnAnOverlayAreLeftAlone(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = unix.Unmount(b.path(tt.at), unix.MNT_DETACH) })
 			log := b.one()
-			if log.Foreign != tt.says {
-				t.Errorf("Find() = foreign %q, want %q", log.Foreign, tt.says)
+			if log.Foreign != tt.message {
+				t.Errorf("Find() = foreign %q, want %q", log.Foreign, tt.message)
 			}
 			log.Foreign = ""
 			if err := b.host.Remove(t.Context(), log); err == nil {

@@ -124,9 +124,9 @@ func TestALogThatIsALinkGoesAndWhatItLeadsToStays(t *testing.T) {
 
 func TestFoldersThatHoldAnythingElseAreForeign(t *testing.T) {
 	tests := []struct {
-		name string
-		make func(b *tree)
-		says string
+		name    string
+		make    func(b *tree)
+		message string
 	}{
 		{"a file beside the containers' folders", func(b *tree) { b.write("pods/barn_horse_u1/notes", "x") }, "notes"},
 		{"a file that is no log", func(b *tree) { b.write("pods/barn_horse_u1/saddle/core", "x") }, "saddle/core"},
@@ -142,8 +142,8 @@ func TestFoldersThatHoldAnythingElseAreForeign(t *testing.T) {
 			b := newTree(t)
 			tt.make(b)
 			log := b.one()
-			if !strings.Contains(log.Foreign, tt.says) {
-				t.Errorf("Find() = foreign %q, want %q named", log.Foreign, tt.says)
+			if !strings.Contains(log.Foreign, tt.message) {
+				t.Errorf("Find() = foreign %q, want %q named", log.Foreign, tt.message)
 			}
 			log.Foreign = ""
 			if err := b.host.Remove(t.Context(), log); !errors.Is(err, podlogs.ErrChanged) {

@@ -122,7 +122,7 @@ func (l *Loop) Run(ctx context.Context) error {
 // ExcludedRuntimes names the runtimes of which the run of a report removes nothing, as of now. Ask
 // after each check: a runtime may have come since the run was requested.
 func (l *Loop) ExcludedRuntimes(r *Report) []string {
-	if r.Asked() || l.options.LeaveAlone == nil {
+	if r.Requested() || l.options.LeaveAlone == nil {
 		return nil
 	}
 	return l.options.LeaveAlone()
@@ -176,7 +176,7 @@ func (l *Loop) Retry(why string) {
 	l.mu.Lock()
 	last, ran := l.last, l.ran
 	l.mu.Unlock()
-	fresh := func(name string) bool { return !slices.Contains(last.asked, name) }
+	fresh := func(name string) bool { return !slices.Contains(last.runtimes, name) }
 	if ran && (last.unanswered || slices.ContainsFunc(l.runtimes(), fresh)) {
 		l.Trigger(why)
 	}
@@ -251,7 +251,7 @@ func (l *Loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 	bounded, cancel := context.WithTimeoutCause(ctx, l.options.RunLimit, errRunLimit)
 	defer cancel()
 	report := NewReport(trigger)
-	report.asked = l.runtimes()
+	report.runtimes = l.runtimes()
 	l.work(bounded, o, report, progress)
 	report.Duration = metav1.Duration{Duration: time.Since(report.StartedAt)}
 
@@ -259,7 +259,7 @@ func (l *Loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 	before := l.last.trouble
 	if ctx.Err() != nil { // whether earlier troubles are over is not known
 		for kind, text := range before {
-			if _, told := report.trouble[kind]; !told {
+			if _, reported := report.trouble[kind]; !reported {
 				report.trouble[kind] = text
 			}
 		}

@@ -62,7 +62,7 @@ type Report struct {
 	LongestWindow metav1.Duration `json:"longestWindow"`
 
 	trouble    map[string]string // kind of trouble to its text, for the log
-	asked      []string          // the runtimes that there were when the run began
+	runtimes   []string          // the runtimes that there were when the run began
 	unanswered bool              // a runtime could not be asked
 	err        error             // the first one
 }
@@ -140,8 +140,8 @@ func (r Report) Summary() Summary {
 	}
 }
 
-// Asked reports whether a person requested the run.
-func (r Report) Asked() bool { return r.Trigger == TriggerRequest }
+// Requested reports whether a person requested the run.
+func (r Report) Requested() bool { return r.Trigger == TriggerRequest }
 
 // Err returns the first error of a run that has just ended; nil if there was none.
 func (r Report) Err() error { return r.err }
@@ -280,7 +280,7 @@ func (r *Report) Warn(kind, text string) {
 func (r *Report) TakeTroubles(second *Report) {
 	r.err = cmp.Or(r.err, second.err)
 	for kind, text := range second.trouble {
-		if _, told := r.trouble[kind]; !told {
+		if _, reported := r.trouble[kind]; !reported {
 			r.Fail(kind, errors.New(text))
 		}
 	}

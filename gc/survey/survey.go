@@ -73,8 +73,8 @@ func (s *Survey) Facts(ctx context.Context, o gc.Options) (gc.Facts, error) {
 	return f, errors.Join(errs...)
 }
 
-// glimpse is what one runtime answered.
-type glimpse struct {
+// listing is what one runtime answered.
+type listing struct {
 	images      []gc.ImageFact
 	pods        []runtime.Pod
 	filesystems []gc.Usage
@@ -85,7 +85,7 @@ type glimpse struct {
 // Scan is Facts with the runtimes that failed in a list.
 func (s *Survey) Scan(ctx context.Context, o gc.Options) (gc.Facts, []runtime.MemberError) {
 	runtimes := s.Runtimes()
-	glimpses := make([]glimpse, len(runtimes))
+	glimpses := make([]listing, len(runtimes))
 	var wg sync.WaitGroup
 	for i, rt := range runtimes {
 		wg.Go(func() { glimpses[i] = s.ask(ctx, rt, o) })
@@ -137,32 +137,32 @@ func (s *Survey) findLogs(ctx context.Context, f *gc.Facts, failed []runtime.Mem
 
 // ask reads one runtime. Images come before pods: a container created in
 // between then shows that its image is in use, instead of being missed.
-func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g glimpse) {
+func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g listing) {
 	var images []runtime.Image
 	if o.WantImages() {
 		info, err := runtime.Within(ctx, Timeout, rt.Info)
 		if err != nil {
-			return glimpse{err: err}
+			return listing{err: err}
 		}
 		g.sandbox = info.SandboxImage
 		images, err = runtime.Within(ctx, Timeout, func(ctx context.Context) ([]runtime.Image, error) { return runtime.DetailedImages(ctx, rt) })
 		if err != nil {
-			return glimpse{err: err}
+			return listing{err: err}
 		}
 	}
 	var err error
 	if g.pods, err = runtime.Within(ctx, Timeout, rt.Pods); err != nil {
-		return glimpse{err: err}
+		return listing{err: err}
 	}
 	if !o.WantImages() {
 		return g
 	}
 	others, err := otherUsers(ctx, rt)
 	if err != nil {
-		return glimpse{err: err}
+		return listing{err: err}
 	}
 	if g.filesystems, err = s.Usages(ctx, rt); err != nil {
-		return glimpse{err: err}
+		return listing{err: err}
 	}
 	s.Uses.Observe(rt.Name(), g.pods, images)
 	g.images = make([]gc.ImageFact, len(images))

@@ -35,7 +35,7 @@ func AskInUse(ctx context.Context, rt Runtime) (InUse, error) {
 // By names somebody who uses the image of a runtime that refs lead to; empty if
 // nobody does.
 func (u InUse) By(runtimeName string, refs []string) string {
-	if c, _ := u.containers.Foremost(runtimeName, refs); c != nil {
+	if c, _ := u.containers.First(runtimeName, refs); c != nil {
 		return "container " + c.Name
 	}
 	if by := u.others.of(refs); len(by) > 0 {
@@ -50,11 +50,11 @@ type users map[string][]string
 
 // otherUsers asks a runtime for them; it returns none if the runtime does not know them.
 func otherUsers(ctx context.Context, rt Runtime) (users, error) {
-	teller, able := rt.(runtime.ImageUsers)
+	lister, able := rt.(runtime.ImageUsers)
 	if !able {
 		return nil, nil
 	}
-	list, err := runtime.Within(ctx, Timeout, teller.OtherImageUsers)
+	list, err := runtime.Within(ctx, Timeout, lister.OtherImageUsers)
 	if errors.Is(err, runtime.ErrUnsupported) {
 		return nil, nil
 	}

@@ -98,7 +98,7 @@ func (l Source) Located(err error) error {
 		return err
 	}
 	section, _, _ := strings.Cut(fault.Field, ".")
-	if _, said := l.origin[section]; !said {
+	if _, found := l.origin[section]; !found {
 		return err
 	}
 	at := l.origin.of(fault.Field)

@@ -13,13 +13,13 @@ var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 // syntaxFault is the fault of a file that is no YAML, in words that a person need
 // not know YAML's grammar for.
 func syntaxFault(name string, data []byte, err error) Fault {
-	said := yamlLine.ReplaceAllString(err.Error(), "")
+	output := yamlLine.ReplaceAllString(err.Error(), "")
 	line := faultyLine(data)
 	if m := yamlLine.FindStringSubmatch(err.Error()); line == 0 && m != nil {
 		line, _ = strconv.Atoi(m[1]) // of no number is 0
 	}
-	f := Fault{File: name, Line: max(1, line), Problem: "not valid YAML: " + said}
-	if why := plainly(said, text(data, f.Line)); why != "" {
+	f := Fault{File: name, Line: max(1, line), Problem: "not valid YAML: " + output}
+	if why := plainly(output, text(data, f.Line)); why != "" {
 		f.Problem = "not valid YAML: " + why
 	}
 	return f
@@ -66,7 +66,7 @@ func text(data []byte, line int) string {
 
 // plainly says what is wrong with a line in which the yaml package found that, and
 // nothing where it says it best itself.
-func plainly(said, line string) string {
+func plainly(output, line string) string {
 	content := strings.TrimLeft(line, " \t")
 	indent := line[:len(line)-len(content)]
 	value := content
@@ -76,13 +76,13 @@ func plainly(said, line string) string {
 	value = strings.TrimLeft(strings.TrimPrefix(value, "- "), " ")
 	const place = "this line does not fit to those above it: indent it as far as the keys beside it"
 	switch {
-	case strings.HasPrefix(said, "unknown anchor"): // which it repeats
+	case strings.HasPrefix(output, "unknown anchor"): // which it repeats
 		return `a value that begins with * must stand in quotes, such as "*/pause"`
 	case strings.Contains(indent, "\t"):
 		return "the line begins with a tab; indent with blanks"
 	case value != "" && strings.ContainsRune("*&@%`!", rune(value[0])):
 		return "a value that begins with " + value[:1] + ` must stand in quotes, such as "*/pause"`
-	case strings.HasPrefix(value, `"`) && strings.Contains(said, "unknown escape character"):
+	case strings.HasPrefix(value, `"`) && strings.Contains(output, "unknown escape character"):
 		return `in double quotes a \ has a meaning; use single quotes`
 	case strings.HasPrefix(value, `"`), strings.HasPrefix(value, `'`):
 		return "a quote is not closed, or something stands behind it"
@@ -90,13 +90,13 @@ func plainly(said, line string) string {
 		return "a list that begins with [ must end with ], with commas between"
 	case strings.HasPrefix(value, "{"):
 		return "what begins with { must end with }, with commas between"
-	case strings.HasPrefix(content, "-") && !strings.HasPrefix(content, "- ") && strings.Contains(said, "could not find expected ':'"):
+	case strings.HasPrefix(content, "-") && !strings.HasPrefix(content, "- ") && strings.Contains(output, "could not find expected ':'"):
 		return "an entry of a list needs a blank behind its dash"
-	case strings.Contains(said, "could not find expected ':'"):
+	case strings.Contains(output, "could not find expected ':'"):
 		return "a key has no colon behind it; write key: value"
-	case strings.Contains(said, "mapping values are not allowed") && strings.Count(content, ": ") > 1:
+	case strings.Contains(output, "mapping values are not allowed") && strings.Count(content, ": ") > 1:
 		return `a value with ": " in it must stand in quotes`
-	case strings.Contains(said, "mapping values are not allowed"), strings.Contains(said, "did not find expected key"), strings.Contains(said, "did not find expected '-' indicator"):
+	case strings.Contains(output, "mapping values are not allowed"), strings.Contains(output, "did not find expected key"), strings.Contains(output, "did not find expected '-' indicator"):
 		return place
 	}
 	return ""

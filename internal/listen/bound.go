@@ -40,9 +40,9 @@ const (
 	// firstPause and otherPause are between attempts to accept in a shortage.
 	firstPause = 20 * time.Millisecond
 	otherPause = time.Second
-	// calmTime is how long a caller is not kept out until that counts as over: one who connects
+	// quietTime is how long a caller is not kept out until that counts as over: one who connects
 	// again and again does not fill the log.
-	calmTime = time.Minute
+	quietTime = time.Minute
 )
 
 // within lowers the bounds where the process may have few descriptors.
@@ -63,7 +63,7 @@ func Bound(l net.Listener, b Bounds) net.Listener {
 			b.Log.Warn("low limit of open files, accepting fewer connections", "address", l.Addr(), "limit", limit.Cur, "each", b.Each, "all", b.All)
 		}
 	}
-	return &bounded{Listener: l, Bounds: b, closed: make(chan struct{}), open: map[any]int{}, refused: map[any]time.Time{}, calm: calmTime}
+	return &bounded{Listener: l, Bounds: b, closed: make(chan struct{}), open: map[any]int{}, refused: map[any]time.Time{}, quiet: quietTime}
 }
 
 type bounded struct {
@@ -72,7 +72,7 @@ type bounded struct {
 	spare  *os.File      // for First; only Accept has it, which one goroutine calls
 	short  bool          // of descriptors or memory, at the last Accept
 	closed chan struct{} // by Close
-	calm   time.Duration // see calmTime
+	quiet  time.Duration // see quietTime
 	ending sync.Once
 
 	mu      sync.Mutex        // guards what follows
@@ -167,7 +167,7 @@ func (l *bounded) enter(caller any, own bool) bool {
 	defer l.mu.Unlock()
 	now := time.Now()
 	for who, last := range l.refused {
-		if now.Sub(last) > l.calm {
+		if now.Sub(last) > l.quiet {
 			delete(l.refused, who)
 			l.Log.Info("accepting connections again", "caller", fmt.Sprint(who))
 		}

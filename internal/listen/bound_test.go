@@ -72,55 +72,55 @@ func (d *door) calls(who string) (net.Conn, string) {
 	if _, err := io.WriteString(c, who+"\n"); err != nil {
 		d.t.Fatal(err)
 	}
-	heard, err := bufio.NewReader(c).ReadString('\n')
+	received, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return c, strings.TrimSpace(heard)
+	return c, strings.TrimSpace(received)
 }
 
-// hears calls as somebody who is to hear that.
-func (d *door) hears(who, want string) net.Conn {
+// expects calls as somebody who is to hear that.
+func (d *door) expects(who, want string) net.Conn {
 	d.t.Helper()
-	c, heard := d.calls(who)
-	if heard != want {
-		d.t.Errorf("%s heard %q, want %q", who, heard, want)
+	c, received := d.calls(who)
+	if received != want {
+		d.t.Errorf("%s heard %q, want %q", who, received, want)
 	}
 	return c
 }
 
 func TestOneWhoHangsKeepsOutNobodyElse(t *testing.T) {
 	d := open(t, 2, 5, time.Hour)
-	first := d.hears("prometheus", "come in")
-	d.hears("prometheus", "come in")
-	d.hears("prometheus", "full")
-	d.hears("prometheus", "full")
-	d.hears("bob", "come in")
+	first := d.expects("prometheus", "come in")
+	d.expects("prometheus", "come in")
+	d.expects("prometheus", "full")
+	d.expects("prometheus", "full")
+	d.expects("bob", "come in")
 	if got := d.log.Count("refusing connections"); got != 1 {
 		t.Errorf("the log tells %d times that connections are refused, want once:\n%s", got, d.log.String())
 	}
 	first.Close()
 	for end := time.Now().Add(bound); ; { // the other end has to see it
-		if _, heard := d.calls("prometheus"); heard == "come in" {
+		if _, received := d.calls("prometheus"); received == "come in" {
 			break
 		}
 		if time.Now().After(end) {
 			t.Fatal("prometheus is not let in again")
 		}
 	}
-	d.hears("prometheus", "full") // one has left, if twice
+	d.expects("prometheus", "full") // one has left, if twice
 	// One who connects again and again would fill the log.
 	if refused, over := d.log.Count("refusing connections"), d.log.Count("accepting connections again"); refused != 1 || over != 0 {
 		t.Errorf("the log tells %d times that connections are refused, and %d times that it is over, want once and never:\n%s", refused, over, d.log.String())
 	}
 }
 
-func TestTheLogTellsThatNobodyIsKeptOutAnyMore(t *testing.T) {
+func TestTheLogReportsThatNobodyIsKeptOutAnyMore(t *testing.T) {
 	d := open(t, 1, 5, 0)
-	first := d.hears("prometheus", "come in")
-	d.hears("prometheus", "full")
+	first := d.expects("prometheus", "come in")
+	d.expects("prometheus", "full")
 	first.Close()
-	d.hears("bob", "come in")
+	d.expects("bob", "come in")
 	if got := d.log.Count("accepting connections again"); got != 1 {
 		t.Errorf("the log tells %d times that it is over, want once:\n%s", got, d.log.String())
 	}
@@ -129,11 +129,11 @@ func TestTheLogTellsThatNobodyIsKeptOutAnyMore(t *testing.T) {
 func TestManyWhoHangDoNotKeepRootOut(t *testing.T) {
 	d := open(t, 2, 3, time.Hour)
 	for _, who := range []string{"a", "b", "c"} {
-		d.hears(who, "come in")
+		d.expects(who, "come in")
 	}
-	d.hears("d", "full")
-	d.hears("root", "come in")
-	d.hears("root", "come in")
-	d.hears("root", "full")
-	d.hears("d", "full") // root's are not of those either
+	d.expects("d", "full")
+	d.expects("root", "come in")
+	d.expects("root", "come in")
+	d.expects("root", "full")
+	d.expects("d", "full") // root's are not of those either
 }

@@ -70,7 +70,7 @@ func dialAs(t *testing.T, uid int, network, address string) net.Conn {
 	return r.conn
 }
 
-func TestUsersOfTheHostAreToldApart(t *testing.T) {
+func TestUsersOfTheHostAreDistinguished(t *testing.T) {
 	users := []int{os.Geteuid()}
 	if os.Geteuid() == 0 {
 		users = append(users, 65534)
@@ -244,7 +244,7 @@ func TestAListenerWaitsForADescriptor(t *testing.T) {
 		}
 		accepted <- err
 	}
-	heard := func(what string) error {
+	received := func(what string) error {
 		t.Helper()
 		select {
 		case err := <-accepted:
@@ -261,7 +261,7 @@ func TestAListenerWaitsForADescriptor(t *testing.T) {
 		}
 	}
 	free()
-	if err := heard("a descriptor is free"); err != nil {
+	if err := received("a descriptor is free"); err != nil {
 		t.Errorf("Accept() = %v, want the connection", err)
 	}
 	if got := log.Count("accepting connections again"); got != 1 {
@@ -281,7 +281,7 @@ func TestAListenerWaitsForADescriptor(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := heard("the listener is closed"); !errors.Is(err, net.ErrClosed) {
+	if err := received("the listener is closed"); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept() of a closed listener = %v, want %v", err, net.ErrClosed)
 	}
 }

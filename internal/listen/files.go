@@ -131,10 +131,10 @@ func pool(text []byte) (*x509.CertPool, error) {
 
 // age is what is wrong with a certificate at a time.
 func (f *Files) age(leaf *x509.Certificate, now time.Time) error {
-	const mend = "replace it and its key; hostler reloads them"
+	const fix = "replace it and its key; hostler reloads them"
 	switch {
 	case now.After(leaf.NotAfter):
-		return field.Errorf("api.tls.certificate", "%s expired on %s: %s", f.paths.Certificate, leaf.NotAfter.UTC().Format(time.RFC3339), mend)
+		return field.Errorf("api.tls.certificate", "%s expired on %s: %s", f.paths.Certificate, leaf.NotAfter.UTC().Format(time.RFC3339), fix)
 	case now.Before(leaf.NotBefore):
 		return field.Errorf("api.tls.certificate", "%s is not valid before %s: check the clock with `date`", f.paths.Certificate, leaf.NotBefore.UTC().Format(time.RFC3339))
 	}

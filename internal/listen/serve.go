@@ -18,8 +18,8 @@ import (
 const (
 	// perAddress and altogether bound connections over the network: some programs a host,
 	// some hosts.
-	perAddress = 32
-	altogether = 128
+	perAddress     = 32
+	maxConnections = 128
 	// perUser and allUsers bound connections to what is served on loopback alone: some
 	// programs of this host.
 	perUser  = 8
@@ -51,7 +51,7 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 	}
 	l, err := net.Listen("tcp", n.Address)
 	if err != nil {
-		return fmt.Errorf("serve %s: %w: %s, or set it to \"\"", n.Key, err, mend(err))
+		return fmt.Errorf("serve %s: %w: %s, or set it to \"\"", n.Key, err, fix(err))
 	}
 	server.SetKeepAlivesEnabled(false)
 	server.ErrorLog = log.New(complaints{n.Log}, "", 0)
@@ -65,12 +65,12 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 		_ = server.Shutdown(closing) // what still runs is ended above
 	})
 	defer stop()
-	var looks sync.WaitGroup
-	defer looks.Wait() // else a late beat would say that all is well when it is not
+	var checks sync.WaitGroup
+	defer checks.Wait() // else a late beat would say that all is well when it is not
 	looking, end := context.WithCancel(ctx)
 	defer end()
-	looks.Go(func() { n.check(looking) })
-	l = Bound(l, Bounds{Each: perAddress, All: altogether, Who: caller, Log: n.Log})
+	checks.Go(func() { n.check(looking) })
+	l = Bound(l, Bounds{Each: perAddress, All: maxConnections, Who: caller, Log: n.Log})
 	if err := server.Serve(tls.NewListener(l, n.Files.config())); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", n.Key, err)
 	}
@@ -78,8 +78,8 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 	return ctx.Err()
 }
 
-// mend says what to do about an address that cannot be listened at.
-func mend(err error) string {
+// fix says what to do about an address that cannot be listened at.
+func fix(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "run `ss -ltnp` to find the process that uses it, or set another port"

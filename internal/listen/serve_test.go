@@ -21,23 +21,23 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// house is a network API server error, with its files and two authorities.
-type house struct {
+// rig is a network API server error, with its files and two authorities.
+type rig struct {
 	t              *testing.T
 	own, other     *lab.Authority
 	ownCA, otherCA []byte
 	paths          listen.Paths
 	files          *listen.Files
 	log            logtest.Book
-	beats          chan error
+	heartbeats     chan error
 	address        string
 	patience       time.Duration // with who says nothing
 }
 
-func newHouse(t *testing.T) *house {
+func newRig(t *testing.T) *rig {
 	t.Helper()
 	folder := t.TempDir()
-	h := &house{t: t, beats: make(chan error, 100), patience: time.Hour}
+	h := &rig{t: t, heartbeats: make(chan error, 100), patience: time.Hour}
 	h.paths = listen.Paths{Certificate: filepath.Join(folder, "a.crt"), Key: filepath.Join(folder, "a.key"), ClientCA: filepath.Join(folder, "ca.crt")}
 	for authority, text := range map[**lab.Authority]*[]byte{&h.own: &h.ownCA, &h.other: &h.otherCA} {
 		a, pair, err := lab.NewAuthority("authority")
@@ -58,7 +58,7 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-func (h *house) write(path string, text []byte) {
+func (h *rig) write(path string, text []byte) {
 	h.t.Helper()
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		h.t.Fatal(err)
@@ -66,7 +66,7 @@ func (h *house) write(path string, text []byte) {
 }
 
 // install gives the server a certificate that ends then, and returns its serial number.
-func (h *house) install(life time.Duration) string {
+func (h *rig) install(life time.Duration) string {
 	h.t.Helper()
 	template := lab.Leaf("server", x509.ExtKeyUsageServerAuth, life)
 	pair, err := h.own.Sign(template)
@@ -79,7 +79,7 @@ func (h *house) install(life time.Duration) string {
 }
 
 // client makes a certificate for somebody.
-func (h *house) client(by *lab.Authority, life time.Duration, use x509.ExtKeyUsage) *tls.Certificate {
+func (h *rig) client(by *lab.Authority, life time.Duration, use x509.ExtKeyUsage) *tls.Certificate {
 	h.t.Helper()
 	pair, err := by.Sign(lab.Leaf("prometheus", use, life))
 	if err != nil {
@@ -93,12 +93,12 @@ func (h *house) client(by *lab.Authority, life time.Duration, use x509.ExtKeyUsa
 }
 
 // friend is a certificate that the server is to accept.
-func (h *house) friend() *tls.Certificate {
+func (h *rig) friend() *tls.Certificate {
 	return h.client(h.own, time.Hour, x509.ExtKeyUsageClientAuth)
 }
 
 // serves has the server run until the test ends, and waits until it does.
-func (h *house) serves() {
+func (h *rig) serves() {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	ended := make(chan error, 1)
@@ -116,7 +116,7 @@ func (h *house) serves() {
 		}
 	})
 	select {
-	case err := <-h.beats:
+	case err := <-h.heartbeats:
 		if err != nil {
 			h.t.Fatalf("Beat(%v), want all well", err)
 		}
@@ -127,13 +127,13 @@ func (h *house) serves() {
 	}
 }
 
-func (h *house) network() listen.Network {
-	return listen.Network{Key: "api.listen", Address: h.address, Files: h.files, Log: h.log.Logger(), Heartbeat: func(err error) { h.beats <- err }}
+func (h *rig) network() listen.Network {
+	return listen.Network{Key: "api.listen", Address: h.address, Files: h.files, Log: h.log.Logger(), Heartbeat: func(err error) { h.heartbeats <- err }}
 }
 
 // asks makes a request over a connection of its own, and returns the answer and the
 // serial number of the server's certificate.
-func (h *house) asks(with *tls.Certificate, change func(*tls.Config)) (text, serial string, err error) {
+func (h *rig) asks(with *tls.Certificate, change func(*tls.Config)) (text, serial string, err error) {
 	h.t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(h.ownCA)
@@ -159,7 +159,7 @@ func (h *house) asks(with *tls.Certificate, change func(*tls.Config)) (text, ser
 }
 
 func TestOnlyVerifiedClientsAreServed(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	h.serves()
 	if text, _, err := h.asks(h.friend(), nil); err != nil || text != "hello prometheus, by HTTP/1.1" {
 		t.Errorf("a client with a certificate hears %q, %v", text, err)
@@ -186,7 +186,7 @@ func TestOnlyVerifiedClientsAreServed(t *testing.T) {
 
 // Else one would come in by authorities that have gone since.
 func TestNobodyComesInByAConnectionOfBefore(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	h.serves()
 	known := tls.NewLRUClientSessionCache(10)
 	for range 2 {
@@ -197,7 +197,7 @@ func TestNobodyComesInByAConnectionOfBefore(t *testing.T) {
 }
 
 func TestOneHostHasSoManyConnections(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	h.serves()
 	var last net.Conn
 	for range 33 {
@@ -220,7 +220,7 @@ func TestOneHostHasSoManyConnections(t *testing.T) {
 }
 
 func TestOneWhoSaysNothingIsLeft(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	h.patience = 200 * time.Millisecond
 	h.serves()
 	c, err := net.Dial("tcp", h.address)
@@ -237,7 +237,7 @@ func TestOneWhoSaysNothingIsLeft(t *testing.T) {
 }
 
 func TestFilesAreTakenUpAsTheyChange(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	friend := h.friend()
 	h.serves()
 	_, before, err := h.asks(friend, nil)
@@ -263,21 +263,21 @@ func TestFilesAreTakenUpAsTheyChange(t *testing.T) {
 
 func TestABrokenFileLeavesTheOldOneInForce(t *testing.T) {
 	for name, c := range map[string]struct {
-		damage func(h *house)
+		damage func(h *rig)
 		want   string
 	}{
-		"no certificate":            {func(h *house) { h.write(h.paths.Certificate, []byte("what")) }, "correct the file"},
-		"the key of another one":    {func(h *house) { old := must(os.ReadFile(h.paths.Key)); h.install(time.Hour); h.write(h.paths.Key, old) }, "private key does not match public key"},
-		"one that has ended":        {func(h *house) { h.install(-time.Hour) }, " expired on "},
-		"no key at all":             {func(h *house) { os.Remove(h.paths.Key) }, "create the file, or correct its name"},
-		"no authority":              {func(h *house) { h.write(h.paths.ClientCA, nil) }, "it contains no certificate"},
-		"a key among the authority": {func(h *house) { h.write(h.paths.ClientCA, append(must(os.ReadFile(h.paths.Key)), h.ownCA...)) }, "EC PRIVATE KEY is not a certificate"},
-		"half an authority behind 1": {func(h *house) {
+		"no certificate":            {func(h *rig) { h.write(h.paths.Certificate, []byte("what")) }, "correct the file"},
+		"the key of another one":    {func(h *rig) { old := must(os.ReadFile(h.paths.Key)); h.install(time.Hour); h.write(h.paths.Key, old) }, "private key does not match public key"},
+		"one that has ended":        {func(h *rig) { h.install(-time.Hour) }, " expired on "},
+		"no key at all":             {func(h *rig) { os.Remove(h.paths.Key) }, "create the file, or correct its name"},
+		"no authority":              {func(h *rig) { h.write(h.paths.ClientCA, nil) }, "it contains no certificate"},
+		"a key among the authority": {func(h *rig) { h.write(h.paths.ClientCA, append(must(os.ReadFile(h.paths.Key)), h.ownCA...)) }, "EC PRIVATE KEY is not a certificate"},
+		"half an authority behind 1": {func(h *rig) {
 			h.write(h.paths.ClientCA, append(h.ownCA, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"...))
 		}, "is not a certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t)
+			h := newRig(t)
 			h.serves()
 			_, before, err := h.asks(h.friend(), nil)
 			if err != nil {
@@ -304,25 +304,25 @@ func TestABrokenFileLeavesTheOldOneInForce(t *testing.T) {
 
 // A FIFO would be waited for, and zeros have no end.
 func TestOnlyFilesThatEndAreRead(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	fifo, long := filepath.Join(t.TempDir(), "fifo"), filepath.Join(t.TempDir(), "long")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h.write(long, append(h.ownCA, make([]byte, 1<<20)...))
 	const correct = "correct the file"
-	for path, c := range map[string]struct{ says, hint string }{
+	for path, c := range map[string]struct{ message, hint string }{
 		fifo: {"not a regular file", correct}, long: {"more than 1048576 bytes", correct},
 		"/dev/null": {"other than root", "use a regular file"}, t.TempDir(): {"not a regular file", correct},
 	} {
 		paths := h.paths
 		paths.ClientCA = path
-		told := make(chan error, 1)
-		go func() { told <- listen.NewFiles(paths, h.log.Logger()).Refresh() }()
+		reported := make(chan error, 1)
+		go func() { reported <- listen.NewFiles(paths, h.log.Logger()).Refresh() }()
 		select {
-		case err := <-told:
-			if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.hint) {
-				t.Errorf("Refresh() with clientCA %s = %v, want it refused with %q and the hint %q", path, err, c.says, c.hint)
+		case err := <-reported:
+			if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.message) || !strings.Contains(err.Error(), c.hint) {
+				t.Errorf("Refresh() with clientCA %s = %v, want it refused with %q and the hint %q", path, err, c.message, c.hint)
 			}
 		case <-time.After(bound):
 			t.Errorf("Refresh() waits for clientCA %s", path)
@@ -330,8 +330,8 @@ func TestOnlyFilesThatEndAreRead(t *testing.T) {
 	}
 }
 
-func TestACertificateThatIsOverIsTold(t *testing.T) {
-	h := newHouse(t)
+func TestACertificateThatIsOverIsReported(t *testing.T) {
+	h := newRig(t)
 	h.install(-time.Hour)
 	if err := h.files.Refresh(); err == nil || !strings.Contains(err.Error(), h.paths.Certificate+" expired on ") || !strings.Contains(err.Error(), "replace it and its key") {
 		t.Errorf("Refresh() = %v, want that it is over, and what to do", err)
@@ -346,7 +346,7 @@ func TestACertificateThatIsOverIsTold(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- h.network().Serve(ctx, &http.Server{}) }()
 	select {
-	case err := <-h.beats:
+	case err := <-h.heartbeats:
 		if err == nil || !strings.Contains(err.Error(), " expired on ") {
 			t.Errorf("Beat(%v), want that it is over: the loop is not well", err)
 		}
@@ -358,7 +358,7 @@ func TestACertificateThatIsOverIsTold(t *testing.T) {
 }
 
 func TestWhatCannotBeServedSaysWhatToDo(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	taken, err := net.Listen("tcp", h.address)
 	if err != nil {
 		t.Fatal(err)
@@ -382,7 +382,7 @@ func TestWhatCannotBeServedSaysWhatToDo(t *testing.T) {
 }
 
 // listening waits until somebody listens, or nobody any more.
-func (h *house) listening(want bool) {
+func (h *rig) listening(want bool) {
 	h.t.Helper()
 	for end := time.Now().Add(bound); time.Now().Before(end); {
 		c, err := net.Dial("tcp", h.address)
@@ -397,7 +397,7 @@ func (h *house) listening(want bool) {
 }
 
 func TestWhoHasAskedIsAnswered(t *testing.T) {
-	h := newHouse(t)
+	h := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, beaten := make(chan error, 1), false
 	release := make(chan struct{})

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-func TestALoopRestsWhileItsGateIsShut(t *testing.T) {
+func TestALoopIsPausedWhileItsGateIsShut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := loop.NewGate("not yet")
 		var running atomic.Int32
@@ -26,7 +26,7 @@ func TestALoopRestsWhileItsGateIsShut(t *testing.T) {
 				return ctx.Err()
 			})
 		})
-		supervised(t, l, silent())
+		supervised(t, l, discard())
 		for _, step := range []struct {
 			reason  string
 			running int32
@@ -61,7 +61,7 @@ func TestALoopRestsWhileItsGateIsShut(t *testing.T) {
 	})
 }
 
-func TestARunThatEndsByItselfBehindAGateIsTold(t *testing.T) {
+func TestARunThatEndsByItselfBehindAGateIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
 		gate, l := loop.NewGate(""), loop.New("lease", 0, nil)

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // supervised runs the loop in the background of a bubble until the test ends.
 func supervised(t *testing.T, l *loop.Loop, log *slog.Logger) {
@@ -36,7 +36,7 @@ func TestALoopThatEndsIsStartedAgainEverMoreSeldom(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var starts []time.Time
 				l := loop.New("image-gc", 0, func(context.Context) error { starts = append(starts, time.Now()); return end() })
-				supervised(t, l, silent())
+				supervised(t, l, discard())
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
 				if len(starts) < 8 {
@@ -66,7 +66,7 @@ func TestALoopThatWorkedForAWhileIsStartedAgainSoon(t *testing.T) {
 			time.Sleep(2 * time.Minute)
 			return errors.New("gone")
 		})
-		supervised(t, l, silent())
+		supervised(t, l, discard())
 		time.Sleep(30 * time.Minute)
 		synctest.Wait()
 		for i := range starts[1:] {
@@ -138,7 +138,7 @@ func TestOneFailingLoopStopsNoOther(t *testing.T) {
 			return ctx.Err()
 		})
 		for _, l := range []*loop.Loop{failing, stuck, lease} {
-			supervised(t, l, silent())
+			supervised(t, l, discard())
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
@@ -160,8 +160,8 @@ func TestALoopIsStuckAfterItsPatience(t *testing.T) {
 		if err := set.Healthy(); err != nil {
 			t.Errorf("Healthy() before the start = %v, want nil", err)
 		}
-		supervised(t, l, silent())
-		supervised(t, patient, silent())
+		supervised(t, l, discard())
+		supervised(t, patient, discard())
 		steps := []struct {
 			what  string
 			do    func()

@@ -121,7 +121,7 @@ func (f *File) save(snapshot func() any, delay time.Duration) {
 	f.snapshot = snapshot
 	if due := time.Now().Add(delay); f.due.IsZero() || due.Before(f.due) {
 		f.due = due
-		f.folder.stir()
+		f.folder.trigger()
 	}
 }
 

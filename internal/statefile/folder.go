@@ -293,15 +293,15 @@ func (f *Folder) failed(err error) {
 	f.mu.Lock()
 	began := f.err == nil
 	f.err, f.retry = err, time.Now().Add(retryDelay)
-	f.stir()
+	f.trigger()
 	f.mu.Unlock()
 	if began {
 		f.log.Warn("cannot persist state, continuing in memory", "path", f.path, "error", err)
 	}
 }
 
-// stir has Run look when to write next. The caller holds mu.
-func (f *Folder) stir() {
+// trigger has Run look when to write next. The caller holds mu.
+func (f *Folder) trigger() {
 	select {
 	case f.wake <- struct{}{}:
 	default: // the token of an earlier change is still there

@@ -207,7 +207,7 @@ func TestWritesAreBehind(t *testing.T) {
 				folder := open(t, path)
 				var o owner
 				stop := run(t, folder)
-				begun := time.Now()
+				started := time.Now()
 				for i := range 100 { // and each no more often than that
 					o.set("i", fmt.Sprint(i))
 					tc.save(folder.File("a"), o.snapshot)
@@ -220,10 +220,10 @@ func TestWritesAreBehind(t *testing.T) {
 				synctest.Wait()
 				wantWrites := 1
 				if tc.delay > 0 {
-					wantWrites = int(time.Since(begun) / tc.delay)
+					wantWrites = int(time.Since(started) / tc.delay)
 				}
 				if n := o.writes(); n < wantWrites-1 || n > wantWrites {
-					t.Errorf("written in %v = %d times, want %d", time.Since(begun), n, wantWrites)
+					t.Errorf("written in %v = %d times, want %d", time.Since(started), n, wantWrites)
 				}
 				before := o.writes()
 				time.Sleep(24 * time.Hour)
@@ -310,7 +310,7 @@ func TestGoesOnFromMemoryWhereNoFolderCanBe(t *testing.T) {
 	want(t, "after a restart", folder.File("a"), map[string]string{"i": "999"})
 }
 
-func TestAFileThatCannotBeWrittenHoldsUpNoOther(t *testing.T) {
+func TestAFileThatCannotBeWrittenBlocksNoOther(t *testing.T) {
 	for name, write := range map[string]func(*statefile.Folder){
 		"a state file": func(f *statefile.Folder) { save(f.File("stuck"), map[string]string{"k": "v"}) },
 		"notes": func(f *statefile.Folder) {

@@ -20,9 +20,9 @@ func check(t *testing.T, errs ...error) {
 // Whose a file is that another user owns is tested as root, see the integration test.
 func TestFilesThatOthersCanChangeAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
-		lay  func(t *testing.T, folder string) // makes "x" in the folder
-		at   string                            // what is named in the error, below the folder
-		says string
+		lay     func(t *testing.T, folder string) // makes "x" in the folder
+		at      string                            // what is named in the error, below the folder
+		message string
 	}{
 		"a file":                          {lay: func(*testing.T, string) {}},
 		"a file that others can write":    {func(t *testing.T, f string) { check(t, os.Chmod(f+"/x", 0o646)) }, "x", "is writable by users other than root"},
@@ -59,24 +59,24 @@ func TestFilesThatOthersCanChangeAreRefused(t *testing.T) {
 			c.lay(t, folder)
 			var got []byte
 			var err error
-			if strings.Contains(c.says, "regular") {
+			if strings.Contains(c.message, "regular") {
 				_, err = Open(folder + "/x")
 			} else {
 				got, err = ReadFile(folder + "/x")
 			}
-			if c.says == "" {
+			if c.message == "" {
 				if err != nil || string(got) != "text" {
 					t.Errorf("ReadFile() = %q, %v, want what is in it", got, err)
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), filepath.Join(folder, c.at)) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("ReadFile() = %q, %v, want an error that names %s and says %q", got, err, c.at, c.says)
+			if err == nil || !strings.Contains(err.Error(), filepath.Join(folder, c.at)) || !strings.Contains(err.Error(), c.message) {
+				t.Errorf("ReadFile() = %q, %v, want an error that names %s and says %q", got, err, c.at, c.message)
 			}
-			if untrusted, ok := errors.AsType[*Error](err); ok != strings.Contains(c.says, "other than root") || ok && !strings.Contains(untrusted.Hint, untrusted.Subject) {
+			if untrusted, ok := errors.AsType[*Error](err); ok != strings.Contains(c.message, "other than root") || ok && !strings.Contains(untrusted.Hint, untrusted.Subject) {
 				t.Errorf("the error is %#v", err)
 			}
-			if c.says == syscall.ENOENT.Error() && !errors.Is(err, fs.ErrNotExist) {
+			if c.message == syscall.ENOENT.Error() && !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("ReadFile() = %v, want %v", err, fs.ErrNotExist)
 			}
 		})

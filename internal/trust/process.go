@@ -29,10 +29,10 @@ type Process struct {
 	Nested bool
 	// Contained says that it is in another PID namespace than the host's, as in a container.
 	Contained bool
-	// Distrust says why it is not trusted on this host; empty if it is. A process is trusted that root
+	// Untrusted says why it is not trusted on this host; empty if it is. A process is trusted that root
 	// has started on the host itself: it runs as root and not in a container or in somebody's session,
 	// and its program can be changed by nobody else, nor does it make others root.
-	Distrust string
+	Untrusted string
 }
 
 // IsRoots reports whether a process runs as root.
@@ -65,7 +65,7 @@ func Inspect(proc string, pid int) (Process, error) {
 		PID: pid, Name: strings.TrimSpace(name), User: user(status), Service: service,
 		Nested: len(below) > 0, Contained: isElsewhere(folder, proc, "pid"),
 	}
-	p.Distrust = p.distrust(folder, proc, cgroup)
+	p.Untrusted = p.untrusted(folder, proc, cgroup)
 	again, err := text(folder, "comm")
 	if err == nil && again != name {
 		err = fmt.Errorf("process %d runs another program now", pid)
@@ -84,8 +84,8 @@ func isElsewhere(folder *os.File, proc, kind string) bool {
 	return err == nil && hostErr == nil && theirs != hosts
 }
 
-// distrust says why a process is not trusted, of which all else is known.
-func (p Process) distrust(folder *os.File, proc, cgroup string) string {
+// untrusted says why a process is not trusted, of which all else is known.
+func (p Process) untrusted(folder *os.File, proc, cgroup string) string {
 	if !p.IsRoots() {
 		return fmt.Sprintf("runs as user %s, not as root", p.User)
 	}

@@ -54,7 +54,7 @@ func TestWhichProcessesAreTrusted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c.process.PID, c.process.Name = 9, "web"
 			p, err := Inspect(trusttest.Proc(t, c.process), 9)
-			if err != nil || p.Name != "web" || p.Service != c.service || p.Contained != c.contained || (p.Distrust == "") != (c.distrust == "") || !strings.Contains(p.Distrust, c.distrust) {
+			if err != nil || p.Name != "web" || p.Service != c.service || p.Contained != c.contained || (p.Untrusted == "") != (c.distrust == "") || !strings.Contains(p.Untrusted, c.distrust) {
 				t.Errorf("Inspect() = %+v, %v, want one of %q, in a container: %t, distrusted as %q", p, err, c.service, c.contained, c.distrust)
 			}
 		})

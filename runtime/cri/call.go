@@ -35,8 +35,8 @@ const deadlineSlack = 50 * time.Millisecond
 
 // classify translates a gRPC error. ctx is the one that the call was made with,
 // started the moment before. received is false if the runtime was gone before the call.
-func (r *Runtime) classify(ctx context.Context, err error, begun time.Time, received bool) error {
-	took := time.Since(begun)
+func (r *Runtime) classify(ctx context.Context, err error, started time.Time, received bool) error {
+	took := time.Since(started)
 	s := status.Convert(err)
 	code, message := s.Code(), s.Message()
 	at, bounded := ctx.Deadline()
@@ -46,7 +46,7 @@ func (r *Runtime) classify(ctx context.Context, err error, begun time.Time, rece
 		code = codes.Canceled
 	case bounded && time.Until(at) < deadlineSlack:
 		code = codes.DeadlineExceeded
-		took = at.Sub(begun) // the whole of it, so that the text is the same each time
+		took = at.Sub(started) // the whole of it, so that the text is the same each time
 	}
 	switch code {
 	case codes.Canceled:

@@ -49,7 +49,7 @@ func in(ctx context.Context, namespace string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 }
 
-func TestContainerdTellsWhenImagesCameAndTheirLabels(t *testing.T) {
+func TestContainerdReportsWhenImagesCameAndTheirLabels(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	begin := time.Now()
 	for name, labels := range map[string]map[string]string{
@@ -105,7 +105,7 @@ func TestContainerdTellsWhenImagesCameAndTheirLabels(t *testing.T) {
 	}
 }
 
-func TestContainerdTellsWhoUsesImagesInOtherNamespaces(t *testing.T) {
+func TestContainerdReportsWhoUsesImagesInOtherNamespaces(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	d.AddImage(t, "docker.io/library/a:1")
 	d.AddImage(t, "docker.io/library/b:1")
@@ -183,7 +183,7 @@ func gatedRegistry(t *testing.T) (*lab.Registry, *gate) {
 }
 
 // A pull holds the image from its first byte on, before any list shows it.
-func TestContainerdTellsOfPullsUnderWay(t *testing.T) {
+func TestContainerdReportsPullsUnderWay(t *testing.T) {
 	registry, gate := gatedRegistry(t)
 	r, d := startContainerd(t, lab.ContainerdOptions{Registry: registry})
 	pulled := make(chan error, 1)
@@ -220,7 +220,7 @@ func TestContainerdTellsOfPullsUnderWay(t *testing.T) {
 
 // What an unpack by itself, or a container that is being made, is about is told from
 // the label that every unpacked image has.
-func TestContainerdTellsOfWhatIsBeingMade(t *testing.T) {
+func TestContainerdReportsWhatIsBeingMade(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	d.AddImage(t, "docker.io/library/pulled:1")
 	layer, err := lab.RandomLayer(1 << 10) // or both images would be one snapshot

@@ -35,7 +35,7 @@ type labDriver struct {
 }
 
 func (d labDriver) Abilities() runtimetest.Abilities {
-	return runtimetest.Abilities{Sandboxes: true, Namespaces: true, TellsMaking: true, Pins: !strings.HasPrefix(d.version, "1.6.")}
+	return runtimetest.Abilities{Sandboxes: true, Namespaces: true, ReportsCreation: true, Pins: !strings.HasPrefix(d.version, "1.6.")}
 }
 
 func (d labDriver) AddImage(t testing.TB, tags ...string) {
@@ -174,7 +174,7 @@ func TestContainerdOfDebian13Conforms(t *testing.T) {
 	})
 }
 
-func TestContainerdTellsItsSandboxImage(t *testing.T) {
+func TestContainerdReportsItsSandboxImage(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	d.AddImage(t, "docker.io/library/a:1")
 	d.RunPod(t, "barn", "horse", runtimetest.Program{Name: "a", Image: "docker.io/library/a:1"})
@@ -218,7 +218,7 @@ func TestContainerdRemovesImagesInUse(t *testing.T) {
 }
 
 // A container that CRI does not know keeps its image all the same.
-func TestContainerdTellsWhoElseUsesImages(t *testing.T) {
+func TestContainerdReportsWhoElseUsesImages(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	d.AddImage(t, "docker.io/library/a:1")
 	d.RunPod(t, "barn", "horse", runtimetest.Program{Name: "a", Image: "docker.io/library/a:1"})

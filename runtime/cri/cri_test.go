@@ -37,9 +37,9 @@ func TestNewRefusesNegativeTimeouts(t *testing.T) {
 
 func TestErrorsAreClassedAndHelp(t *testing.T) {
 	for name, c := range map[string]struct {
-		err   error
-		class error
-		says  []string
+		err     error
+		class   error
+		message []string
 	}{
 		"a service that is not there": {
 			status.Error(codes.Unimplemented, "unknown service runtime.v1.ImageService"),
@@ -82,7 +82,7 @@ func TestErrorsAreClassedAndHelp(t *testing.T) {
 					t.Errorf("Images() = %v, want it not to be %q", err, class)
 				}
 			}
-			for _, part := range c.says {
+			for _, part := range c.message {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("Images() = %q, want it to say %q", err, part)
 				}
@@ -202,8 +202,8 @@ func TestNonsenseIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, containerd16)
 			s.set(func() { s.answer = func(_ string, resp any) { c.spoil(resp) } })
-			if err := c.call(t.Context(), s.client(t, nil)); !errors.Is(err, runtime.ErrNonsense) {
-				t.Errorf("= %v, want %v", err, runtime.ErrNonsense)
+			if err := c.call(t.Context(), s.client(t, nil)); !errors.Is(err, runtime.ErrInvalidAnswer) {
+				t.Errorf("= %v, want %v", err, runtime.ErrInvalidAnswer)
 			}
 		})
 	}

@@ -51,7 +51,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, containers []*criapi.C
 	f.mu.Lock()
 	for _, c := range containers {
 		old := f.byID[c.GetId()]
-		if id := toldImageID(c); id != "" {
+		if id := reportedImageID(c); id != "" {
 			old.imageID = id
 		}
 		known[c.GetId()] = old
@@ -134,7 +134,7 @@ func (k *fact) askEnd(ctx context.Context, r *Runtime, c *criapi.Container) erro
 	case err != nil:
 		return err
 	case s.GetState() != criapi.ContainerState_CONTAINER_EXITED:
-		return fmt.Errorf("%w: container %q is listed as exited, but its status is %v", runtime.ErrNonsense, c.GetId(), s.GetState())
+		return fmt.Errorf("%w: container %q is listed as exited, but its status is %v", runtime.ErrInvalidAnswer, c.GetId(), s.GetState())
 	}
 	k.ended, k.finishedAt, k.exitCode = true, nanoTime(s.GetFinishedAt()), s.GetExitCode()
 	return nil
@@ -172,10 +172,10 @@ func (r *Runtime) containerStatus(ctx context.Context, id, name string) (*criapi
 	return resp.GetStatus(), err
 }
 
-// toldImageID is the image's ID if the list itself tells it. The field image_id
+// reportedImageID is the image's ID if the list itself tells it. The field image_id
 // came with CRI of Kubernetes 1.29; before, image_ref is the ID in containerd,
 // cri-dockerd and old CRI-O, but a name with a digest in later CRI-O.
-func toldImageID(c *criapi.Container) string {
+func reportedImageID(c *criapi.Container) string {
 	if id := c.GetImageId(); id != "" {
 		return id
 	}

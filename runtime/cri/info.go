@@ -88,7 +88,7 @@ func (r *Runtime) status(ctx context.Context, verbose bool) (*criapi.StatusRespo
 		return nil, err
 	}
 	if resp.GetStatus() == nil {
-		return nil, fmt.Errorf("get runtime status: %w: no status in it", runtime.ErrNonsense)
+		return nil, fmt.Errorf("get runtime status: %w: no status in it", runtime.ErrInvalidAnswer)
 	}
 	return resp, nil
 }
@@ -103,7 +103,7 @@ func (r *Runtime) version(ctx context.Context) (about, error) {
 		return about{}, err
 	}
 	if resp.GetRuntimeName() == "" {
-		return about{}, fmt.Errorf("get runtime version: %w: no name in it", runtime.ErrNonsense)
+		return about{}, fmt.Errorf("get runtime version: %w: no name in it", runtime.ErrInvalidAnswer)
 	}
 	return about{
 		dials:   r.dials.Load(),

@@ -94,7 +94,7 @@ func TestAnImageNamedWithoutARegistryIsOneImage(t *testing.T) {
 
 // A container that CRI does not know is made from what its snapshot is made on, wherever the
 // name leads now.
-func TestContainerdTellsWhoUsesAnImageWhoseNameHasMoved(t *testing.T) {
+func TestContainerdReportsWhoUsesAnImageWhoseNameHasMoved(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	layer, err := lab.RandomLayer(1 << 10) // or both images would be one snapshot
 	if err != nil {

@@ -103,9 +103,9 @@ func checkIDs[T interface{ GetId() string }](kind string, list []T) error {
 	for _, o := range list {
 		switch id := o.GetId(); {
 		case id == "":
-			return fmt.Errorf("%w: a %s has no ID", runtime.ErrNonsense, kind)
+			return fmt.Errorf("%w: a %s has no ID", runtime.ErrInvalidAnswer, kind)
 		case seen[id]:
-			return fmt.Errorf("%w: %s %q is listed twice", runtime.ErrNonsense, kind, id)
+			return fmt.Errorf("%w: %s %q is listed twice", runtime.ErrInvalidAnswer, kind, id)
 		default:
 			seen[id] = true
 		}

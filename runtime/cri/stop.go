@@ -80,7 +80,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) erro
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if s == nil {
-		return fmt.Errorf("%s: %w: no status of the container", what, runtime.ErrNonsense)
+		return fmt.Errorf("%s: %w: no status of the container", what, runtime.ErrInvalidAnswer)
 	}
 	switch state := containerState(s.GetState()); state {
 	case runtime.Exited, runtime.Created:
@@ -135,7 +135,7 @@ func (r *Runtime) checkRemovable(ctx context.Context, what, id string) error {
 	}
 	switch status := sandbox.GetStatus(); {
 	case status == nil:
-		return fmt.Errorf("%s: %w: no status of the pod", what, runtime.ErrNonsense)
+		return fmt.Errorf("%s: %w: no status of the pod", what, runtime.ErrInvalidAnswer)
 	case status.GetState() != criapi.PodSandboxState_SANDBOX_NOTREADY:
 		return fmt.Errorf("%s: %w: it is ready; stop it first", what, runtime.ErrInUse)
 	}

@@ -134,8 +134,8 @@ func TestWatchEndsWithTheRuntime(t *testing.T) {
 	}
 }
 
-// mute listens on a socket and never says a word, as a stopped process does.
-func mute(t *testing.T) string {
+// hangingSocket listens on a socket and never says a word, as a stopped process does.
+func hangingSocket(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cri")
 	if err != nil {
@@ -151,8 +151,8 @@ func mute(t *testing.T) string {
 	return path
 }
 
-func TestAMuteRuntimeIsNotWaitedFor(t *testing.T) {
-	r, err := cri.New(cri.Options{Endpoint: mute(t), Timeouts: local.Timeouts{Query: 200 * time.Millisecond}})
+func TestAnUnresponsiveRuntimeIsNotWaitedFor(t *testing.T) {
+	r, err := cri.New(cri.Options{Endpoint: hangingSocket(t), Timeouts: local.Timeouts{Query: 200 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestAMuteRuntimeIsNotWaitedFor(t *testing.T) {
 func TestDetect(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, containerd16)
-	hung := mute(t)
+	hung := hangingSocket(t)
 	dir := filepath.Dir(s.socket)
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {

@@ -17,7 +17,7 @@ const criDockerd = "cri-dockerd"
 // in that Docker would be removed without being requested.
 type driver struct {
 	*cri.Runtime
-	docked func() bool // a Docker is looked after, too
+	hasDocker func() bool // a Docker is looked after, too
 }
 
 var (
@@ -28,7 +28,7 @@ var (
 // Info calls it cri-dockerd beside its Docker, by whose name it goes itself.
 func (d driver) Info(ctx context.Context) (runtime.Info, error) {
 	info, err := d.Runtime.Info(ctx)
-	if err == nil && d.docked() {
+	if err == nil && d.hasDocker() {
 		info.Name, info.Imageless = criDockerd, true
 	}
 	return info, err
@@ -36,7 +36,7 @@ func (d driver) Info(ctx context.Context) (runtime.Info, error) {
 
 // Images are its Docker's to list.
 func (d driver) Images(ctx context.Context) ([]runtime.Image, error) {
-	if d.docked() {
+	if d.hasDocker() {
 		return nil, nil
 	}
 	return d.Runtime.Images(ctx)
@@ -44,7 +44,7 @@ func (d driver) Images(ctx context.Context) ([]runtime.Image, error) {
 
 // DetailedImages are, too.
 func (d driver) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
-	if d.docked() {
+	if d.hasDocker() {
 		return nil, nil
 	}
 	return d.Runtime.DetailedImages(ctx)
@@ -52,11 +52,11 @@ func (d driver) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 
 // ImageFilesystems are its Docker's to tell.
 func (d driver) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error) {
-	if d.docked() {
+	if d.hasDocker() {
 		return nil, nil
 	}
 	return d.Runtime.ImageFilesystems(ctx)
 }
 
-// docked reports whether a Docker is in the set.
-func (r *Runtimes) docked() bool { return r.has(docker.Type) }
+// hasDocker reports whether a Docker is in the set.
+func (r *Runtimes) hasDocker() bool { return r.has(docker.Type) }

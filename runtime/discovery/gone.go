@@ -85,18 +85,18 @@ func borrowed(c local.Candidate) bool {
 	return c.Type == docker.Type && filepath.Base(socket(c.Path)) != filepath.Base(c.Path)
 }
 
-// desertion says where deserted finds one.
-func (r *Runtimes) desertion() string {
-	if left := r.deserted(); len(left) > 0 {
+// withoutRuntimeText says where deserted finds one.
+func (r *Runtimes) withoutRuntimeText() string {
+	if left := r.withoutRuntime(); len(left) > 0 {
 		return "the runtime at " + left[0].Path + " does not exist, but its containers run"
 	}
 	return ""
 }
 
-// deserted are the runtimes that were stopped before they were found, while their pods run
+// withoutRuntime are the runtimes that were stopped before they were found, while their pods run
 // on: containerd leaves no socket then, but beside it a folder for each container, which
 // stays where nobody sees its end.
-func (r *Runtimes) deserted() []local.Candidate {
+func (r *Runtimes) withoutRuntime() []local.Candidate {
 	return slices.DeleteFunc(slices.Clone(r.usual), func(c local.Candidate) bool {
 		if r.at(c.Path) != nil { // which is so at nearly every look
 			return true

@@ -139,14 +139,14 @@ func TestNobodyWaitsForTheEventsOfOneThatIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		var mu sync.Mutex
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
 			done <- r.Watch(ctx, func(runtime.Event) {}, func(name string, blind bool) {
 				mu.Lock()
 				defer mu.Unlock()
-				told[name] = blind
+				reported[name] = blind
 			})
 		}()
 		expect := func(want bool) {
@@ -154,7 +154,7 @@ func TestNobodyWaitsForTheEventsOfOneThatIsGone(t *testing.T) {
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			if blind, is := told["docker"]; !is || blind != want {
+			if blind, is := reported["docker"]; !is || blind != want {
 				t.Errorf("blind = %t, want %t", blind, want)
 			}
 		}

@@ -26,7 +26,7 @@ func (r *Runtimes) Guarded() Guarded { return Guarded{r.set, r} }
 func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	known := len(g.Members())
 	pods, err := g.Set.Pods(ctx)
-	if g.runtimes.Complete() == nil && !g.runtimes.unfound() {
+	if g.runtimes.Complete() == nil && !g.runtimes.hasUnknownRoot() {
 		return pods, err
 	}
 	g.runtimes.discover(ctx)
@@ -36,10 +36,10 @@ func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, together(err, g.runtimes.Complete())
 }
 
-// unfound reports whether a state root that was not found yet has containers.
-func (r *Runtimes) unfound() bool {
+// hasUnknownRoot reports whether a state root that was not found yet has containers.
+func (r *Runtimes) hasUnknownRoot() bool {
 	return slices.ContainsFunc(r.candidates, func(c local.Candidate) bool {
-		return c.Type == runc.Type && r.at(c.Path) == nil && r.roots.Inhabited(c.Path)
+		return c.Type == runc.Type && r.at(c.Path) == nil && r.roots.HasContainers(c.Path)
 	})
 }
 

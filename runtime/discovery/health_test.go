@@ -13,7 +13,7 @@ import (
 func TestRuntimesAreKeptWhenTheyAreDown(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		r := b.runtimes
-		look := func(wantErr bool) runtime.Health {
+		check := func(wantErr bool) runtime.Health {
 			t.Helper()
 			if err := r.Refresh(t.Context()); (err != nil) != wantErr {
 				t.Fatalf("Look() = %v, want an error: %v", err, wantErr)
@@ -24,22 +24,22 @@ func TestRuntimesAreKeptWhenTheyAreDown(t *testing.T) {
 			}
 			return states[0]
 		}
-		first := look(false)
+		first := check(false)
 		if !first.Ready || first.Version != "1.0.0" {
 			t.Errorf("the runtime = %+v, want it ready", first)
 		}
 		time.Sleep(time.Minute)
 		injection := b.runtime.Inject(runtimetest.Info, runtimetest.Fault{Err: runtime.ErrUnavailable})
-		down := look(true)
+		down := check(true)
 		if down.Ready || down.Version != "1.0.0" || down.Message == "" || !down.Since.Equal(time.Now()) {
 			t.Errorf("the runtime = %+v, want it down since now, with its version of before", down)
 		}
 		time.Sleep(time.Minute)
-		if still := look(true); !still.Since.Equal(down.Since) {
+		if still := check(true); !still.Since.Equal(down.Since) {
 			t.Errorf("the runtime = %+v, want it down since %v", still, down.Since)
 		}
 		injection.Release()
-		if up := look(false); !up.Ready || up.Since.Equal(down.Since) {
+		if up := check(false); !up.Ready || up.Since.Equal(down.Since) {
 			t.Errorf("the runtime = %+v, want it ready again", up)
 		}
 	})

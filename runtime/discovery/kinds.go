@@ -49,7 +49,7 @@ func usualCandidates() []local.Candidate {
 func (r *Runtimes) detect(ctx context.Context, candidates []local.Candidate) []local.Detected {
 	var roots []local.Detected
 	sockets := slices.DeleteFunc(slices.Clone(candidates), func(c local.Candidate) bool {
-		if c.Type == runc.Type && r.roots.Inhabited(c.Path) {
+		if c.Type == runc.Type && r.roots.HasContainers(c.Path) {
 			roots = append(roots, local.Detected{Candidate: c})
 		}
 		return c.Type == runc.Type

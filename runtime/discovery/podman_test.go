@@ -19,10 +19,10 @@ func TestPodmansAreFoundByWhatTheyWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	expect := func(when, unheard string, users ...string) {
+	expect := func(when, unanswered string, users ...string) {
 		t.Helper()
-		if p := FindPodmans(root); p.Unreachable != unheard || !slices.Equal(p.Users, users) {
-			t.Errorf("LookForPodmans() of a host %s = %+v, want %q, %v", when, p, unheard, users)
+		if p := FindPodmans(root); p.Unreachable != unanswered || !slices.Equal(p.Users, users) {
+			t.Errorf("LookForPodmans() of a host %s = %+v, want %q, %v", when, p, unanswered, users)
 		}
 	}
 	const head = "Num       RefCount Protocol Flags    Type St Inode Path\n"

@@ -44,7 +44,7 @@ func (w *PodWatch) Notice(e runtime.Event) {
 	case runtime.ImageAdded, runtime.ImageRemoved, runtime.ContainerCreated: // nothing runs for it
 		return
 	}
-	w.stir()
+	w.trigger()
 }
 
 // SetBlind says whether a runtime sends no events now. No event reports what happened before its
@@ -60,11 +60,11 @@ func (w *PodWatch) SetBlind(name string, blind bool) {
 	}
 	w.mu.Unlock()
 	if missed {
-		w.stir()
+		w.trigger()
 	}
 }
 
-func (w *PodWatch) stir() {
+func (w *PodWatch) trigger() {
 	select {
 	case w.changed <- struct{}{}:
 	default: // told already

@@ -16,22 +16,22 @@ func TestWhenPodsAreListed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		takes  time.Duration // a list
 		err    error
-		story  func(*PodWatch)
+		steps  func(*PodWatch)
 		within time.Duration // from the story's end until pods are listed again
 	}{
-		"soon after a container started":                            {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerStarted}) }, within: time.Second},
-		"once for a swarm":                                          {story: func(w *PodWatch) { swarm(w, 100) }, within: time.Second},
-		"when one ended":                                            {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerExited}) }, within: time.Second},
-		"when one was removed":                                      {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerRemoved}) }, within: time.Second},
-		"when nobody says what changed":                             {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.Changed}) }, within: time.Second},
-		"not for a container that is made":                          {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerCreated}) }, within: time.Minute + time.Second},
-		"now and then where nothing happens":                        {story: func(*PodWatch) {}, within: time.Minute + time.Second},
-		"no sooner for an image":                                    {story: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ImageAdded}) }, within: time.Minute + time.Second},
-		"more often where a runtime tells nothing":                  {story: func(w *PodWatch) { w.SetBlind("crio", true); settle() }, within: Interval + time.Second},
-		"soon after a first stream opened":                          {story: func(w *PodWatch) { w.SetBlind("docker", false) }, within: time.Second},
-		"as usual where it tells again":                             {story: func(w *PodWatch) { w.SetBlind("crio", true); settle(); w.SetBlind("crio", false); settle() }, within: time.Minute + time.Second},
-		"after a rest where a list takes long":                      {takes: time.Second, story: func(w *PodWatch) { swarm(w, 1) }, within: 11 * time.Second},
-		"again soon where a runtime did not answer, and tells none": {err: errors.New("down"), story: func(*PodWatch) {}, within: Interval + time.Second},
+		"soon after a container started":                            {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerStarted}) }, within: time.Second},
+		"once for a swarm":                                          {steps: func(w *PodWatch) { swarm(w, 100) }, within: time.Second},
+		"when one ended":                                            {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerExited}) }, within: time.Second},
+		"when one was removed":                                      {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerRemoved}) }, within: time.Second},
+		"when nobody says what changed":                             {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.Changed}) }, within: time.Second},
+		"not for a container that is made":                          {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerCreated}) }, within: time.Minute + time.Second},
+		"now and then where nothing happens":                        {steps: func(*PodWatch) {}, within: time.Minute + time.Second},
+		"no sooner for an image":                                    {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ImageAdded}) }, within: time.Minute + time.Second},
+		"more often where a runtime tells nothing":                  {steps: func(w *PodWatch) { w.SetBlind("crio", true); settle() }, within: Interval + time.Second},
+		"soon after a first stream opened":                          {steps: func(w *PodWatch) { w.SetBlind("docker", false) }, within: time.Second},
+		"as usual where it tells again":                             {steps: func(w *PodWatch) { w.SetBlind("crio", true); settle(); w.SetBlind("crio", false); settle() }, within: time.Minute + time.Second},
+		"after a rest where a list takes long":                      {takes: time.Second, steps: func(w *PodWatch) { swarm(w, 1) }, within: 11 * time.Second},
+		"again soon where a runtime did not answer, and tells none": {err: errors.New("down"), steps: func(*PodWatch) {}, within: Interval + time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -46,20 +46,20 @@ func TestWhenPodsAreListed(t *testing.T) {
 				go func() { ended <- w.Run(ctx) }()
 				<-listed
 				synctest.Wait()
-				tt.story(w)
+				tt.steps(w)
 				for len(listed) > 0 {
 					<-listed
 				}
-				told := time.Now()
-				if got := (<-listed).Sub(told); got != tt.within {
+				reported := time.Now()
+				if got := (<-listed).Sub(reported); got != tt.within {
 					t.Errorf("pods are listed after %v, want %v", got, tt.within)
 				}
 				cancel()
 				if err := <-ended; !errors.Is(err, context.Canceled) {
 					t.Errorf("Run() = %v, want %v", err, context.Canceled)
 				}
-				if told := seen > 0; told != (tt.err == nil) {
-					t.Errorf("observed: %v, want it of lists that are whole", told)
+				if reported := seen > 0; reported != (tt.err == nil) {
+					t.Errorf("observed: %v, want it of lists that are whole", reported)
 				}
 			})
 		})
@@ -68,11 +68,11 @@ func TestWhenPodsAreListed(t *testing.T) {
 
 func TestWhatIsListedIsCalledOutdatedWhenItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := make(chan string, 100)
+		reported := make(chan string, 100)
 		w := NewPodWatch(func(context.Context) ([]runtime.Pod, error) {
 			time.Sleep(time.Second)
 			return nil, nil
-		}, func([]runtime.Pod) { told <- "list" }, func() { told <- "change" })
+		}, func([]runtime.Pod) { reported <- "list" }, func() { reported <- "change" })
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- w.Run(ctx) }()
@@ -83,9 +83,9 @@ func TestWhatIsListedIsCalledOutdatedWhenItIs(t *testing.T) {
 		cancel()
 		<-ended
 		synctest.Wait() // for those who tell
-		close(told)
+		close(reported)
 		var all []string
-		for what := range told {
+		for what := range reported {
 			all = append(all, what)
 		}
 		if want := []string{"change", "list", "change", "list", "change"}; !slices.Equal(all, want) {
@@ -140,12 +140,12 @@ func TestARuntimeThatFailsHasTheOthersListedNoMoreOften(t *testing.T) {
 func TestAStreamThatEndsAtOnceWasNotOpen(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		b.runtime.Inject(runtimetest.Watch, runtimetest.Fault{Err: runtime.ErrUnavailable})
-		var told []bool
+		var reported []bool
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_ = b.runtimes.Watch(ctx, func(runtime.Event) {}, func(_ string, blind bool) { told = append(told, blind) })
-		if slices.Contains(told, false) || len(told) == 0 {
-			t.Errorf("blind was told %v, want never that the stream is open", told)
+		_ = b.runtimes.Watch(ctx, func(runtime.Event) {}, func(_ string, blind bool) { reported = append(reported, blind) })
+		if slices.Contains(reported, false) || len(reported) == 0 {
+			t.Errorf("blind was told %v, want never that the stream is open", reported)
 		}
 	})
 }

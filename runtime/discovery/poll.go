@@ -13,13 +13,13 @@ const retryPause = 200 * time.Millisecond
 
 // Run asks the runtimes how they are until ctx ends. beat is called with how each round ended,
 // and changed after the first one and whenever runtimes came, went, or changed their mind.
-func (r *Runtimes) Run(ctx context.Context, beat func(error), changed func(before, after []runtime.Health)) error {
+func (r *Runtimes) Run(ctx context.Context, heartbeat func(error), changed func(before, after []runtime.Health)) error {
 	var retry time.Duration
 	before, asked := r.Current()
 	for {
 		began := time.Now()
 		err := r.Refresh(ctx)
-		beat(err)
+		heartbeat(err)
 		after, _ := r.Current()
 		if !asked || differ(before, after) {
 			changed(before, after)

@@ -36,7 +36,7 @@ func TestAStateRootIsFoundWithItsFirstContainer(t *testing.T) {
 		t.Errorf("candidates = %v, want the usual state roots among them", r.candidates)
 	}
 	r.candidates, r.usual = []local.Candidate{{Type: runc.Type, Name: "runc", Path: root}}, nil
-	look := func(want int, when string) {
+	check := func(want int, when string) {
 		t.Helper()
 		if err := r.Refresh(t.Context()); err != nil {
 			t.Fatalf("Look() %s = %v", when, err)
@@ -45,13 +45,13 @@ func TestAStateRootIsFoundWithItsFirstContainer(t *testing.T) {
 			t.Errorf("Named() %s = %+v, dead %v, want %d that are ready", when, found, r.Dead(), want)
 		}
 	}
-	look(0, "without a root")
+	check(0, "without a root")
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	look(0, "with an empty one")
+	check(0, "with an empty one")
 	write("podman", "io.container.manager=libpod")
-	look(0, "with Podman's alone")
+	check(0, "with Podman's alone")
 	write("web", "hostler.io/critical=true")
 	if pods, err := r.Guarded().Pods(t.Context()); len(pods) != 1 || err != nil {
 		t.Errorf("a guard's Pods() = %v, %v, want the container that came after the last look", pods, err)
@@ -59,14 +59,14 @@ func TestAStateRootIsFoundWithItsFirstContainer(t *testing.T) {
 	if !r.Search(t.Context()) {
 		t.Error("Search() = false once a guard has found a root, want that somebody asks runc how it is")
 	}
-	look(1, "with a container of runc's own")
+	check(1, "with a container of runc's own")
 	if r.Search(t.Context()) {
 		t.Error("Search() = true, though all have said how they are")
 	}
 	if err := os.RemoveAll(root); err != nil {
 		t.Fatal(err)
 	}
-	look(1, "once it is gone again")
+	check(1, "once it is gone again")
 	if names := r.OnRequest(); !slices.Equal(names, []string{"runc"}) {
 		t.Errorf("OnRequest() = %v, want runc: what is dead stays until somebody asks", names)
 	}

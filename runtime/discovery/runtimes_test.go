@@ -24,7 +24,7 @@ import (
 )
 
 // Two containerds on one host are a containerd and a k3s, or two configured ones.
-func TestTwoRuntimesOfOneKindAreToldApart(t *testing.T) {
+func TestTwoRuntimesOfOneKindAreDistinguished(t *testing.T) {
 	first, second := newContainerd(t), newContainerd(t)
 	r := opened(t, first.socket, second.socket)
 	if err := r.Refresh(t.Context()); err != nil {
@@ -134,7 +134,7 @@ func TestPodsMayBeUnseen(t *testing.T) {
 	// Its pods are not protected, which somebody has to know.
 	r.discover(t.Context())
 	if list := r.Unreachable(); len(list) != 1 || list[0].Name != "k3s" || list[0].Ready || !strings.Contains(list[0].Message, stopped) {
-		t.Errorf("Unheard() = %+v, want the runtime that is not there", list)
+		t.Errorf("Unreachable() = %+v, want the runtime that is not there", list)
 	}
 	if away := r.OutOfReach(); !strings.HasPrefix(away, "k3s: ") || !strings.Contains(away, stopped) {
 		t.Errorf("OutOfReach() = %q, want the runtime that is not there", away)
@@ -240,7 +240,7 @@ func TestWhoComesBesideOneThatHangsIsKnownAtOnce(t *testing.T) {
 			}
 			return strings.Join(names, ", ")
 		}
-		look := func(wantErr bool, within time.Duration, want string) {
+		check := func(wantErr bool, within time.Duration, want string) {
 			t.Helper()
 			began := time.Now()
 			err := r.Refresh(t.Context())
@@ -249,23 +249,23 @@ func TestWhoComesBesideOneThatHangsIsKnownAtOnce(t *testing.T) {
 			}
 		}
 		old := add("old")
-		look(false, 0, "old true")
+		check(false, 0, "old true")
 		hang := old.Inject(runtimetest.Info, runtimetest.Fault{Hang: true})
 		add("new")
-		look(false, patience, "old true, new true") // which may only be slow
+		check(false, patience, "old true, new true") // which may only be slow
 		time.Sleep(bound)
-		look(true, patience, "old false, new true")
+		check(true, patience, "old false, new true")
 		add("newer")
-		look(true, patience, "old false, new true, newer true")
+		check(true, patience, "old false, new true, newer true")
 		hang.Release()
 		time.Sleep(bound)
-		look(false, 0, "old true, new true, newer true")
+		check(false, 0, "old true, new true, newer true")
 		if n := len(old.Calls(runtimetest.Info)); n > 5 {
 			t.Errorf("one that hangs was asked %d times, want one call at a time", n)
 		}
 		dead := add("dead")
 		dead.Inject(runtimetest.Info, runtimetest.Fault{Hang: true})
-		look(true, bound, "old true, new true, newer true, dead false") // nobody knows it yet
+		check(true, bound, "old true, new true, newer true, dead false") // nobody knows it yet
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
@@ -298,7 +298,7 @@ func TestASearchAsksNobodyTwiceWhoIsNoRuntime(t *testing.T) {
 	t.Cleanup(server.Stop)
 	r := opened(t)
 	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: path}}
-	for i, look := range []struct {
+	for i, check := range []struct {
 		by   func()
 		asks bool
 	}{
@@ -308,9 +308,9 @@ func TestASearchAsksNobodyTwiceWhoIsNoRuntime(t *testing.T) {
 		{func() { r.discover(t.Context()) }, true},
 	} {
 		before := came.Load()
-		look.by()
-		if asked := came.Load() > before; asked != look.asks || len(r.Dead()) != 1 || !errors.Is(r.Dead()[0].Err, runtime.ErrUnsupported) {
-			t.Errorf("look %d asked it: %t, want %t, and Dead() = %v", i+1, asked, look.asks, r.Dead())
+		check.by()
+		if asked := came.Load() > before; asked != check.asks || len(r.Dead()) != 1 || !errors.Is(r.Dead()[0].Err, runtime.ErrUnsupported) {
+			t.Errorf("look %d asked it: %t, want %t, and Dead() = %v", i+1, asked, check.asks, r.Dead())
 		}
 	}
 }

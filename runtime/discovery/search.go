@@ -68,7 +68,7 @@ func (r *Runtimes) open(c local.Candidate) error {
 		return err
 	}
 	if c, is := adapter.(*cri.Runtime); is && c.Name() == criDockerd {
-		adapter = driver{c, r.docked}
+		adapter = driver{c, r.hasDocker}
 	}
 	r.learned.mu.Lock()
 	r.learned.types[c.Name] = c.Type
@@ -118,7 +118,7 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 		return r.at(c.Path) != nil || r.member(c.Name) || borrowed(c) || slices.ContainsFunc(others, is)
 	})
 	dead := slices.DeleteFunc(slices.Clone(others), func(d Dead) bool { return r.at(d.Path) != nil }) // now
-	var silent []string
+	var unresponsive []string
 	for _, d := range r.detect(ctx, unknown) {
 		err := d.Err
 		if err == nil {
@@ -129,23 +129,23 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 		}
 		dead = append(dead, Dead{d.Candidate, err})
 		if d.NoAnswer() {
-			silent = append(silent, d.Path)
+			unresponsive = append(unresponsive, d.Path)
 		}
 	}
 	others = slices.DeleteFunc(slices.Clone(dead), func(d Dead) bool { return !errors.Is(d.Err, runtime.ErrUnsupported) })
 	// A containerd without CRI is Docker's, which reports its containers.
-	docked := r.docked()
+	docked := r.hasDocker()
 	dead = slices.DeleteFunc(dead, func(d Dead) bool { return docked && errors.Is(d.Err, cri.ErrSwitchedOff) })
 	for _, d := range dead {
 		if !slices.ContainsFunc(r.Dead(), func(known Dead) bool { return known.Path == d.Path }) {
 			r.log.Warn("found socket without a usable runtime", "path", d.Path, "error", d.Err)
 		}
 	}
-	unheard := r.unanswered()
+	unanswered := r.unanswered()
 	r.learned.mu.Lock()
-	r.learned.unreachable = unheard
+	r.learned.unreachable = unanswered
 	// A search that was cut short has heard nothing of those that would answer.
-	r.learned.dead, r.learned.unresponsive, r.learned.others, r.learned.searched = dead, silent, others, r.learned.searched || ctx.Err() == nil
+	r.learned.dead, r.learned.unresponsive, r.learned.others, r.learned.searched = dead, unresponsive, others, r.learned.searched || ctx.Err() == nil
 	r.learned.mu.Unlock()
 }
 
@@ -187,7 +187,7 @@ func (r *Runtimes) Complete() error {
 	}
 	// As those of the set that are down: somebody may stand in for them.
 	var failed []runtime.MemberError
-	for _, c := range r.deserted() {
+	for _, c := range r.withoutRuntime() {
 		failed = append(failed, runtime.MemberError{Runtime: c.Name, Err: fmt.Errorf("%w: nothing listens at %s, but its containers exist", runtime.ErrUnavailable, c.Path)})
 	}
 	if len(failed) == 0 {
@@ -206,7 +206,7 @@ func (r *Runtimes) Unseen() string {
 				return "the runtime at " + c.Path + " is not configured"
 			}
 		}
-		return r.desertion()
+		return r.withoutRuntimeText()
 	}
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()
@@ -217,5 +217,5 @@ func (r *Runtimes) Unseen() string {
 	if i := slices.IndexFunc(r.learned.dead, mayHave); i >= 0 {
 		return "the runtime at " + r.learned.dead[i].Path + " does not answer"
 	}
-	return r.desertion()
+	return r.withoutRuntimeText()
 }

@@ -59,7 +59,7 @@ func askVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (
 		return v, err
 	}
 	if v.Version == "" {
-		return v, fmt.Errorf("%s: %w: no version in it", what, runtime.ErrNonsense)
+		return v, fmt.Errorf("%s: %w: no version in it", what, runtime.ErrInvalidAnswer)
 	}
 	if slices.ContainsFunc(v.Components, func(c system.ComponentVersion) bool { return c.Name == "Podman Engine" }) {
 		return v, fmt.Errorf("%s: %w: Podman %s answers, not Docker", what, runtime.ErrUnsupported, v.Version)

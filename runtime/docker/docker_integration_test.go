@@ -29,7 +29,7 @@ const patience = 30 * time.Second
 type labDriver struct{ *lab.Docker }
 
 func (d labDriver) Abilities() runtimetest.Abilities {
-	return runtimetest.Abilities{RefusesImagesInUse: true, Starts: true, TellsMaking: true}
+	return runtimetest.Abilities{RefusesImagesInUse: true, Starts: true, ReportsCreation: true}
 }
 
 func (d labDriver) AddPinnedImage(t testing.TB, _ string) {

@@ -72,15 +72,15 @@ func TestWhomAContainerNeeds(t *testing.T) {
 
 func TestErrorsAreClassedAndHelp(t *testing.T) {
 	for name, tt := range map[string]struct {
-		answer http.HandlerFunc
-		class  error
-		says   string
+		answer  http.HandlerFunc
+		class   error
+		message string
 	}{
 		"a refusal":          {fails(409, "container is running"), runtime.ErrInUse, "container is running"},
 		"a fault of its own": {fails(500, "layer store is damaged"), nil, "layer store is damaged"},
 		"not there for now":  {fails(503, "starting"), runtime.ErrUnavailable, "is a runtime running at"},
-		"no JSON":            {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, runtime.ErrNonsense, ""},
-		"another type":       {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"a":1}`)) }, runtime.ErrNonsense, ""},
+		"no JSON":            {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, runtime.ErrInvalidAnswer, ""},
+		"another type":       {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"a":1}`)) }, runtime.ErrInvalidAnswer, ""},
 		"an answer that is cut off": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = w.Write([]byte(`[{"Id":`))
@@ -92,8 +92,8 @@ func TestErrorsAreClassedAndHelp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newServer(t, "1.45", object{"/containers/json": tt.answer}).client(t, func(o *docker.Options) { o.Timeouts.Query = time.Minute }) // 17 MB are read on a busy machine
 			_, err := r.Pods(t.Context())
-			if err == nil || tt.class != nil && !errors.Is(err, tt.class) || !strings.HasPrefix(err.Error(), "list containers: ") || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("Pods() = %v, want %v, saying %q", err, tt.class, tt.says)
+			if err == nil || tt.class != nil && !errors.Is(err, tt.class) || !strings.HasPrefix(err.Error(), "list containers: ") || !strings.Contains(err.Error(), tt.message) {
+				t.Errorf("Pods() = %v, want %v, saying %q", err, tt.class, tt.message)
 			}
 		})
 	}
@@ -143,7 +143,7 @@ func TestARestartIsNoticed(t *testing.T) {
 // A Docker that is too old, or too new, is told for what it is: nobody waits for it to
 // start answering.
 func TestADockerOfAnotherAgeIsNotOneThatIsStarting(t *testing.T) {
-	for name, version := range map[string]struct{ api, minimum, says string }{
+	for name, version := range map[string]struct{ api, minimum, message string }{
 		"too old": {"1.39", "1.12", "API version 1.39 is not supported"},
 		"too new": {"1.99", "1.98", "too old"},
 	} {
@@ -151,8 +151,8 @@ func TestADockerOfAnotherAgeIsNotOneThatIsStarting(t *testing.T) {
 			s := newServer(t, version.api, nil)
 			s.minimum = version.minimum
 			found := new(local.Detector).Detect(t.Context(), []local.Candidate{{Type: docker.Type, Name: "docker", Path: s.socket}}, nil, docker.Ask)
-			if len(found) != 1 || !errors.Is(found[0].Err, runtime.ErrUnsupported) || !strings.Contains(found[0].Err.Error(), version.says) || found[0].NoAnswer() {
-				t.Errorf("Detect() = %+v, want %v, saying %q, and no runtime that is yet to answer", found, runtime.ErrUnsupported, version.says)
+			if len(found) != 1 || !errors.Is(found[0].Err, runtime.ErrUnsupported) || !strings.Contains(found[0].Err.Error(), version.message) || found[0].NoAnswer() {
+				t.Errorf("Detect() = %+v, want %v, saying %q, and no runtime that is yet to answer", found, runtime.ErrUnsupported, version.message)
 			}
 		})
 	}
@@ -238,7 +238,7 @@ func TestComposeProjectsArePods(t *testing.T) {
 	if c := containers["alone"]; c.StopTimeout == nil || *c.StopTimeout < 24*time.Hour {
 		t.Errorf("alone has a stop timeout of %v, want one without end", c.StopTimeout)
 	}
-	if containers["web"].Untold || !containers["db-1"].Untold {
+	if containers["web"].Incomplete || !containers["db-1"].Incomplete {
 		t.Error("web, which was asked, or db-1, which does not answer, is marked wrongly")
 	}
 	if c := containers["db-1"]; c.StopTimeout != nil || c.CreatedAt.Unix() != 1700000000 {
@@ -246,7 +246,7 @@ func TestComposeProjectsArePods(t *testing.T) {
 	}
 }
 
-func TestAContainerThatEndedAnewIsAskedAnew(t *testing.T) {
+func TestAContainerThatEndedAgainIsAskedAgain(t *testing.T) {
 	ended := func(status string) []any {
 		c := listed("a", "exited", nil)
 		c["Status"] = status
@@ -295,8 +295,8 @@ func TestNonsenseIsRefused(t *testing.T) {
 			r := newServer(t, "1.45", object{"/containers/json": []any{}, "/images/json": []any{}, tt.path: tt.answer}).client(t)
 			_, pods := r.Pods(t.Context())
 			_, images := r.Images(t.Context())
-			if err := errors.Join(pods, images); !errors.Is(err, runtime.ErrNonsense) {
-				t.Errorf("Pods(), Images() = %v, want %v", err, runtime.ErrNonsense)
+			if err := errors.Join(pods, images); !errors.Is(err, runtime.ErrInvalidAnswer) {
+				t.Errorf("Pods(), Images() = %v, want %v", err, runtime.ErrInvalidAnswer)
 			}
 		})
 	}

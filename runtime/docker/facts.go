@@ -60,12 +60,12 @@ type fact struct {
 
 // facts keeps them for the containers of the last list.
 type facts struct {
-	mu       sync.Mutex
-	byID     map[string]fact
-	watchers int            // event streams that are open: without one each list asks again
-	told     int            // changes, of whichever container
-	changes  map[string]int // the last of each container: after one it is asked of again
-	gap      int            // the last change that may have been missed, of any container
+	mu          sync.Mutex
+	byID        map[string]fact
+	watchers    int            // event streams that are open: without one each list asks again
+	changeCount int            // changes, of whichever container
+	changes     map[string]int // the last of each container: after one it is asked of again
+	gap         int            // the last change that may have been missed, of any container
 }
 
 // watch notes that an event stream has opened (1) or ended (-1). No event reports
@@ -74,8 +74,8 @@ func (f *facts) watch(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.watchers += n
-	f.told++
-	f.gap = f.told
+	f.changeCount++
+	f.gap = f.changeCount
 }
 
 // change notes that a container is another than it was asked of, as `docker update
@@ -87,8 +87,8 @@ func (f *facts) change(id string) {
 	if f.changes == nil {
 		f.changes = map[string]int{}
 	}
-	f.told++
-	f.changes[id] = f.told
+	f.changeCount++
+	f.changes[id] = f.changeCount
 }
 
 // complete returns what is known of each container, asking Docker for what is new.
@@ -133,8 +133,8 @@ func (f fact) endFits(c *container.Summary) bool {
 	if f.finishedAt.IsZero() {
 		return false
 	}
-	ago, told := strings.CutSuffix(c.Status, " ago")
-	if !told { // "Dead", "Removal In Progress"
+	ago, reported := strings.CutSuffix(c.Status, " ago")
+	if !reported { // "Dead", "Removal In Progress"
 		return true
 	}
 	age := time.Since(f.finishedAt)
@@ -202,12 +202,12 @@ func (r *Runtime) ask(ctx context.Context, what, id string) (fact, error) {
 	}
 	c := resp.Container
 	if c.State == nil || c.Config == nil {
-		return fact{}, fmt.Errorf("%s: %w: no state or no configuration in it", what, runtime.ErrNonsense)
+		return fact{}, fmt.Errorf("%s: %w: no state or no configuration in it", what, runtime.ErrInvalidAnswer)
 	}
 	f := fact{created: parseTime(c.Created), stopSignal: c.Config.StopSignal, stopTimeout: stopTimeout(c.Config.StopTimeout), restart: restart(c.HostConfig)}
 	f.joins, f.uses = others(c)
 	if f.created.IsZero() {
-		return fact{}, fmt.Errorf("%s: %w: created at %q", what, runtime.ErrNonsense, c.Created)
+		return fact{}, fmt.Errorf("%s: %w: created at %q", what, runtime.ErrInvalidAnswer, c.Created)
 	}
 	f.running, f.startedAt = c.State.Running, parseTime(c.State.StartedAt)
 	if !c.State.Running {

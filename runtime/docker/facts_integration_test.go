@@ -113,7 +113,7 @@ func testPaused(t *testing.T, o lab.DockerOptions) {
 	}
 }
 
-func TestDockerTellsTheLatestEnd(t *testing.T) {
+func TestDockerReportsTheLatestEnd(t *testing.T) {
 	r, d := startDocker(t, lab.DockerOptions{})
 	d.AddImage(t, image)
 	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "job", Image: image, Command: []string{"sh", "-c", "test -e /tmp/again && exit 5; echo > /tmp/again; exit 4"}})
@@ -217,7 +217,7 @@ func testDockersImages(t *testing.T, o lab.DockerOptions) {
 
 // Docker keeps images in a containerd whose folder is not the usual one, as on hosts with
 // a disk for it.
-func TestContainerdTellsWhereDockersImagesAre(t *testing.T) {
+func TestContainerdReportsWhereDockersImagesAre(t *testing.T) {
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{ImageFSBytes: 64 << 20})
 	store := map[string]any{
 		"DockerRootDir": "/var/lib/docker", "Driver": "overlayfs", "DriverStatus": []any{[]any{"driver-type", "io.containerd.snapshotter.v1"}},

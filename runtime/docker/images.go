@@ -32,7 +32,7 @@ func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	resp, err := engine.Get(ctx, r.conn, "ImageList", what, r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.ImageListResult, error) {
-		return c.ImageList(ctx, client.ImageListOptions{Identity: a.containerd && speaks(c, identityVersion)})
+		return c.ImageList(ctx, client.ImageListOptions{Identity: a.containerd && supports(c, identityVersion)})
 	})
 	if err != nil {
 		return nil, err
@@ -43,9 +43,9 @@ func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 		img := &resp.Items[i]
 		switch {
 		case img.ID == "":
-			return nil, fmt.Errorf("%s: %w: an image has no ID", what, runtime.ErrNonsense)
+			return nil, fmt.Errorf("%s: %w: an image has no ID", what, runtime.ErrInvalidAnswer)
 		case seen[img.ID]:
-			return nil, fmt.Errorf("%s: %w: image %q is listed twice", what, runtime.ErrNonsense, img.ID)
+			return nil, fmt.Errorf("%s: %w: image %q is listed twice", what, runtime.ErrInvalidAnswer, img.ID)
 		}
 		seen[img.ID] = true
 		images[i] = r.image(img, a.containerd)

@@ -74,7 +74,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 		return about{}, err
 	}
 	if !filepath.IsAbs(info.Info.DockerRootDir) {
-		return about{}, fmt.Errorf("ask runtime status: %w: its data folder %q is not an absolute path", runtime.ErrNonsense, info.Info.DockerRootDir)
+		return about{}, fmt.Errorf("ask runtime status: %w: its data folder %q is not an absolute path", runtime.ErrInvalidAnswer, info.Info.DockerRootDir)
 	}
 	a.version, a.root, a.driver = v.Version, info.Info.DockerRootDir, info.Info.Driver
 	// So Docker reports where containerd keeps the images: docker info, "driver-type".

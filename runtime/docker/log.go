@@ -27,7 +27,7 @@ func (r *Runtime) Log(ctx context.Context, c runtime.Container, lines, maxBytes 
 		return nil, err
 	}
 	if about.Container.Config == nil {
-		return nil, fmt.Errorf("%s: %w: no configuration in it", what, runtime.ErrNonsense)
+		return nil, fmt.Errorf("%s: %w: no configuration in it", what, runtime.ErrInvalidAnswer)
 	}
 	return engine.Get(ctx, r.conn, "ContainerLogs", what, r.timeouts.Query, func(ctx context.Context, cl *client.Client) ([]byte, error) {
 		stream, err := cl.ContainerLogs(ctx, c.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: strconv.Itoa(lines)})

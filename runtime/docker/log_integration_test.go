@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-func TestALogIsToldByDocker(t *testing.T) {
+func TestALogIsReadFromDocker(t *testing.T) {
 	r, d := startDocker(t, lab.DockerOptions{})
 	d.AddImage(t, image)
 	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Command: []string{"sh", "-c", "echo one; echo two >&2; echo ready; exec sleep 86400"}, Ready: "ready"})

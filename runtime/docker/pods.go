@@ -55,9 +55,9 @@ func (r *Runtime) list(ctx context.Context) ([]container.Summary, error) {
 	for i := range resp.Items {
 		switch id := resp.Items[i].ID; {
 		case id == "":
-			return nil, fmt.Errorf("%s: %w: a container has no ID", what, runtime.ErrNonsense)
+			return nil, fmt.Errorf("%s: %w: a container has no ID", what, runtime.ErrInvalidAnswer)
 		case seen[id]:
-			return nil, fmt.Errorf("%s: %w: container %q is listed twice", what, runtime.ErrNonsense, id)
+			return nil, fmt.Errorf("%s: %w: container %q is listed twice", what, runtime.ErrInvalidAnswer, id)
 		default:
 			seen[id] = true
 		}
@@ -94,7 +94,7 @@ func (r *Runtime) container(c *container.Summary, f fact) runtime.Container {
 		State:       state(c.State),
 		CreatedAt:   f.created,
 		Restarting:  c.State == container.StateRestarting,
-		Untold:      f.created.IsZero(),
+		Incomplete:  f.created.IsZero(),
 		Restart:     f.restart,
 		StopTimeout: f.stopTimeout,
 		Labels:      c.Labels,

@@ -98,7 +98,7 @@ func (r *Runtime) askSizes(ctx context.Context) {
 	}
 	costly, hurried := false, limit < r.timeouts.Query
 	shared, err := engine.Get(ctx, r.conn, "SharedSizes", "list shared sizes of images", limit, func(ctx context.Context, c *client.Client) (map[string]uint64, error) {
-		costly = !speaks(c, sharedVersion)
+		costly = !supports(c, sharedVersion)
 		if costly && hurried {
 			return nil, errNoTime
 		}
@@ -132,7 +132,7 @@ func (r *Runtime) askSizes(ctx context.Context) {
 	r.sizes.shared = shared
 }
 
-// speaks reports whether the daemon speaks a version of the API or a later one.
-func speaks(c *client.Client, version string) bool {
+// supports reports whether the daemon speaks a version of the API or a later one.
+func supports(c *client.Client, version string) bool {
 	return versions.GreaterThanOrEqualTo(c.ClientVersion(), version)
 }

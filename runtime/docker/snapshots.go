@@ -84,5 +84,5 @@ func snapshotsOf(ctx context.Context, conn *grpc.ClientConn, snapshotter string)
 			return folder, nil
 		}
 	}
-	return "", fmt.Errorf("%s: %w: no folder", what, runtime.ErrNonsense)
+	return "", fmt.Errorf("%s: %w: no folder", what, runtime.ErrInvalidAnswer)
 }

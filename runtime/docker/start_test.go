@@ -59,7 +59,7 @@ func TestWhoStartsAContainerAgain(t *testing.T) {
 	}
 }
 
-func TestAContainerBetweenTwoAttemptsIsTold(t *testing.T) {
+func TestAContainerBetweenTwoAttemptsIsReported(t *testing.T) {
 	s := newServer(t, "1.45", object{"/containers/json": []any{listed("a", "restarting", nil), listed("b", "running", nil)}, "/containers/a/json": ended("always"), "/containers/b/json": ended("always")})
 	pods, err := s.client(t).Pods(t.Context())
 	if err != nil || len(pods) != 2 {

@@ -82,7 +82,7 @@ func TestALateAnswerIsTakenUp(t *testing.T) {
 	path := listened(t)
 	var detector local.Detector
 	asked, answer := make(chan struct{}), make(chan error)
-	look := func(ctx context.Context) local.Detected {
+	check := func(ctx context.Context) local.Detected {
 		t.Helper()
 		found := detector.Detect(ctx, []local.Candidate{{Path: path}}, nil, func(context.Context, local.Candidate) (string, string, error) {
 			asked <- struct{}{}
@@ -96,26 +96,26 @@ func TestALateAnswerIsTakenUp(t *testing.T) {
 	hasty, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
 	for range 2 { // the second is not to ask again
-		if d := look(hasty); !d.NoAnswer() || !errors.Is(d.Err, runtime.ErrUnavailable) {
+		if d := check(hasty); !d.NoAnswer() || !errors.Is(d.Err, runtime.ErrUnavailable) {
 			t.Errorf("Detect() = %+v before it has answered, want somebody who is silent", d)
 		}
 	}
 	answer <- nil
-	if d := look(t.Context()); d.Err != nil || d.RuntimeName != "slow" || !d.Listens {
+	if d := check(t.Context()); d.Err != nil || d.RuntimeName != "slow" || !d.Listens {
 		t.Errorf("Detect() = %+v, want what answered late", d)
 	}
 
 	// What was found is asked again, and so is who has failed meanwhile.
 	hasty, cancel = context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
-	if d := look(hasty); !d.NoAnswer() {
+	if d := check(hasty); !d.NoAnswer() {
 		t.Errorf("Detect() = %+v, want somebody who is silent", d)
 	}
 	answered := detector.Answered(path)
 	answer <- runtime.ErrUnavailable
 	<-answered
 	go func() { <-asked; answer <- nil }()
-	if d := look(t.Context()); d.Err != nil {
+	if d := check(t.Context()); d.Err != nil {
 		t.Errorf("Detect() = %+v after a failure that nobody has waited for, want who answers now", d)
 	}
 }

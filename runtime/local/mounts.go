@@ -30,7 +30,7 @@ func Filesystems(procRoot, runtimeName string, folders []string) ([]runtime.File
 	var list []runtime.Filesystem
 	for _, folder := range folders {
 		if !filepath.IsAbs(folder) {
-			return nil, fmt.Errorf("%w: folder %q is not an absolute path", runtime.ErrNonsense, folder)
+			return nil, fmt.Errorf("%w: folder %q is not an absolute path", runtime.ErrInvalidAnswer, folder)
 		}
 		path, err := realPath(folder)
 		if err != nil {
@@ -52,7 +52,7 @@ func Filesystems(procRoot, runtimeName string, folders []string) ([]runtime.File
 		}
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%w: no mount listed", runtime.ErrNonsense)
+		return nil, fmt.Errorf("%w: no mount listed", runtime.ErrInvalidAnswer)
 	}
 	return list, nil
 }

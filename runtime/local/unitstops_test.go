@@ -8,8 +8,8 @@ import (
 func TestTheStopOfAServiceIsHeldWhileItsLastContainersEnd(t *testing.T) {
 	var u UnitStops
 	const unit = "shop.service"
-	begun := time.Now().Add(-time.Hour)
-	running := map[string]time.Time{"web": begun, "db": begun, "cache": begun}
+	started := time.Now().Add(-time.Hour)
+	running := map[string]time.Time{"web": started, "db": started, "cache": started}
 	var ends []bool
 	begin := func(id string, grace time.Duration, last bool) (holdFor time.Duration) {
 		t.Helper()

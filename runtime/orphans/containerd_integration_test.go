@@ -23,7 +23,7 @@ const image = "docker.io/library/web:1"
 // orphanage is a real containerd that is going to die, and who stands in for it.
 type orphanage struct {
 	*lab.Containerd
-	in   *orphans.StandIn
+	in   *orphans.Stopper
 	pods []runtime.Pod
 	id   string // of the only container
 }

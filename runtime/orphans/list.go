@@ -29,7 +29,7 @@ type state struct {
 }
 
 // states are the containers of the root, by ID.
-func (s *StandIn) states(ctx context.Context) (map[string]state, error) {
+func (s *Stopper) states(ctx context.Context) (map[string]state, error) {
 	listed, err := s.runc.Pods(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read state of runc in %s: %w", s.options.Root, err)
@@ -44,7 +44,7 @@ func (s *StandIn) states(ctx context.Context) (map[string]state, error) {
 
 // Pods lists what the runtimes do. Of one that it stands in for and that does not answer it
 // lists what was known, each container as runc has it now, and what has come since.
-func (s *StandIn) Pods(ctx context.Context) ([]runtime.Pod, error) {
+func (s *Stopper) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	pods, err := s.options.Runtime.Pods(ctx)
 	s.mu.Lock()
 	on, known, kept := s.on, s.known, s.kept
@@ -52,8 +52,8 @@ func (s *StandIn) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	if !on {
 		return pods, err
 	}
-	silent := s.silent(known, err)
-	if len(silent) == 0 {
+	unresponsive := s.unreachable(known, err)
+	if len(unresponsive) == 0 {
 		s.logs.end()
 		return pods, err
 	}
@@ -61,19 +61,19 @@ func (s *StandIn) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	if unread != nil {
 		return pods, errors.Join(err, unread)
 	}
-	orphans := newFamily(silent, known, kept, states)
+	orphans := newFamily(unresponsive, known, kept, states)
 	for _, p := range pods {
 		orphans.leave(p.ID)
 	}
-	orphans.takeIn(silent[0])
+	orphans.takeIn(unresponsive[0])
 	found := orphans.pods()
 	s.discardLogs(found, err)
-	return append(pods, found...), without(err, silent)
+	return append(pods, found...), without(err, unresponsive)
 }
 
 // discardLogs has nobody of these pods wait for somebody who reads what it logs, where their
 // runtime is gone. One that hangs may still do so itself.
-func (s *StandIn) discardLogs(orphans []runtime.Pod, err error) {
+func (s *Stopper) discardLogs(orphans []runtime.Pod, err error) {
 	for _, p := range orphans {
 		if s.options.Member(p.Runtime) && !gone(memberError(err, p.Runtime)) {
 			continue
@@ -87,7 +87,7 @@ func (s *StandIn) discardLogs(orphans []runtime.Pod, err error) {
 }
 
 // discardLog reads away what a container logs, unless its runtime is about to do so again.
-func (s *StandIn) discardLog(id string) {
+func (s *Stopper) discardLog(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.on {
@@ -113,9 +113,9 @@ func memberError(err error, name string) error {
 	return nil
 }
 
-// silent names the runtimes that do not answer, in order: those that failed, and those that
+// unreachable names the runtimes that do not answer, in order: those that failed, and those that
 // nobody finds any more.
-func (s *StandIn) silent(known map[string][]runtime.Pod, err error) (names []string) {
+func (s *Stopper) unreachable(known map[string][]runtime.Pod, err error) (names []string) {
 	failed := map[string]bool{}
 	if set := (*runtime.SetError)(nil); errors.As(err, &set) {
 		for _, f := range set.Failed {
@@ -131,10 +131,10 @@ func (s *StandIn) silent(known map[string][]runtime.Pod, err error) (names []str
 }
 
 // without is what is left of an error of a list once these runtimes are stood in for.
-func without(err error, silent []string) error {
+func without(err error, unresponsive []string) error {
 	switch e := err.(type) {
 	case *runtime.SetError:
-		rest := slices.DeleteFunc(slices.Clone(e.Failed), func(f runtime.MemberError) bool { return slices.Contains(silent, f.Runtime) })
+		rest := slices.DeleteFunc(slices.Clone(e.Failed), func(f runtime.MemberError) bool { return slices.Contains(unresponsive, f.Runtime) })
 		if len(rest) == 0 {
 			return nil
 		}
@@ -142,7 +142,7 @@ func without(err error, silent []string) error {
 	case interface{ Unwrap() []error }: // as errors.Join makes them
 		var rest []error
 		for _, one := range e.Unwrap() {
-			rest = append(rest, without(one, silent))
+			rest = append(rest, without(one, unresponsive))
 		}
 		return errors.Join(rest...)
 	}
@@ -158,9 +158,9 @@ type family struct {
 // newFamily takes the pods that were known, each container as it is now. Of one that runc
 // never kept anything of nobody can tell more than was known; one that it kept and does not
 // any more has ended, though nobody knows how.
-func newFamily(silent []string, known map[string][]runtime.Pod, kept map[string]bool, states map[string]state) *family {
+func newFamily(unresponsive []string, known map[string][]runtime.Pod, kept map[string]bool, states map[string]state) *family {
 	f := &family{states: maps.Clone(states), byID: map[string]*runtime.Pod{}}
-	for _, name := range silent {
+	for _, name := range unresponsive {
 		for _, p := range known[name] {
 			p.Containers = slices.Clone(p.Containers)
 			for i := range p.Containers {
@@ -198,11 +198,11 @@ func (f *family) leave(sandbox string) {
 func (f *family) takeIn(runtimeName string) {
 	for _, id := range slices.Sorted(maps.Keys(f.states)) {
 		s := f.states[id]
-		said := s.Labels
+		text := s.Labels
 		p := f.byID[s.pod]
 		if p == nil {
 			p = &runtime.Pod{
-				Runtime: runtimeName, ID: s.pod, UID: cmp.Or(said[annotationUID], s.pod), Name: said[annotationPod], Namespace: said[annotationNamespace],
+				Runtime: runtimeName, ID: s.pod, UID: cmp.Or(text[annotationUID], s.pod), Name: text[annotationPod], Namespace: text[annotationNamespace],
 				Sandbox: true, CreatedAt: s.CreatedAt,
 			}
 			f.byID[p.ID] = p
@@ -211,9 +211,9 @@ func (f *family) takeIn(runtimeName string) {
 			p.Ready = s.State == runtime.Running
 			continue
 		}
-		p.Name, p.Namespace = cmp.Or(p.Name, said[annotationPod]), cmp.Or(p.Namespace, said[annotationNamespace])
+		p.Name, p.Namespace = cmp.Or(p.Name, text[annotationPod]), cmp.Or(p.Namespace, text[annotationNamespace])
 		p.Containers = append(p.Containers, runtime.Container{
-			Runtime: p.Runtime, ID: id, PodID: p.ID, Name: s.name, Image: said[annotationImage], State: s.State, CreatedAt: s.CreatedAt,
+			Runtime: p.Runtime, ID: id, PodID: p.ID, Name: s.name, Image: text[annotationImage], State: s.State, CreatedAt: s.CreatedAt,
 		})
 	}
 }

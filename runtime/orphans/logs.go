@@ -21,7 +21,7 @@ type logs struct {
 func (l *logs) discard(id string, bundle func() string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, begun := l.open[id]; begun {
+	if _, started := l.open[id]; started {
 		return
 	}
 	if l.open == nil {

@@ -60,9 +60,9 @@ type Options struct {
 	Log  *slog.Logger
 }
 
-// StandIn lists and stops pods as the runtimes do, and in their stead once they are gone. It
+// Stopper lists and stops pods as the runtimes do, and in their stead once they are gone. It
 // is safe for concurrent use.
-type StandIn struct {
+type Stopper struct {
 	options Options
 	log     *slog.Logger
 	runc    *runc.Runtime
@@ -79,12 +79,12 @@ type StandIn struct {
 // image is one of a runtime.
 type image struct{ runtime, id string }
 
-// New makes a StandIn that passes all on until Adopt.
-func New(o Options) (*StandIn, error) {
+// New makes a Stopper that passes all on until Adopt.
+func New(o Options) (*Stopper, error) {
 	if o.Root == "" {
 		o.Root = DefaultRoot
 	}
-	s := &StandIn{options: o, log: o.Log.With("component", "orphans"), signals: map[image]string{}}
+	s := &Stopper{options: o, log: o.Log.With("component", "orphans"), signals: map[image]string{}}
 	var err error
 	s.runc, err = runc.NewFor(runc.Containerd, s.signalOf, local.Options{Endpoint: o.Root, Logger: s.log})
 	return s, err
@@ -92,7 +92,7 @@ func New(o Options) (*StandIn, error) {
 
 // Learn notes of which of these pods' containers runc keeps a state, and requests the stop
 // signals of images that run and were not requested yet, as long as there is somebody to ask.
-func (s *StandIn) Learn(ctx context.Context, pods []runtime.Pod) {
+func (s *Stopper) Learn(ctx context.Context, pods []runtime.Pod) {
 	s.note(ctx, pods)
 	if s.options.StopSignal == nil {
 		return
@@ -139,7 +139,7 @@ func (s *StandIn) Learn(ctx context.Context, pods []runtime.Pod) {
 
 // note notes of which containers runc keeps a state: one of them that is gone later has ended,
 // and is none of another program's. What is no longer listed is forgotten.
-func (s *StandIn) note(ctx context.Context, pods []runtime.Pod) {
+func (s *Stopper) note(ctx context.Context, pods []runtime.Pod) {
 	states, err := s.states(ctx)
 	if err != nil {
 		return // Adopt tells, where it matters
@@ -167,7 +167,7 @@ func (s *StandIn) note(ctx context.Context, pods []runtime.Pod) {
 }
 
 // signalOf is the stop signal of a container; empty where it is not known.
-func (s *StandIn) signalOf(id string) string {
+func (s *Stopper) signalOf(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked[id]
@@ -178,7 +178,7 @@ func (s *StandIn) signalOf(id string) string {
 // What comes after them is found by what runc keeps, and so are the containers of recorded
 // ones. Adopt returns the stop signals of containers, by ID, as far as they are known; known are
 // those that an earlier process knew.
-func (s *StandIn) Adopt(ctx context.Context, listed, recorded []runtime.Pod, known map[string]string) (signals map[string]string) {
+func (s *Stopper) Adopt(ctx context.Context, listed, recorded []runtime.Pod, known map[string]string) (signals map[string]string) {
 	if s.options.Discover != nil && s.options.Discover(ctx) { // nobody could find its pods later
 		if now, err := s.options.Runtime.Pods(ctx); err == nil {
 			listed = now
@@ -229,7 +229,7 @@ func (s *StandIn) Adopt(ctx context.Context, listed, recorded []runtime.Pod, kno
 }
 
 // keep notes of which containers runc keeps a state. Called with mu held.
-func (s *StandIn) keep(states map[string]state) {
+func (s *Stopper) keep(states map[string]state) {
 	kept := maps.Clone(s.kept) // what was handed out stays as it is
 	if kept == nil {
 		kept = map[string]bool{}
@@ -241,7 +241,7 @@ func (s *StandIn) keep(states map[string]state) {
 }
 
 // Release has it pass all on again: the runtimes are coming back.
-func (s *StandIn) Release() {
+func (s *Stopper) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.on, s.known, s.asked = false, nil, nil
@@ -249,7 +249,7 @@ func (s *StandIn) Release() {
 }
 
 // adopted reports whether it stands in for that runtime where it does not answer.
-func (s *StandIn) adopted(name string) bool {
+func (s *Stopper) adopted(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.on && s.known[name] != nil
@@ -258,7 +258,7 @@ func (s *StandIn) adopted(name string) bool {
 // StopContainer is the runtime's own as long as that answers, and else done to the
 // container's processes. One whose runtime goes in the middle has been sent the stop signal: it has
 // what is left of its grace, and is not asked twice.
-func (s *StandIn) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+func (s *Stopper) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	began := time.Now()
 	err := s.options.Runtime.StopContainer(ctx, c, grace)
 	if !s.takesOver(ctx, c.Runtime, err) {
@@ -278,7 +278,7 @@ func (s *StandIn) StopContainer(ctx context.Context, c runtime.Container, grace 
 
 // StopPod is likewise the runtime's own, or ends what is left of the pod's processes. Its
 // network is the runtime's to tear down, and goes with the host.
-func (s *StandIn) StopPod(ctx context.Context, p runtime.Pod) error {
+func (s *Stopper) StopPod(ctx context.Context, p runtime.Pod) error {
 	err := s.options.Runtime.StopPod(ctx, p)
 	if !s.takesOver(ctx, p.Runtime, err) {
 		return err
@@ -298,12 +298,12 @@ func (s *StandIn) StopPod(ctx context.Context, p runtime.Pod) error {
 }
 
 // takesOver reports whether a call that ended so is to be made in the runtime's stead.
-func (s *StandIn) takesOver(ctx context.Context, name string, err error) bool {
+func (s *Stopper) takesOver(ctx context.Context, name string, err error) bool {
 	return errors.Is(err, runtime.ErrUnavailable) && ctx.Err() == nil && s.adopted(name)
 }
 
 // stop ends a container by what runc keeps of it.
-func (s *StandIn) stop(ctx context.Context, id, what string, end func(runtime.Container) error) error {
+func (s *Stopper) stop(ctx context.Context, id, what string, end func(runtime.Container) error) error {
 	states, err := s.states(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)

@@ -41,7 +41,7 @@ type host struct {
 	asked  []string // what the runtimes were asked
 	root   string
 	state  string // folder of k3s's containerd
-	in     *orphans.StandIn
+	in     *orphans.Stopper
 }
 
 func newHost(t *testing.T) *host {
@@ -251,7 +251,7 @@ func TestThePodTakesItsContainersAlong(t *testing.T) {
 }
 
 // Between the last list and the end of the runtime something may have come.
-func TestWhatNobodyHasToldOfIsFound(t *testing.T) {
+func TestWhatNobodyHasReportedIsFound(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	h.goes()

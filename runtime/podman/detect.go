@@ -64,7 +64,7 @@ func askVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (
 	case i < 0:
 		return "", fmt.Errorf("%s: %w: not Podman, but another server of version %q", what, runtime.ErrUnsupported, answer.Version)
 	case answer.Components[i].Version == "":
-		return "", fmt.Errorf("%s: %w: no version in it", what, runtime.ErrNonsense)
+		return "", fmt.Errorf("%s: %w: no version in it", what, runtime.ErrInvalidAnswer)
 	}
 	return answer.Components[i].Version, nil
 }

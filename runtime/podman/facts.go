@@ -103,18 +103,18 @@ func (f *facts) get(id string) (fact, bool) {
 func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map[string]fact {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
-	answers, told := make([]fact, len(list)), make([]bool, len(list))
+	answers, reported := make([]fact, len(list)), make([]bool, len(list))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(factsAtOnce)
 	for i, c := range list {
-		if answers[i], told[i] = f.get(c.ID); told[i] && answers[i].of == c.run() && time.Since(answers[i].askedAt) < reinspectAfter {
+		if answers[i], reported[i] = f.get(c.ID); reported[i] && answers[i].of == c.run() && time.Since(answers[i].askedAt) < reinspectAfter {
 			continue
 		}
 		group.Go(func() error {
 			about, err := r.inspect(ctx, "get status of "+local.Named("container", c.name(), c.ID), c.ID)
 			switch {
 			case err == nil:
-				answers[i], told[i] = about.fact(c.run()), true
+				answers[i], reported[i] = about.fact(c.run()), true
 			case errors.Is(err, runtime.ErrUnavailable): // so are the others'
 				return err
 			case !errors.Is(err, engine.ErrNotFound): // else it will not be in the next list
@@ -128,7 +128,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map
 	}
 	known := make(map[string]fact, len(list))
 	for i, c := range list {
-		if told[i] {
+		if reported[i] {
 			known[c.ID] = answers[i]
 		}
 		if answers[i].of != c.run() {
@@ -180,7 +180,7 @@ func (r *Runtime) inspect(ctx context.Context, what, id string) (inspected, erro
 	var answer inspected
 	err := r.get(ctx, "InspectContainer", what, "/containers/"+id+"/json", nil, &answer)
 	if err == nil && answer.State.Status == "" {
-		err = fmt.Errorf("%s: %w: no state in it", what, runtime.ErrNonsense)
+		err = fmt.Errorf("%s: %w: no state in it", what, runtime.ErrInvalidAnswer)
 	}
 	return answer, err
 }

@@ -74,7 +74,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 	}
 	for _, folder := range []string{answer.Store.GraphRoot, answer.Store.RunRoot} {
 		if !filepath.IsAbs(folder) {
-			return about{}, fmt.Errorf("%s: %w: its folder %q is not an absolute path", what, runtime.ErrNonsense, folder)
+			return about{}, fmt.Errorf("%s: %w: its folder %q is not an absolute path", what, runtime.ErrInvalidAnswer, folder)
 		}
 	}
 	a = about{askedAt: time.Now(), socket: socket, version: version, root: answer.Store.GraphRoot, run: answer.Store.RunRoot, driver: answer.Store.GraphDriverName}

@@ -84,9 +84,9 @@ func distinct[T any](what, kind string, list []T, id func(*T) string) error {
 	for i := range list {
 		switch id := id(&list[i]); {
 		case id == "":
-			return fmt.Errorf("%s: %w: %s %d of the list has no ID", what, runtime.ErrNonsense, kind, i+1)
+			return fmt.Errorf("%s: %w: %s %d of the list has no ID", what, runtime.ErrInvalidAnswer, kind, i+1)
 		case seen[id]:
-			return fmt.Errorf("%s: %w: %s %q is listed twice", what, runtime.ErrNonsense, kind, id)
+			return fmt.Errorf("%s: %w: %s %q is listed twice", what, runtime.ErrInvalidAnswer, kind, id)
 		default:
 			seen[id] = true
 		}

@@ -146,15 +146,15 @@ func TestNonsenseIsRefused(t *testing.T) {
 			r := newServer(t, answers).open(t, nil)
 			_, pods := r.Pods(t.Context())
 			_, images := r.Images(t.Context())
-			if err := errors.Join(pods, images); !errors.Is(err, runtime.ErrNonsense) {
-				t.Errorf("Pods(), Images() = %v, want %v", err, runtime.ErrNonsense)
+			if err := errors.Join(pods, images); !errors.Is(err, runtime.ErrInvalidAnswer) {
+				t.Errorf("Pods(), Images() = %v, want %v", err, runtime.ErrInvalidAnswer)
 			}
 		})
 	}
 }
 
 // Podman lists such an image for each of its stores.
-func TestAnImageThatOthersHaveAsWellIsToldOnceAndKept(t *testing.T) {
+func TestAnImageThatOthersHaveAsWellIsReportedOnceAndKept(t *testing.T) {
 	own, theirs := object{"Id": "a", "Size": 2, "RepoTags": []string{"a:1", "a:2"}}, object{"Id": "a", "Size": 1, "RepoTags": []string{"a:2", "a:3"}, "ReadOnly": true}
 	for name, list := range map[string][]any{
 		"its own first": {own, theirs, theirs, object{"Id": "b", "Size": 1}},
@@ -182,24 +182,24 @@ func TestWhatIsNotPodmanIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeIsTold(t *testing.T) {
+func TestAnUpgradeIsReported(t *testing.T) {
 	s := newServer(t, nil)
 	r := s.open(t, nil)
-	told := func() string {
+	reported := func() string {
 		t.Helper()
 		info, err := r.Info(t.Context())
 		check(t, err)
 		return info.Version
 	}
-	if v := told(); v != "4.3.1" {
+	if v := reported(); v != "4.3.1" {
 		t.Errorf("Info() tells of version %q, want 4.3.1", v)
 	}
 	s.set("/version", object{"Version": "5.4.2", "Components": []any{object{"Name": "Podman Engine", "Version": "5.4.2"}}})
-	if v := told(); v != "4.3.1" {
+	if v := reported(); v != "4.3.1" {
 		t.Errorf("Info() tells of version %q, want 4.3.1: it was asked again, though nobody else listens", v)
 	}
 	s.upgrade()
-	if v := told(); v != "5.4.2" {
+	if v := reported(); v != "5.4.2" {
 		t.Errorf("Info() tells of version %q after an upgrade, want 5.4.2", v)
 	}
 }
@@ -336,7 +336,7 @@ func TestASocketThatNobodyListensAtIsUnavailable(t *testing.T) {
 	check(t, err)
 	defer r.Close()
 	if _, err := r.Info(t.Context()); !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), "systemctl enable --now podman.socket") {
-		t.Errorf("Info() = %v, want %v and how to mend it", err, runtime.ErrUnavailable)
+		t.Errorf("Info() = %v, want %v and how to fix it", err, runtime.ErrUnavailable)
 	}
 }
 

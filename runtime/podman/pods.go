@@ -46,10 +46,10 @@ func (r *Runtime) askPods(ctx context.Context) ([]runtime.Pod, error) {
 	if slices.ContainsFunc(list, func(c container) bool { return c.State == stateInitialized }) {
 		r.changes.note() // no file reports that it starts
 	}
-	told := r.askUnits(ctx, own, ofUnits, known)
+	reported := r.askUnits(ctx, own, ofUnits, known)
 	containers := make([]runtime.Container, len(own))
 	for i, c := range own {
-		containers[i] = r.container(c, known[c.ID], told)
+		containers[i] = r.container(c, known[c.ID], reported)
 	}
 	dependencies(containers, infra)
 	for i, c := range own {
@@ -157,15 +157,15 @@ func (r *Runtime) withPods(ctx context.Context, pods []runtime.Pod, infra map[st
 	return pods, nil
 }
 
-func (r *Runtime) container(c *container, f fact, told unitCache) runtime.Container {
+func (r *Runtime) container(c *container, f fact, reported unitCache) runtime.Container {
 	converted := runtime.Container{
 		Runtime: r.name, ID: c.ID, PodID: c.podID(), Name: c.name(),
 		Image: c.Image, ImageID: c.ImageID,
-		State: c.state(), CreatedAt: c.Created, Restart: r.restart(c, f, told),
-		Untold: f.policy == "", StopTimeout: f.stopTimeout, StopsBefore: slices.Clone(f.needs),
+		State: c.state(), CreatedAt: c.Created, Restart: r.restart(c, f, reported),
+		Incomplete: f.policy == "", StopTimeout: f.stopTimeout, StopsBefore: slices.Clone(f.needs),
 		Labels: c.Labels, Annotations: f.annotations,
 	}
-	converted.Unit, converted.UnitGrace = r.unit(c, f, told)
+	converted.Unit, converted.UnitGrace = r.unit(c, f, reported)
 	if converted.StartedAt, converted.FinishedAt = f.times(c); !converted.FinishedAt.IsZero() {
 		converted.ExitCode = c.ExitCode
 	}

@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	// believed is how long an answer is believed while nothing happens, for what no folder
+	// cacheTime is how long an answer is believed while nothing happens, for what no folder
 	// reports: a new name, a pause.
-	believed = 10 * time.Minute
+	cacheTime = 10 * time.Minute
 	// reinspectAfter is how old facts of a container may be: no folder shows `podman update
 	// --restart`. It is less than believed, so that each new list has current facts.
-	reinspectAfter = believed / 2
+	reinspectAfter = cacheTime / 2
 	// settling is how long after something has happened no answer is remembered: what is
 	// written into a folder, such as that a container starts, Podman itself may not have
 	// noted yet.
@@ -61,7 +61,7 @@ type remembered[T any] struct {
 func (m *remembered[T]) get(ctx context.Context, c *changes, ask func(context.Context) (T, error)) (T, error) {
 	count, all, settled := c.seen()
 	m.mu.Lock()
-	value, fresh := m.value, all && !m.at.IsZero() && m.count == count && time.Since(m.at) < believed
+	value, fresh := m.value, all && !m.at.IsZero() && m.count == count && time.Since(m.at) < cacheTime
 	m.mu.Unlock()
 	if fresh {
 		return value, nil

@@ -102,14 +102,14 @@ func (r *Runtime) deleteImage(ctx context.Context, what, name string) error {
 	if err != nil || len(answer.Errors) == 0 {
 		return err
 	}
-	said := strings.Join(answer.Errors, "; ")
+	text := strings.Join(answer.Errors, "; ")
 	switch answer.ExitCode {
 	case exitNoImage:
-		return fmt.Errorf("%s: %w: %s", what, engine.ErrNotFound, said)
+		return fmt.Errorf("%s: %w: %s", what, engine.ErrNotFound, text)
 	case exitInUse:
-		return fmt.Errorf("%s: %w: %s", what, runtime.ErrInUse, said)
+		return fmt.Errorf("%s: %w: %s", what, runtime.ErrInUse, text)
 	}
-	return fmt.Errorf("%s: %s", what, said)
+	return fmt.Errorf("%s: %s", what, text)
 }
 
 // digestPrefix is what images' IDs begin with behind Docker's API.

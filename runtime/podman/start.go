@@ -42,21 +42,21 @@ const (
 
 // restart says who starts a container again after a boot. No service of Podman's reads
 // on-failure then, unlike dockerd.
-func (r *Runtime) restart(c *container, f fact, told unitCache) runtime.Restart {
+func (r *Runtime) restart(c *container, f fact, reported unitCache) runtime.Restart {
 	policy, units := f.policy, r.unitsOf(c)
-	if told.isMain(c, f) { // it does not say of which unit it is
-		units = append(units, told.serviceOf[c.ID])
+	if reported.isMain(c, f) { // it does not say of which unit it is
+		units = append(units, reported.serviceOf[c.ID])
 	}
-	if policy == "" || !told.answered && (len(units) > 0 || policy == policyAlways) {
+	if policy == "" || !reported.answered && (len(units) > 0 || policy == policyAlways) {
 		return runtime.RestartUnknown
 	}
 	for _, name := range units {
 		// An instance of a template is one of any name: podman-compose names one.
-		if unit, there := told.byName[name]; there && (unit.AtBoot || !unit.Instance) {
+		if unit, there := reported.byName[name]; there && (unit.AtBoot || !unit.Instance) {
 			return runtime.RestartByUnit
 		}
 	}
-	restarts := told.byName[restartUnit].AtBoot
+	restarts := reported.byName[restartUnit].AtBoot
 	switch {
 	case policy == policyUnlessStopped, policy == policyAlways && !restarts:
 		return runtime.RestartUnlessStopped

@@ -18,7 +18,7 @@ func TestWhoStartsAContainerOfPodmansAgain(t *testing.T) {
 	const service = "podman-restart.service"
 	enabled := &manager{units: map[string]int{service: 0, "web.service": 0}, boots: []string{service}}
 	disabled := &manager{units: map[string]int{service: 0}}
-	mute := &manager{fails: errors.New("systemd does not answer")}
+	unresponsive := &manager{fails: errors.New("systemd does not answer")}
 	for name, c := range map[string]struct {
 		policy  string
 		labels  object
@@ -34,11 +34,11 @@ func TestWhoStartsAContainerOfPodmansAgain(t *testing.T) {
 		"always, and Podman's service is disabled": {policy: "always", systemd: disabled, want: runtime.RestartUnlessStopped},
 		"always, and there is no such service":     {policy: "always", systemd: &manager{}, want: runtime.RestartUnlessStopped},
 		"always, and there is no systemd":          {policy: "always", want: runtime.RestartUnlessStopped},
-		"always, and systemd does not answer":      {policy: "always", systemd: mute, want: runtime.RestartUnknown},
-		"unless-stopped, which systemd is not for": {policy: "unless-stopped", systemd: mute, want: runtime.RestartUnlessStopped},
+		"always, and systemd does not answer":      {policy: "always", systemd: unresponsive, want: runtime.RestartUnknown},
+		"unless-stopped, which systemd is not for": {policy: "unless-stopped", systemd: unresponsive, want: runtime.RestartUnlessStopped},
 		"it is a unit's":                           {policy: "always", labels: unit("web.service"), systemd: enabled, want: runtime.RestartByUnit},
 		"its pod is a unit's":                      {policy: "unless-stopped", infra: unit("web.service"), systemd: enabled, want: runtime.RestartByUnit},
-		"it is a unit's, if systemd answers":       {policy: "no", labels: unit("web.service"), systemd: mute, want: runtime.RestartUnknown},
+		"it is a unit's, if systemd answers":       {policy: "no", labels: unit("web.service"), systemd: unresponsive, want: runtime.RestartUnknown},
 		"it claims a unit that is none":            {policy: "unless-stopped", labels: unit("podman-compose@shop.service"), systemd: enabled, want: runtime.RestartUnlessStopped},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,8 +67,8 @@ func TestWhoStartsAContainerOfPodmansAgain(t *testing.T) {
 	s := newServer(t, map[string]any{"/libpod/containers/json": []any{listed("web", "running", 1, nil)}, "/libpod/containers/web/json": 500})
 	pods, err := s.open(t, enabled).Pods(t.Context())
 	check(t, err)
-	if !pods[0].Containers[0].Untold {
-		t.Error("Untold = false of one that does not tell of itself, want true")
+	if !pods[0].Containers[0].Incomplete {
+		t.Error("Incomplete = false of one that does not tell of itself, want true")
 	}
 	if got := pods[0].Containers[0].Restart; got != runtime.RestartUnknown {
 		t.Errorf("Restart of one that does not tell of itself = %v, want %v", got, runtime.RestartUnknown)
@@ -105,7 +105,7 @@ func TestAPolicyIsAskedAgainAfterAWhile(t *testing.T) {
 }
 
 // A list has seconds. Each run is asked of once.
-func TestRunsOfPodmansContainersAreToldExactly(t *testing.T) {
+func TestRunsOfPodmansContainersAreReportedExactly(t *testing.T) {
 	began := time.Date(2026, 11, 22, 10, 0, 0, 700, time.UTC)
 	ended := began.Add(time.Minute)
 	second := ended.Truncate(time.Second)
@@ -113,14 +113,14 @@ func TestRunsOfPodmansContainersAreToldExactly(t *testing.T) {
 		return object{"State": object{"Status": status, "StartedAt": began, "FinishedAt": ended}}
 	}
 	steps := []struct {
-		what         string
-		state        string
-		pid          int
-		began, ended time.Time
-		answer       any
-		listed       runtime.ContainerState
-		told, end    time.Time
-		asked        bool
+		what          string
+		state         string
+		pid           int
+		began, ended  time.Time
+		answer        any
+		listed        runtime.ContainerState
+		reported, end time.Time
+		asked         bool
 	}{
 		{"it was made", "created", 0, time.Time{}, time.Time{}, answer("created", time.Time{}, time.Time{}), runtime.Created, time.Time{}, time.Time{}, true},
 		{"it runs", "running", 7, began, time.Time{}, answer("running", began, time.Time{}), runtime.Running, began, time.Time{}, true},
@@ -146,8 +146,8 @@ func TestRunsOfPodmansContainersAreToldExactly(t *testing.T) {
 		pods, err := r.Pods(t.Context())
 		check(t, err)
 		c := pods[0].Containers[0]
-		if c.State != step.listed || !c.StartedAt.Equal(step.told) || !c.FinishedAt.Equal(step.end) {
-			t.Errorf("%s: container is %v, its run from %v to %v, want %v, from %v to %v", step.what, c.State, c.StartedAt, c.FinishedAt, step.listed, step.told, step.end)
+		if c.State != step.listed || !c.StartedAt.Equal(step.reported) || !c.FinishedAt.Equal(step.end) {
+			t.Errorf("%s: container is %v, its run from %v to %v, want %v, from %v to %v", step.what, c.State, c.StartedAt, c.FinishedAt, step.listed, step.reported, step.end)
 		}
 		if asked := slices.Contains(s.asked(), "GET /libpod/containers/a/json"); asked != step.asked {
 			t.Errorf("%s: asked of it: %t, want %t", step.what, asked, step.asked)

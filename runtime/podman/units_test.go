@@ -222,7 +222,7 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 	}
 }
 
-func TestAKillByItsUnitIsTold(t *testing.T) {
+func TestAKillByItsUnitIsReported(t *testing.T) {
 	t.Parallel()
 	const soon = 50 * time.Millisecond
 	for name, c := range map[string]struct {
@@ -497,7 +497,7 @@ func TestAContainerThatIsRemovedWhileItIsStoppedHasStopped(t *testing.T) {
 	}
 }
 
-func TestAStopThatIsCalledOffKillsNobody(t *testing.T) {
+func TestAStopThatIsCancelledKillsNobody(t *testing.T) {
 	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := s.open(t, &manager{units: map[string]int{"web.service": 4711}, stop: cancel})

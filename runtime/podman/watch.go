@@ -163,7 +163,7 @@ func (w *folders) translate(e fsnotify.Event) ([]runtime.Event, error) {
 		case goes && isID(name):
 			return []runtime.Event{{Type: runtime.ContainerRemoved, ContainerID: name}}, nil
 		case comes && isID(name):
-			return w.newcomers()
+			return w.watchNew()
 		}
 	case w.containers:
 	default:
@@ -185,13 +185,13 @@ func (w *folders) ofContainer(folder, name string, e fsnotify.Event) ([]runtime.
 	case filepath.Base(folder) == userdata && name == conmonPidFile && written:
 		return []runtime.Event{{Type: runtime.Changed}}, nil
 	case name == userdata && e.Has(fsnotify.Create):
-		return w.newcomers()
+		return w.watchNew()
 	}
 	return nil, nil
 }
 
-// newcomers watches containers that have come. They may have started since.
-func (w *folders) newcomers() ([]runtime.Event, error) {
+// watchNew watches containers that have come. They may have started since.
+func (w *folders) watchNew() ([]runtime.Event, error) {
 	added, err := w.addContainers()
 	if err != nil || !added {
 		return nil, err

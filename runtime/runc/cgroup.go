@@ -138,7 +138,7 @@ func (g *cgroup) kill(ctx context.Context, strangers func() (map[int]bool, error
 		case anyOf(others, pids):
 			return errShared
 		}
-		if err := g.strike(others); err != nil {
+		if err := g.killAll(others); err != nil {
 			return err
 		}
 		select {
@@ -149,8 +149,8 @@ func (g *cgroup) kill(ctx context.Context, strangers func() (map[int]bool, error
 	}
 }
 
-// strike sends SIGKILL to all that is in the cgroup now.
-func (g *cgroup) strike(strangers map[int]bool) error {
+// killAll sends SIGKILL to all that is in the cgroup now.
+func (g *cgroup) killAll(strangers map[int]bool) error {
 	if err := g.write("cgroup.kill", "1"); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -43,7 +43,7 @@ func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 			}
 			defer root.Close()
 
-			if err := (&cgroup{folder: root}).strike(nil); err != nil {
+			if err := (&cgroup{folder: root}).killAll(nil); err != nil {
 				t.Errorf("strike() = %v", err)
 			}
 
@@ -53,8 +53,8 @@ func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 			if ended := code == own; ended != can {
 				t.Errorf("the process ended with code %d, want it left to the kernel: %t", code, can)
 			}
-			if said, _ := os.ReadFile(filepath.Join(folder, "cgroup.kill")); (string(said) == "1") != can {
-				t.Errorf("cgroup.kill has %q, want the kernel told: %t", said, can)
+			if text, _ := os.ReadFile(filepath.Join(folder, "cgroup.kill")); (string(text) == "1") != can {
+				t.Errorf("cgroup.kill has %q, want the kernel told: %t", text, can)
 			}
 		})
 	}

@@ -27,8 +27,8 @@ type Finder struct {
 	stores map[string]*store // by path, which keep what was read; guarded by mu
 }
 
-// Inhabited reports whether a root has a container that nobody else looks after.
-func (f *Finder) Inhabited(path string) bool {
+// HasContainers reports whether a root has a container that nobody else looks after.
+func (f *Finder) HasContainers(path string) bool {
 	f.mu.Lock()
 	s := f.stores[path]
 	if s == nil {

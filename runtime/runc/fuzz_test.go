@@ -17,11 +17,11 @@ func sample(t testing.TB, name string) []byte {
 
 // What the programs really write, on a host with both versions of cgroups.
 func TestRecordedFilesAreUnderstood(t *testing.T) {
-	const said = `of "", image "registry.example/web:1", signal "SIGQUIT", critical "true", own PIDs true, `
+	const text = `of "", image "registry.example/web:1", signal "SIGQUIT", critical "true", own PIDs true, `
 	for _, c := range []struct{ got, want string }{
-		{runc.ParseRunc(sample(t, "runc-1.1.5/state.json")), `runc pid 27 since 1704413, created 2026-11-22 12:25:06.604608027 +0000 UTC, ` + said +
+		{runc.ParseRunc(sample(t, "runc-1.1.5/state.json")), `runc pid 27 since 1704413, created 2026-11-22 12:25:06.604608027 +0000 UTC, ` + text +
 			`cgroup /sys/fs/cgroup/unified/hostler-lab-5010/runc-794579306/web, freezer /sys/fs/cgroup/freezer/hostler-lab-5010/runc-794579306/web`},
-		{runc.ParseCrun(sample(t, "crun-1.8.1/status"), sample(t, "crun-1.8.1/config.json")), `crun pid 37 since 1704428, created 2026-11-22 12:25:06.769355 +0000 UTC, ` + said +
+		{runc.ParseCrun(sample(t, "crun-1.8.1/status"), sample(t, "crun-1.8.1/config.json")), `crun pid 37 since 1704428, created 2026-11-22 12:25:06.769355 +0000 UTC, ` + text +
 			`cgroup /sys/fs/cgroup/hostler-lab-5010/crun-3827366149/web, freezer /sys/fs/cgroup/freezer/hostler-lab-5010/crun-3827366149/web`},
 	} {
 		if c.got != c.want {

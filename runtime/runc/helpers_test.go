@@ -117,8 +117,8 @@ type events struct {
 // watching watches a root, and returns once what comes is told.
 func watching(t *testing.T, root string) events {
 	t.Helper()
-	begun := make(telling)
-	r, err := runc.New(runc.Options{Endpoint: root, Logger: slog.New(slog.NewTextHandler(begun, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	started := make(signalling)
+	r, err := runc.New(runc.Options{Endpoint: root, Logger: slog.New(slog.NewTextHandler(started, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	must(t, err)
 	e := events{t, make(chan runtime.Event)}
 	ended := make(chan struct{})
@@ -130,17 +130,17 @@ func watching(t *testing.T, root string) events {
 	}()
 	t.Cleanup(func() { <-ended })
 	select {
-	case <-begun:
+	case <-started:
 	case <-time.After(long):
 		t.Fatal("no watch has begun")
 	}
 	return e
 }
 
-// telling is a log that reports when a watch has started.
-type telling chan struct{}
+// signalling is a log that reports when a watch has started.
+type signalling chan struct{}
 
-func (t telling) Write(line []byte) (int, error) {
+func (t signalling) Write(line []byte) (int, error) {
 	if bytes.Contains(line, []byte("watching containers")) {
 		close(t)
 	}

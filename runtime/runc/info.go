@@ -28,7 +28,7 @@ type version struct {
 	mu    sync.Mutex // guards what follows
 	path  string
 	stamp stamp
-	said  string
+	text  string
 	err   error // why it did not
 	at    time.Time
 }
@@ -95,13 +95,13 @@ func (r *Runtime) ask(ctx context.Context, name string) (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.path == path && v.stamp == now && (v.err == nil || time.Since(v.at) < failureKept) {
-		return v.said, v.err
+		return v.text, v.err
 	}
 	asking, cancel := context.WithTimeout(ctx, min(r.timeouts.Query, versionTimeout))
 	defer cancel()
-	said, err := program.Version(asking, path)
+	text, err := program.Version(asking, path)
 	if ctx.Err() == nil { // else it is the caller who had no time
-		v.path, v.stamp, v.said, v.err, v.at = path, now, said, err, time.Now()
+		v.path, v.stamp, v.text, v.err, v.at = path, now, text, err, time.Now()
 	}
-	return said, err
+	return text, err
 }

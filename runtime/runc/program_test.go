@@ -16,8 +16,8 @@ import (
 	"hostler.io/hostler/runtime/runc"
 )
 
-// stand puts a script in the place of a program.
-func stand(t *testing.T, name, script string) {
+// standFor puts a script in the place of a program.
+func standFor(t *testing.T, name, script string) {
 	t.Helper()
 	folder := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+script), 0o755))
@@ -36,7 +36,7 @@ func TestTheProgramDeletes(t *testing.T) {
 	for program := range writers {
 		t.Run(program, func(t *testing.T) {
 			root := dead(t, program)
-			stand(t, program, `[ "$1 $3 $4 $5" = "--root delete -- -web" ] && exec rm -r "$2/$5"`+"\necho \"$@\" >&2; exit 1")
+			standFor(t, program, `[ "$1 $3 $4 $5" = "--root delete -- -web" ] && exec rm -r "$2/$5"`+"\necho \"$@\" >&2; exit 1")
 			r := open(t, root)
 			for range 2 {
 				must(t, r.RemoveContainer(t.Context(), runtime.Container{ID: "-web"}))
@@ -48,9 +48,9 @@ func TestTheProgramDeletes(t *testing.T) {
 	}
 }
 
-func TestWhatTheProgramComplainsOfIsTold(t *testing.T) {
+func TestWhatTheProgramComplainsOfIsReported(t *testing.T) {
 	root := dead(t, "runc")
-	stand(t, "runc", "echo 'cgroup is busy' >&2\nexit 1")
+	standFor(t, "runc", "echo 'cgroup is busy' >&2\nexit 1")
 	err := open(t, root).RemoveContainer(t.Context(), runtime.Container{ID: "-web", Name: "web"})
 	if err == nil || !strings.Contains(err.Error(), `remove container "web"`) || !strings.Contains(err.Error(), "cgroup is busy") {
 		t.Errorf("RemoveContainer() = %v, want what runc complained of", err)
@@ -59,7 +59,7 @@ func TestWhatTheProgramComplainsOfIsTold(t *testing.T) {
 
 func TestSomebodyElseMayBeQuicker(t *testing.T) {
 	root := dead(t, "runc")
-	stand(t, "runc", `rm -r "$2/-web"; echo "container does not exist" >&2; exit 1`)
+	standFor(t, "runc", `rm -r "$2/-web"; echo "container does not exist" >&2; exit 1`)
 	if err := open(t, root).RemoveContainer(t.Context(), runtime.Container{ID: "-web"}); err != nil {
 		t.Errorf("RemoveContainer() of one that somebody else has removed meanwhile = %v", err)
 	}
@@ -67,7 +67,7 @@ func TestSomebodyElseMayBeQuicker(t *testing.T) {
 
 func TestAProgramThatHangsIsEnded(t *testing.T) {
 	root := dead(t, "runc")
-	stand(t, "runc", "exec sleep 86400")
+	standFor(t, "runc", "exec sleep 86400")
 	r, err := runc.New(runc.Options{Endpoint: root, Timeouts: local.Timeouts{Remove: 50 * time.Millisecond, Query: 50 * time.Millisecond}})
 	must(t, err)
 	if err := r.RemoveContainer(t.Context(), runtime.Container{ID: "-web"}); !errors.Is(err, context.DeadlineExceeded) {
@@ -79,15 +79,15 @@ func TestAProgramThatHangsIsEnded(t *testing.T) {
 }
 
 func TestVersions(t *testing.T) {
-	for said, want := range map[string]string{
+	for text, want := range map[string]string{
 		"runc version 1.1.5+ds1\ncommit: 1.1.5+ds1-1+deb12u1\nspec: 1.0.2-dev": "1.1.5+ds1",
 		"crun version 1.8.1\ncommit: f8a096be060b22ccd3d5f3ebe44108517fbf6c30": "1.8.1",
 		"": "", "runc version": "", "usage: runc": "",
 	} {
-		stand(t, "runc", "cat <<'END'\n"+said+"\nEND")
+		standFor(t, "runc", "cat <<'END'\n"+text+"\nEND")
 		info, err := open(t, stateRoot(t)).Info(t.Context())
 		if err != nil || info.Version != want || !info.Ready || (info.Message == "") != (want != "") {
-			t.Errorf("Info() where runc says %q = %+v, %v, want version %q", said, info, err, want)
+			t.Errorf("Info() where runc says %q = %+v, %v, want version %q", text, info, err, want)
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
@@ -101,7 +101,7 @@ func TestTheVersionIsAskedOncePerProgram(t *testing.T) {
 	r := open(t, stateRoot(t))
 	ran := filepath.Join(t.TempDir(), "ran")
 	for _, version := range []string{"1.1.5", "1.2.0+newer", ""} { // also one that fails
-		stand(t, "runc", "echo >> "+ran+"\necho runc version "+version)
+		standFor(t, "runc", "echo >> "+ran+"\necho runc version "+version)
 		for range 3 {
 			if info, err := r.Info(t.Context()); err != nil || !info.Ready || info.Version != version || (info.Message == "") != (version != "") {
 				t.Errorf("Info() = %+v, %v, want version %q", info, err, version)
@@ -116,13 +116,13 @@ func TestTheVersionIsAskedOncePerProgram(t *testing.T) {
 // Whoever asks with less patience than it takes has nobody else told that it failed.
 func TestAQuestionBrokenOffIsAskedAgain(t *testing.T) {
 	r := open(t, stateRoot(t))
-	begun := filepath.Join(t.TempDir(), "begun")
-	must(t, unix.Mkfifo(begun, 0o600))
-	stand(t, "runc", "[ -p "+begun+" ] && echo > "+begun+" && exec sleep 86400\necho runc version 1.1.5")
+	started := filepath.Join(t.TempDir(), "begun")
+	must(t, unix.Mkfifo(started, 0o600))
+	standFor(t, "runc", "[ -p "+started+" ] && echo > "+started+" && exec sleep 86400\necho runc version 1.1.5")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		_, _ = os.ReadFile(begun) // until it runs
-		_ = os.Remove(begun)
+		_, _ = os.ReadFile(started) // until it runs
+		_ = os.Remove(started)
 		cancel()
 	}()
 	if info, err := r.Info(ctx); !errors.Is(err, context.Canceled) {
@@ -136,7 +136,7 @@ func TestAQuestionBrokenOffIsAskedAgain(t *testing.T) {
 // A root has whatever name it was given: its containers report who keeps it.
 func TestARootIsOfWhoMadeItsContainers(t *testing.T) {
 	root := dead(t, "crun")
-	stand(t, "crun", "echo crun version 1.8.1")
+	standFor(t, "crun", "echo crun version 1.8.1")
 	if info, err := open(t, root).Info(t.Context()); err != nil || info.Name != "crun" || info.Version != "1.8.1" {
 		t.Errorf("Info() of a root at %s with a container of crun = %+v, %v, want crun 1.8.1", root, info, err)
 	}

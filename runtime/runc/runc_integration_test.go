@@ -156,8 +156,8 @@ func TestAContainerIsStoppedByItsOwnSignal(t *testing.T) {
 				t.Errorf("%s says of who starts it again %v, want that nobody here does", id, c.Restart)
 			}
 			check(t, r.StopContainer(t.Context(), c, patience))
-			if said, err := d.Output(id); err != nil || !strings.Contains(said, "heard") {
-				t.Errorf("%s printed %q, %v, want that it heard its signal", id, said, err)
+			if text, err := d.Output(id); err != nil || !strings.Contains(text, "heard") {
+				t.Errorf("%s printed %q, %v, want that it heard its signal", id, text, err)
 			}
 		}
 	})
@@ -173,8 +173,8 @@ func TestAPausedContainerEndsByItself(t *testing.T) {
 			t.Errorf("a paused container is %v, want it running", c.State)
 		}
 		check(t, r.StopContainer(t.Context(), c, patience))
-		if said, err := d.Output("web"); err != nil || !strings.Contains(said, "ended") {
-			t.Errorf("web printed %q, %v, want that it ended by itself", said, err)
+		if text, err := d.Output("web"); err != nil || !strings.Contains(text, "ended") {
+			t.Errorf("web printed %q, %v, want that it ended by itself", text, err)
 		}
 	})
 }
@@ -244,7 +244,7 @@ func TestContainersOfManagersAreLeftToThem(t *testing.T) {
 		if pods, err := r.Pods(t.Context()); err != nil || len(pods) != 0 {
 			t.Errorf("Pods() = %v, %v, want none", pods, err)
 		}
-		if finder.Inhabited(d.Root) {
+		if finder.HasContainers(d.Root) {
 			t.Error("Inhabited() of a root with others' containers alone, want it not")
 		}
 		theirs := runtime.Container{ID: "theirs0", Name: "theirs0"} // whenever it was created
@@ -255,8 +255,8 @@ func TestContainersOfManagersAreLeftToThem(t *testing.T) {
 			t.Errorf("processes of Podman's container = %v, %v, want them alive", left, err)
 		}
 		check(t, d.Run(t.Context(), lab.RuncContainer{ID: "mine", Command: lab.ServeFor(0), Ready: "ready"}))
-		if pods, err := r.Pods(t.Context()); err != nil || len(pods) != 1 || !finder.Inhabited(d.Root) {
-			t.Errorf("Pods() = %v, %v, Inhabited() = %t, want mine", pods, err, finder.Inhabited(d.Root))
+		if pods, err := r.Pods(t.Context()); err != nil || len(pods) != 1 || !finder.HasContainers(d.Root) {
+			t.Errorf("Pods() = %v, %v, Inhabited() = %t, want mine", pods, err, finder.HasContainers(d.Root))
 		}
 	})
 }

@@ -108,7 +108,7 @@ func TestFilesThatMakeNoSenseConcernNobodyElse(t *testing.T) {
 			for what, err := range map[string]error{
 				"StopContainer": r.StopContainer(t.Context(), list["bad"], 0), "RemoveContainer": r.RemoveContainer(t.Context(), list["bad"]),
 			} {
-				if !errors.Is(err, runtime.ErrNonsense) && !errors.Is(err, runtime.ErrTooLarge) {
+				if !errors.Is(err, runtime.ErrInvalidAnswer) && !errors.Is(err, runtime.ErrTooLarge) {
 					t.Errorf("%s() = %v, want why it cannot be told", what, err)
 				}
 			}
@@ -303,11 +303,11 @@ func TestAFinderPassesOverRootsWithoutContainers(t *testing.T) {
 	root, s := stateRoot(t), newSleeper(t)
 	inhabited := func(want bool, what string) {
 		t.Helper()
-		if got := f.Inhabited(root); got != want {
+		if got := f.HasContainers(root); got != want {
 			t.Errorf("Inhabited() of a root %s = %t, want %t", what, got, want)
 		}
 	}
-	if f.Inhabited(root + ".none") {
+	if f.HasContainers(root + ".none") {
 		t.Error("Inhabited() of no root at all = true")
 	}
 	inhabited(false, "without a container")

@@ -40,7 +40,7 @@ type state struct {
 
 // parseRunc reads state.json, as libcontainer of runc 1.0 and later writes it.
 func parseRunc(text []byte) (state, error) {
-	var said struct {
+	var raw struct {
 		PID     int               `json:"init_process_pid"`
 		Start   uint64            `json:"init_process_start"`
 		Created time.Time         `json:"created"`
@@ -53,16 +53,16 @@ func parseRunc(text []byte) (state, error) {
 			} `json:"namespaces"`
 		} `json:"config"`
 	}
-	if err := json.Unmarshal(text, &said); err != nil {
-		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrNonsense, runcState, err)
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrInvalidAnswer, runcState, err)
 	}
-	s := state{program: "runc", pid: said.PID, start: said.Start, created: said.Created, annotations: map[string]string{}}
+	s := state{program: "runc", pid: raw.PID, start: raw.Start, created: raw.Created, annotations: map[string]string{}}
 	// "" is version 2, which hybrid hosts have beside version 1's controllers.
-	s.freezer = said.Cgroups["freezer"]
-	for _, controller := range slices.Sorted(maps.Keys(said.Cgroups)) {
-		s.cgroups = append(s.cgroups, said.Cgroups[controller])
+	s.freezer = raw.Cgroups["freezer"]
+	for _, controller := range slices.Sorted(maps.Keys(raw.Cgroups)) {
+		s.cgroups = append(s.cgroups, raw.Cgroups[controller])
 	}
-	for _, label := range said.Config.Labels {
+	for _, label := range raw.Config.Labels {
 		switch key, value, found := strings.Cut(label, "="); {
 		case found && key == "bundle": // runc's own
 			s.bundle = value
@@ -70,7 +70,7 @@ func parseRunc(text []byte) (state, error) {
 			s.annotations[key] = value
 		}
 	}
-	for _, ns := range said.Config.Namespaces {
+	for _, ns := range raw.Config.Namespaces {
 		s.ownPIDs = s.ownPIDs || ns.Type == "NEWPID" && ns.Path == ""
 	}
 	return s, s.check(runcState)
@@ -79,15 +79,15 @@ func parseRunc(text []byte) (state, error) {
 // parseCrun reads status and config.json of crun. The path of the cgroup in it is that in
 // each hierarchy which is mounted at cgroupRoot, or below it.
 func parseCrun(status, config []byte, cgroupRoot string) (state, error) {
-	var said struct {
+	var raw struct {
 		PID     int    `json:"pid"`
 		Start   uint64 `json:"process-start-time"`
 		Cgroup  string `json:"cgroup-path"`
 		Bundle  string `json:"bundle"`
 		Created string `json:"created"`
 	}
-	if err := json.Unmarshal(status, &said); err != nil {
-		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrNonsense, crunStatus, err)
+	if err := json.Unmarshal(status, &raw); err != nil {
+		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrInvalidAnswer, crunStatus, err)
 	}
 	var spec struct {
 		Annotations map[string]string `json:"annotations"`
@@ -96,17 +96,17 @@ func parseCrun(status, config []byte, cgroupRoot string) (state, error) {
 		} `json:"linux"`
 	}
 	if err := json.Unmarshal(config, &spec); err != nil {
-		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrNonsense, crunConfig, err)
+		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrInvalidAnswer, crunConfig, err)
 	}
-	s := state{program: "crun", pid: said.PID, start: said.Start, annotations: spec.Annotations, bundle: said.Bundle}
-	s.created, _ = time.Parse(time.RFC3339Nano, said.Created) // check tells
+	s := state{program: "crun", pid: raw.PID, start: raw.Start, annotations: spec.Annotations, bundle: raw.Bundle}
+	s.created, _ = time.Parse(time.RFC3339Nano, raw.Created) // check tells
 	for _, ns := range spec.Linux.Namespaces {
 		s.ownPIDs = s.ownPIDs || ns.Type == specs.PIDNamespace && ns.Path == ""
 	}
-	if said.Cgroup != "" {
-		s.freezer = filepath.Join(cgroupRoot, "freezer", said.Cgroup)
+	if raw.Cgroup != "" {
+		s.freezer = filepath.Join(cgroupRoot, "freezer", raw.Cgroup)
 		for _, hierarchy := range []string{"", "unified", "freezer", "pids", "systemd"} {
-			s.cgroups = append(s.cgroups, filepath.Join(cgroupRoot, hierarchy, said.Cgroup))
+			s.cgroups = append(s.cgroups, filepath.Join(cgroupRoot, hierarchy, raw.Cgroup))
 		}
 	}
 	return s, s.check(crunStatus)
@@ -116,11 +116,11 @@ func parseCrun(status, config []byte, cgroupRoot string) (state, error) {
 func (s state) check(file string) error {
 	switch {
 	case s.pid <= 0:
-		return fmt.Errorf("%w: %s: its process is %d", runtime.ErrNonsense, file, s.pid)
+		return fmt.Errorf("%w: %s: its process is %d", runtime.ErrInvalidAnswer, file, s.pid)
 	case s.start == 0: // versions of years ago
-		return fmt.Errorf("%w: %s: start time of its process missing, so signals are not safe", runtime.ErrNonsense, file)
+		return fmt.Errorf("%w: %s: start time of its process missing, so signals are not safe", runtime.ErrInvalidAnswer, file)
 	case s.created.IsZero():
-		return fmt.Errorf("%w: %s: creation time missing", runtime.ErrNonsense, file)
+		return fmt.Errorf("%w: %s: creation time missing", runtime.ErrInvalidAnswer, file)
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (r *Runtime) foreignProcesses(t *target) (map[int]bool, error) {
 	for _, pid := range t.parents {
 		others[pid] = true
 	}
-	var untold error
+	var failed error
 	err := r.store.all(func(c container) bool {
 		switch {
 		case c.id == t.id:
@@ -81,11 +81,11 @@ func (r *Runtime) foreignProcesses(t *target) (map[int]bool, error) {
 		case c.state.pid > 0:
 			others[c.state.pid] = true
 		default:
-			untold = fmt.Errorf("list processes of container %q: %w", c.id, c.err)
+			failed = fmt.Errorf("list processes of container %q: %w", c.id, c.err)
 		}
-		return untold == nil
+		return failed == nil
 	})
-	return others, errors.Join(err, untold)
+	return others, errors.Join(err, failed)
 }
 
 // running holds a container and does something to it, and nothing where it does not run.
@@ -194,16 +194,16 @@ func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration,
 // stopSignal is what the container is to be stopped with. The annotation is what the
 // image specification has tools write that unpack an image (conversion.md).
 func (r *Runtime) stopSignal(t *target) syscall.Signal {
-	said := t.state.annotations[annotationStopSignal]
-	if said == "" && r.signalOf != nil {
-		said = r.signalOf(t.id)
+	text := t.state.annotations[annotationStopSignal]
+	if text == "" && r.signalOf != nil {
+		text = r.signalOf(t.id)
 	}
-	if said == "" {
+	if text == "" {
 		return unix.SIGTERM
 	}
-	parsed, err := signal.ParseSignal(said)
+	parsed, err := signal.ParseSignal(text)
 	if err != nil {
-		r.log.Warn("unknown stop signal of container, sent SIGTERM instead", "signal", said, "pid", t.state.pid)
+		r.log.Warn("unknown stop signal of container, sent SIGTERM instead", "signal", text, "pid", t.state.pid)
 		return unix.SIGTERM
 	}
 	return parsed

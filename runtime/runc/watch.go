@@ -27,7 +27,7 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 		return fmt.Errorf("%s: %w; see fs.inotify.max_user_instances", what, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &watch{r: r, notify: notify, out: out, seen: map[string]sight{}, passed: map[string]string{}, ended: make(chan string)}
+	w := &watch{r: r, notify: notify, out: out, seen: map[string]observation{}, passed: map[string]string{}, ended: make(chan string)}
 	defer func() {
 		cancel()
 		w.waits.Wait()
@@ -45,16 +45,16 @@ type watch struct {
 	notify *fsnotify.Watcher
 	out    chan<- runtime.Event
 
-	at     string            // folder that is watched: the root, or the nearest above that is there
-	seen   map[string]sight  // by ID
-	passed map[string]string // why one was passed over, by ID
-	told   bool              // what is new from now on is to be told
-	ended  chan string       // IDs of containers whose process has ended
-	waits  sync.WaitGroup    // for these
+	at      string                 // folder that is watched: the root, or the nearest above that is there
+	seen    map[string]observation // by ID
+	passed  map[string]string      // why one was passed over, by ID
+	started bool                   // what is new from now on is to be told
+	ended   chan string            // IDs of containers whose process has ended
+	waits   sync.WaitGroup         // for these
 }
 
-// sight is how a container was seen last.
-type sight struct {
+// observation is how a container was seen last.
+type observation struct {
 	phase runtime.ContainerState
 	pid   int
 	start uint64
@@ -64,7 +64,7 @@ func (w *watch) run(ctx context.Context) error {
 	if err := w.scan(ctx); err != nil {
 		return err
 	}
-	w.told = true
+	w.started = true
 	w.r.log.Debug("watching containers", "folder", w.at, "containers", len(w.seen))
 	for {
 		var err error
@@ -72,7 +72,7 @@ func (w *watch) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case id := <-w.ended:
-			err = w.look(ctx, id)
+			err = w.check(ctx, id)
 		case event, open := <-w.notify.Events:
 			if !open {
 				return fmt.Errorf("%w: the kernel sends no more events", runtime.ErrUnavailable)
@@ -96,7 +96,7 @@ func (w *watch) notice(ctx context.Context, path string) error {
 		return w.scan(ctx)
 	}
 	id, _, _ := strings.Cut(inside, "/")
-	return w.look(ctx, id)
+	return w.check(ctx, id)
 }
 
 // scan reads all containers, and at those that were there.
@@ -123,7 +123,7 @@ func (w *watch) scan(ctx context.Context) error {
 		there[id] = true
 	}
 	for id := range there {
-		if err := w.look(ctx, id); err != nil {
+		if err := w.check(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -160,18 +160,18 @@ func (w *watch) add(folder string) error {
 	return err
 }
 
-// look reads one container and reports what has become of it.
-func (w *watch) look(ctx context.Context, id string) error {
+// check reads one container and reports what has become of it.
+func (w *watch) check(ctx context.Context, id string) error {
 	// First watched, then read: what changes later is told.
 	if err := w.add(filepath.Join(w.r.path, id)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
 		return err
 	}
-	var now sight
+	var now observation
 	var image string
 	var process *process
 	err := w.r.store.one(id, func(c container) error {
 		phase, err := c.phase(w.r.procRoot)
-		now, image = sight{phase, c.state.pid, c.state.start}, c.state.annotations[annotationReference]
+		now, image = observation{phase, c.state.pid, c.state.start}, c.state.annotations[annotationReference]
 		if err != nil || phase == runtime.Exited || w.seen[id].same(now) {
 			return err
 		}
@@ -184,7 +184,7 @@ func (w *watch) look(ctx context.Context, id string) error {
 	switch {
 	case errors.Is(err, errNotFound):
 		return w.gone(ctx, id)
-	case errors.Is(err, runtime.ErrNonsense) || errors.Is(err, runtime.ErrTooLarge):
+	case errors.Is(err, runtime.ErrInvalidAnswer) || errors.Is(err, runtime.ErrTooLarge):
 		return nil // it is written again, or listed as it is
 	case err != nil: // others are none the worse for it
 		w.pass(id, err)
@@ -203,7 +203,9 @@ func (w *watch) look(ctx context.Context, id string) error {
 }
 
 // same reports whether both are of one container, and not of two of the same name.
-func (s sight) same(other sight) bool { return s.pid == other.pid && s.start == other.start }
+func (s observation) same(other observation) bool {
+	return s.pid == other.pid && s.start == other.start
+}
 
 // meaning is the event of a container that has come to a phase.
 func meaning(phase runtime.ContainerState) runtime.EventType {
@@ -220,8 +222,8 @@ func meaning(phase runtime.ContainerState) runtime.EventType {
 
 // pass tells once that a container cannot be watched.
 func (w *watch) pass(id string, err error) {
-	if said := err.Error(); w.passed[id] != said {
-		w.passed[id] = said
+	if text := err.Error(); w.passed[id] != text {
+		w.passed[id] = text
 		w.r.log.Warn("cannot watch container", "container", id, "error", err)
 	}
 }
@@ -250,7 +252,7 @@ func (w *watch) await(ctx context.Context, id string, p *process) {
 }
 
 func (w *watch) send(ctx context.Context, kind runtime.EventType, id, image string) error {
-	if !w.told {
+	if !w.started {
 		return nil
 	}
 	event := runtime.Event{Runtime: w.r.name, Type: kind, ContainerID: id, Time: time.Now()}

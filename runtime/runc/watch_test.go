@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-func TestAWatchTellsALife(t *testing.T) {
+func TestAWatchReportsALife(t *testing.T) {
 	for program, write := range writers {
 		t.Run(program, func(t *testing.T) {
 			// Not even the folder above the root is there yet.
@@ -40,7 +40,7 @@ func TestAWatchTellsALife(t *testing.T) {
 }
 
 // What is there when a watch begins is in lists; how it ends is told.
-func TestAWatchTellsOfWhatWasThere(t *testing.T) {
+func TestAWatchReportsWhatWasThere(t *testing.T) {
 	root, s, other := stateRoot(t), newSleeper(t), newSleeper(t)
 	writeRunc(t, root, "web", s.cmd.Process.Pid, s.start)
 	e := watching(t, root)

@@ -135,7 +135,7 @@ func testImages(b *bench) {
 
 func testLabels(b *bench) {
 	p := b.run(EndsOnTERM, IgnoresTERM)
-	told := func(of string, labels map[string]string) {
+	reported := func(of string, labels map[string]string) {
 		b.Helper()
 		for key, value := range LargeLabels() {
 			got, listed := labels[key]
@@ -153,11 +153,11 @@ func testLabels(b *bench) {
 			}
 		}
 	}
-	told("a pod", p.Labels)
+	reported("a pod", p.Labels)
 	if err := b.StopPod(b.ctx, p); err != nil {
 		b.Fatalf("StopPod() = %v", err)
 	}
-	told("a dead pod", b.pod().Labels)
+	reported("a dead pod", b.pod().Labels)
 	if b.bare() {
 		return
 	}
@@ -167,7 +167,7 @@ func testLabels(b *bench) {
 		img, found = b.detailed(testImage)
 		return found && !img.LabelsUnknown
 	})
-	told("an image", img.Labels)
+	reported("an image", img.Labels)
 }
 
 func testExit(b *bench) {
@@ -211,7 +211,7 @@ func (b *bench) ended(code int32) {
 	}
 }
 
-func testStopHeeds(b *bench) {
+func testStopSignals(b *bench) {
 	b.run(EndsOnTERM)
 	if took := b.stop(patience); took >= patience {
 		b.Errorf("StopContainer(%v) took %v, want less", patience, took)

@@ -18,7 +18,7 @@ func testStart(b *bench) {
 	b.stop(0)
 	dead := b.container()
 	able := b.driver.Abilities().Starts
-	if told := dead.Restart != runtime.RestartUnknown && dead.Restart != runtime.RestartElsewhere; told != able {
+	if reported := dead.Restart != runtime.RestartUnknown && dead.Restart != runtime.RestartElsewhere; reported != able {
 		b.Errorf("Pods() = a container with Restart %v, want it known: %t", dead.Restart, able)
 	}
 	if able && (began.IsZero() || !dead.StartedAt.Equal(began)) {

@@ -108,7 +108,7 @@ func testMaking(b *bench) {
 			return e.Type == runtime.ContainerCreated && e.ContainerID == c.ID && (e.Image == img.ID || slices.Contains(img.Tags, e.Image))
 		})
 	}
-	if b.driver.Abilities().TellsMaking {
+	if b.driver.Abilities().ReportsCreation {
 		b.eventually("event for the creation of "+c.ID+" from "+testImage, made)
 		return
 	}

@@ -177,7 +177,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("Pods() = %v, %v, want the container stopped although the reply was lost", pods, err)
 		}
 
-		i = f.Inject(runtimetest.Every, runtimetest.Fault{Nonsense: true})
+		i = f.Inject(runtimetest.Every, runtimetest.Fault{InvalidAnswers: true})
 		pods, _ = f.Pods(t.Context())
 		info, _ := f.Info(t.Context())
 		list, _ := f.Images(t.Context())

@@ -12,7 +12,7 @@ type FakeDriver struct{ *Fake }
 
 // Abilities is Driver's.
 func (d FakeDriver) Abilities() Abilities {
-	return Abilities{Sandboxes: !d.opts.NoSandboxes, Namespaces: true, RefusesImagesInUse: d.opts.RefusesInUse, Starts: d.opts.NoSandboxes, Pins: !d.opts.NoSandboxes, TellsMaking: true}
+	return Abilities{Sandboxes: !d.opts.NoSandboxes, Namespaces: true, RefusesImagesInUse: d.opts.RefusesInUse, Starts: d.opts.NoSandboxes, Pins: !d.opts.NoSandboxes, ReportsCreation: true}
 }
 
 // AddImage is Driver's.

@@ -48,9 +48,9 @@ type Fault struct {
 	// LosesReply does the operation and then returns Err all the same, as when
 	// the connection breaks between the two.
 	LosesReply bool
-	// Nonsense makes Info and lists answer what cannot be: no names, times to
+	// InvalidAnswers makes Info and lists answer what cannot be: no names, times to
 	// come, sizes beyond any disk.
-	Nonsense bool
+	InvalidAnswers bool
 
 	Subject string // only calls on the object of this ID; all if empty
 	Times   int    // how many calls; all until Release if zero

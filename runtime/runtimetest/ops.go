@@ -21,7 +21,7 @@ func (f *Fake) Info(ctx context.Context) (runtime.Info, error) {
 	if err = finish(err); err != nil {
 		return runtime.Info{}, err
 	}
-	if fault.Nonsense {
+	if fault.InvalidAnswers {
 		return runtime.Info{}, nil
 	}
 	f.mu.Lock()
@@ -41,7 +41,7 @@ func (f *Fake) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	for _, p := range f.pods {
 		pods = append(pods, clonePod(p))
 	}
-	if fault.Nonsense {
+	if fault.InvalidAnswers {
 		pods = append(pods, runtime.Pod{Runtime: f.opts.Name, ID: f.newID("nonsense"), Containers: []runtime.Container{{
 			Runtime: f.opts.Name, ID: f.newID("nonsense"), State: 99,
 			CreatedAt: time.Now().AddDate(100, 0, 0), FinishedAt: time.Unix(-1, 0), ExitCode: math.MinInt32,
@@ -62,7 +62,7 @@ func (f *Fake) Images(ctx context.Context) ([]runtime.Image, error) {
 	for _, i := range f.images {
 		images = append(images, cloneImage(i))
 	}
-	if fault.Nonsense {
+	if fault.InvalidAnswers {
 		for i := range images {
 			images[i].SizeBytes, images[i].CreatedAt = math.MaxUint64, time.Now().AddDate(100, 0, 0)
 			images[i].Tags, images[i].Digests = []string{"", ":@"}, nil
@@ -77,7 +77,7 @@ func (f *Fake) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, erro
 	if err = finish(err); err != nil {
 		return nil, err
 	}
-	if fault.Nonsense {
+	if fault.InvalidAnswers {
 		return []runtime.Filesystem{{Runtime: f.opts.Name, Path: "nowhere", Mountpoint: "/no/such/mount"}}, nil
 	}
 	return []runtime.Filesystem{{

@@ -84,7 +84,7 @@ func noMaking(a Abilities) string {
 	if a.Bare {
 		return noImages(a)
 	}
-	return unless(a.TellsMaking, "a container that is removed within seconds is not counted as use of its image")
+	return unless(a.ReportsCreation, "a container that is removed within seconds is not counted as use of its image")
 }
 
 func noEnds(a Abilities) string {

@@ -47,9 +47,9 @@ type Abilities struct {
 	RefusesImagesInUse bool
 	// Pins: somebody can tell the runtime to keep an image.
 	Pins bool
-	// TellsMaking: a watcher is told of a container as it is made, and from which image,
+	// ReportsCreation: a watcher is told of a container as it is made, and from which image,
 	// so that one counts as its use that is gone before anybody lists it.
-	TellsMaking bool
+	ReportsCreation bool
 	// Starts: the adapter is a runtime.Starter, and the runtime tells who starts
 	// containers again.
 	Starts bool
@@ -172,7 +172,7 @@ var cases = [...]struct {
 	{"a container reports its image ID, also if the tag has moved", testUse, noImages},
 	{"a container that was never started is reported with its image", testUnstarted, nothing},
 	{"exit code and exit time are reported", testExit, noEnds},
-	{"a container that handles SIGTERM ends within its grace period", testStopHeeds, nothing},
+	{"a container that handles SIGTERM ends within its grace period", testStopSignals, nothing},
 	{"a container that ignores SIGTERM is killed after its grace period", testStopIgnores, nothing},
 	{"a grace period of zero kills at once", testStopZero, nothing},
 	{"stopping a dead or missing container succeeds", testStopIdempotent, nothing},

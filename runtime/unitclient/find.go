@@ -45,7 +45,7 @@ func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, err
 			continue
 		}
 		switch {
-		case inspected.IsRoots() && inspected.Distrust != "":
+		case inspected.IsRoots() && inspected.Untrusted != "":
 			continue
 		case !inspected.IsRoots():
 			if asked++; asked > mostAsked || mainOf(pid) != inspected.Service {

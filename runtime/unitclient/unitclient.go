@@ -48,8 +48,8 @@ func (c Client) Runs(name, id string, labels map[string]string) bool {
 	if c.project.dir != "" {
 		return c.project.has(labels)
 	}
-	return slices.ContainsFunc(c.names, func(said string) bool {
-		return said == name || said == id || len(said) >= minPrefix && strings.HasPrefix(id, said)
+	return slices.ContainsFunc(c.names, func(text string) bool {
+		return text == name || text == id || len(text) >= minPrefix && strings.HasPrefix(id, text)
 	})
 }
 
@@ -128,9 +128,9 @@ func engine(c *Client, p process, args []string) bool {
 			}
 			return len(c.names) > 0
 		case "start", "attach", "wait":
-			for _, said := range rest {
-				if !strings.HasPrefix(said, "-") {
-					c.names = append(c.names, said)
+			for _, text := range rest {
+				if !strings.HasPrefix(text, "-") {
+					c.names = append(c.names, text)
 				}
 			}
 			c.PassesOn = arg != "wait" && len(c.names) == 1 && passesOn(rest)

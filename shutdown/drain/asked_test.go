@@ -90,7 +90,7 @@ func TestItIsWrittenDownWhoRunsOnce(t *testing.T) {
 
 // A timer or a person may start again what the drain has stopped: it keeps its ID.
 func TestWhoIsStartedAgainIsAskedAgain(t *testing.T) {
-	for name, told := range map[string]bool{"the drain lists": false, "somebody else lists": true} {
+	for name, reported := range map[string]bool{"the drain lists": false, "somebody else lists": true} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.asDocker()
@@ -99,7 +99,7 @@ func TestWhoIsStartedAgainIsAskedAgain(t *testing.T) {
 				for _, after := range []time.Duration{5 * time.Second, 9 * time.Second} {
 					time.AfterFunc(after, func() { w.start("web0") })
 				}
-				if told {
+				if reported {
 					for half := range 23 {
 						time.AfterFunc(time.Duration(half)*time.Second/2, func() { w.roster.Set(w.list()) })
 					}

@@ -9,12 +9,12 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// State is how far the stop of a container is.
+// State is the state of a container's stop.
 type State int
 
 // The states of a container.
 const (
-	Unrequested State = iota // its stop is not requested, or another run of it has started since
+	Unrequested State = iota // its stop is not requested, or it was started again since
 	Waiting                  // its stop is requested as soon as the containers that need it have stopped
 	Stopping                 // its stop is requested
 	Stopped                  // it has ended in time
@@ -71,36 +71,36 @@ type key struct{ runtime, id string }
 type container struct {
 	journal.ContainerRecord // as it is put on record
 
-	state     State
-	err       error          // why its stop has failed
-	code      *int32         // with which it ended when it was stopped; nil if its runtime has not reported that
-	kill      time.Time      // when its grace period ends
-	grace     *journal.Limit // what it was given, and if that is less than it requests, why; nil before its stop was requested
-	owed      time.Time      // when the drain learned of a run whose stop is still to be requested; zero if there is none
-	dead      bool           // a list has shown that it has ended since its stop
-	restarted bool           // it was started again after it had ended: what was requested before does not count
+	state        State
+	err          error          // why its stop failed
+	code         *int32         // exit code after its stop; nil if not reported
+	kill         time.Time      // when its grace period ends
+	grace        *journal.Limit // the time that it was given and what limits it; nil before its stop
+	pendingSince time.Time      // when the drain saw a run whose stop is not requested yet; zero if there is none
+	dead         bool           // a list has shown that it has ended since its stop
+	restarted    bool           // it was started again after its stop: earlier requests do not count
 
-	over chan struct{} // closed when its stop is over, however; nil before there was one
-	gone chan struct{} // closed when a list shows that it has ended; only while a stop by an earlier process is awaited
+	over chan struct{} // closed when its stop has ended; nil before
+	gone chan struct{} // closed when a list shows that it has ended; set only for a stop by an earlier process
 }
 
-// pod is what the drain knows of one pod, and what this process does with it. It stops the
-// containers, also those that appear while others are being stopped, and then tears the sandbox
-// down. That kills what still runs in it, so it waits for all containers. Run's goroutine owns it.
+// pod is the state of one pod in the drain. Its containers are stopped first, also those that appear
+// meanwhile, then its sandbox. Stopping the sandbox kills the rest, so it waits for all containers.
+// Run's goroutine owns it.
 type pod struct {
 	key
 	containers map[string]*container  // by ID
-	record     *journal.PodRecord     // without its containers; nil as long as it is not on record
-	written    *journal.ContainerMaps // the containers, as they were put on record last; nil if they have changed since
+	record     *journal.PodRecord     // without its containers; nil until the pod is on record
+	written    *journal.ContainerMaps // the containers as last recorded; nil after a change
 
-	resumed time.Time // when an earlier process began to stop it that did not see its end
-	spent   time.Time // when a drain began to stop it that finished and left it running
+	resumed time.Time // when an earlier process began to stop it without seeing its end
+	spent   time.Time // when an earlier, finished drain began to stop it and left it running
 
-	listed runtime.Pod // as it was when stops of its containers were started last
+	listed runtime.Pod // as listed when stops of its containers were last started
 	phase  int         // then
 	end    time.Time   // of that
 	stops  int         // calls of stopPod that are in progress
-	kept   bool        // these are over, and the sandbox stays for containers that are owed a stop
+	kept   bool        // these have ended, and the sandbox waits for containers whose stop is pending
 
 	tearing int  // teardowns that are in progress
 	resort  bool // one of them is the last resort
@@ -120,7 +120,7 @@ func (d *Drain) pod(k key) *pod {
 // podOf is the pod that a runtime has listed.
 func (d *Drain) podOf(p runtime.Pod) *pod { return d.pod(key{p.Runtime, p.ID}) }
 
-// enter puts a pod on record, at the end.
+// enter appends a pod to the record.
 func (d *Drain) enter(record journal.PodRecord) *pod {
 	p := d.pod(key{record.Runtime, record.ID})
 	for _, c := range record.Containers() {
@@ -162,14 +162,16 @@ func (p *pod) has(is func(*container) bool) bool {
 	return false
 }
 
-// busy reports whether containers of the pod are being stopped, or killed by the last resort.
+// busy reports whether containers of the pod are being stopped or killed.
 func (p *pod) busy() bool { return p.stops > 0 || p.resort }
 
 // tears reports whether the sandbox is being torn down.
 func (p *pod) tears() bool { return p.tearing > 0 }
 
-// owes reports whether stops of containers are still to be requested.
-func (p *pod) owes() bool { return p.has(func(c *container) bool { return !c.owed.IsZero() }) }
+// pending reports whether stops of containers are still to be requested.
+func (p *pod) pending() bool {
+	return p.has(func(c *container) bool { return !c.pendingSince.IsZero() })
+}
 
 // requested reports whether the stop of a container was started.
 func (p *pod) requested() bool {
@@ -179,11 +181,11 @@ func (p *pod) requested() bool {
 // failed reports whether the stop of a container has failed.
 func (p *pod) failed() bool { return p.has(func(c *container) bool { return c.state == Failed }) }
 
-// awaits reports whether a list is to show the end of a container, whose stop an earlier process
-// has requested.
+// awaits reports whether the end of a container must come from a list, because an earlier process
+// requested its stop.
 func (p *pod) awaits() bool { return p.has(func(c *container) bool { return c.gone != nil }) }
 
-// snapshot is the record as it is now. Its pods are not changed afterwards.
+// snapshot returns a copy of the record. Its pods are not changed afterwards.
 func (d *Drain) snapshot() *journal.Record {
 	r := *d.record
 	r.StoppedFirst = slices.Clone(d.record.StoppedFirst)
@@ -228,12 +230,12 @@ func (d *Drain) fail(c *container, why error) {
 	c.err = why
 }
 
-// owe notes which containers of a listed pod still have to be stopped.
-func (d *Drain) owe(listed runtime.Pod) {
+// notePending records which containers of a listed pod must still be stopped.
+func (d *Drain) notePending(listed runtime.Pod) {
 	p := d.podOf(listed)
 	for _, c := range listed.Containers {
 		if p.isUnrequested(c) {
-			p.container(c.ID).owed = time.Now()
+			p.container(c.ID).pendingSince = time.Now()
 		}
 	}
 }
@@ -247,15 +249,14 @@ func (p *pod) isUnrequested(listed runtime.Container) bool {
 	return c == nil || c.state == Unrequested || c.isAnotherRun(listed)
 }
 
-// isAnotherRun reports whether the run of a listed container began after the run whose stop was
-// requested, by the same clock of its runtime.
+// isAnotherRun reports whether a listed container was started after its stop was requested, by its
+// runtime's clock.
 func (c *container) isAnotherRun(listed runtime.Container) bool {
 	return !c.StartedAt.IsZero() && runOf(listed).After(c.StartedAt)
 }
 
-// runOf is when a container's run began, if its runtime reports it. The ID of a container that
-// runs once is its name, which another container may take later: there the time of creation
-// counts.
+// runOf returns when a container was started, if its runtime reports it. The ID of a container that
+// runs once is its name, which another container can get later; there the time of creation counts.
 func runOf(c runtime.Container) time.Time {
 	if c.Restart == runtime.RestartElsewhere {
 		return c.CreatedAt

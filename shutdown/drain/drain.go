@@ -15,68 +15,66 @@ import (
 )
 
 const (
-	// quickList is how long the first stop waits for a fresh list of pods where
-	// an older one is at hand.
+	// quickList is how long the first stop waits for a new list of pods if an older list exists.
 	quickList = 10 * time.Millisecond
-	// listBound is how long one list may take, firstListBound how long the
-	// first one is tried for.
+	// listBound is the longest time of one list, firstListBound that of all attempts for the first
+	// list.
 	listBound      = time.Second
 	firstListBound = 5 * time.Second
-	// sandboxBound is how long tearing down one sandbox may take, sandboxWait
-	// how long the next phase waits for it: network plugins are critical pods.
+	// sandboxBound is the longest time to tear down one sandbox. sandboxWait is how long the next
+	// phase waits for that: network plugins are critical pods.
 	sandboxBound = 10 * time.Second
 	sandboxWait  = 2 * time.Second
-	// cancelWait is how long calls in flight are waited for after a cancellation. They are given
-	// up then, and killMargin before any of them kills: a cancelled drain kills nothing.
+	// cancelWait is how long a cancelled drain waits for calls in flight. They are abandoned then,
+	// and killMargin before any of them kills: a cancelled drain kills nothing.
 	cancelWait = 2 * time.Second
 	killMargin = 500 * time.Millisecond
-	// resumePoll is how often a drain that continues after a restart of the agent
-	// checks whether containers have ended whose stop was requested before.
+	// resumePoll is how often a resumed drain checks whether containers with an earlier stop have
+	// ended.
 	resumePoll = 500 * time.Millisecond
-	// newsPoll is how often a drain checks for pods that appeared while those of its
-	// phase are being stopped: one of them may take all the time there is.
+	// newsPoll is how often a drain checks for new pods during a phase, since one pod can take the
+	// whole phase.
 	newsPoll = 2 * time.Second
-	// requestMargin is how long a call that requests a stop continues after this process was
-	// ordered to end: as long as the runtime of a busy host takes to send the signal.
+	// requestMargin is how long a stop request continues after this process was told to end: a busy
+	// runtime needs that long to send the signal.
 	requestMargin = time.Second
-	// retryPause is how long a stop that failed waits at first.
+	// retryPause is the first pause after a failed stop.
 	retryPause = 100 * time.Millisecond
 )
 
-// Options says what to drain and how long it may take.
+// Options configures a drain.
 type Options struct {
 	Log    *slog.Logger
 	Roster *Roster
 	Phases []plan.PhaseSpec // as plan.Periods gives them
 	Rules  plan.Rules
 
-	// Granted is the init system's delay, into which the phases are fitted;
-	// zero if it is not known.
+	// Granted is the delay of the init system. The phases are shortened to fit into it. Zero if
+	// unknown.
 	Granted time.Duration
-	// Start is when the first phase begins to count: before now for a drain
-	// that continues after the agent was restarted.
+	// Start is when the first phase began: before now if the drain continues after a restart of the
+	// agent.
 	Start time.Time
 	// First is the services that are stopped before any pod.
 	First First
-	// Watch is how long a drain continues after the last stop to see whether something starts
-	// containers again, which are stopped again then. Zero for a drain that others wait for.
+	// Watch is how long the drain continues after the last stop, to stop containers again that
+	// something restarts. Zero for a shutdown.
 	Watch time.Duration
 	// SkipCritical skips pods from plan.CriticalPriority on.
 	SkipCritical bool
 
-	// Record is continued, in a copy. Its pods with an outcome are done; an earlier process
-	// began to stop those that were started and have none. One that is
-	// finished stays as it is unless something runs.
+	// Record, if not nil, is continued in a copy. Pods with an outcome are done. Pods that were
+	// started without an outcome were being stopped by an earlier process. A finished record stays
+	// finished unless a pod runs.
 	Record *journal.Record
-	// Publish is given a copy of the record at every step. It must not block: the first stop is
-	// requested within milliseconds, and the record is written to disk meanwhile. If the power
-	// fails in between, a container that has stopped is not started again after boot.
+	// Publish receives a copy of the record at every step. It must not block: the first stop follows
+	// within milliseconds, while the record is written to disk. If the power fails in between, a
+	// stopped container is not started again after the boot.
 	Publish func(*journal.Record)
-	// UnitStops is called right before a systemd unit is stopped for a container of it, with the
-	// names of that unit and of those that stop with it. The stop waits for it. It may be called
-	// several times at once; nil for a drain that need not know.
+	// UnitStops, if not nil, is called before a systemd unit is stopped for one of its containers,
+	// with the names of all units that stop with it. The stop waits for it. Calls can be concurrent.
 	UnitStops func(ctx context.Context, names []string)
-	// Flush waits until what was published is on disk, or ctx ends; nil waits for nothing.
+	// Flush, if not nil, waits until the published record is on disk, or ctx ends.
 	Flush func(ctx context.Context)
 }
 
@@ -91,7 +89,7 @@ type Drain struct {
 	progress progress
 
 	record   *journal.Record // without its pods
-	pods     map[key]*pod    // all that any list or the record has shown
+	pods     map[key]*pod    // all pods of the lists and the record
 	entered  []*pod          // those on record, in its order
 	stopping *stopping       // the services that are stopped first; nil while none are
 	ordering ordering        // services that stop before containers
@@ -99,14 +97,14 @@ type Drain struct {
 	observe func(from, to State) // called for each change of a container's state, if not nil: for tests
 }
 
-// progress is where Run is in the phases.
+// progress is the position of Run in the phases.
 type progress struct {
-	phase   int    // that runs
-	inPhase int    // calls that stop its pods and are in progress
-	calm    bool   // there are none, or the phase is over
-	overran bool   // a phase ended with calls in progress
-	begun   int    // calls that stop pods in all, and last resorts
-	queue   []*pod // whose sandboxes wait for their turn
+	phase       int    // that runs
+	inPhase     int    // calls that stop its pods and are in progress
+	noneWaiting bool   // there are none, or the phase is over
+	overran     bool   // a phase ended with calls in progress
+	started     int    // calls that stop pods in all, and last resorts
+	queue       []*pod // whose sandboxes wait for their turn
 }
 
 // New prepares a drain.
@@ -130,8 +128,8 @@ func New(options Options) *Drain {
 	return d
 }
 
-// Cancel ends further stops. Run waits for calls in flight, up to two seconds,
-// and returns. It may be called at any time, more than once.
+// Cancel prevents further stops. Run waits up to two seconds for calls in flight, then returns. It
+// can be called at any time, more than once.
 func (d *Drain) Cancel() { d.life.cancel() }
 
 // Abandon is Cancel without the wait.
@@ -143,31 +141,30 @@ func (d *Drain) Abandon() {
 // Over is closed when Run returns.
 func (d *Drain) Over() <-chan struct{} { return d.life.over }
 
-// Idle is closed when sandboxes are torn down, too, or given up.
+// Idle is closed when all sandboxes are torn down, too, or abandoned.
 func (d *Drain) Idle() <-chan struct{} { return d.life.idle }
 
-// Record is how it went. It may be read after Over.
+// Record returns the result. Call it after Over is closed.
 func (d *Drain) Record() *journal.Record { return d.record.Clone() }
 
-// Deadline is when Run returns at the latest, calls that hang included: after
-// the phases, what they may slip, a stop and a teardown that hang, and a list.
+// Deadline is when Run returns at the latest, even if calls hang: after the phases, their slack, a
+// hanging stop and teardown, and a list.
 func (d *Drain) Deadline() time.Time { return d.schedule.deadline }
 
-// ReportBound is what the time granted leaves for a final status.
+// ReportBound returns the part of the granted time that is left for a final status.
 func (d *Drain) ReportBound() time.Duration { return 2 * d.schedule.slack }
 
-// Run drains until all pods are stopped, the phases are over, it is cancelled
-// or ctx ends. The record is then complete, unless ctx ended: another
-// process may continue it.
+// Run drains until all pods are stopped, the phases are over, the drain is cancelled, or ctx ends.
+// The record is then complete. If ctx ended, another process can continue it.
 func (d *Drain) Run(ctx context.Context) {
-	if t := d.record.Trigger; t != journal.TriggerPerson && t != journal.TriggerPersonAll {
+	if t := d.record.Trigger; t != journal.TriggerManual && t != journal.TriggerManualAll {
 		d.life.leaving = ctx.Done()
 	}
 	d.calls.begin(ctx, d.options.UnitStops)
 	defer d.calls.end()
 	d.publish()
 	known, _ := d.options.Roster.Last()
-	if d.options.First.Services != nil && len(d.record.StoppedFirst) > 0 { // by an earlier process: no runtime may answer
+	if d.options.First.Services != nil && len(d.record.StoppedFirst) > 0 { // by an earlier process: perhaps no runtime answers
 		d.adopt(ctx, known)
 	}
 	d.askOrder(ctx, known)
@@ -184,12 +181,12 @@ func (d *Drain) Run(ctx context.Context) {
 	d.awaitStuck(ctx, d.schedule.deadline)
 	d.watch(ctx)
 	if d.life.ended(ctx) {
-		d.windDown(ctx)
+		d.awaitCalls(ctx)
 	}
 	if ctx.Err() == nil {
 		d.conclude()
 	} else { // another process continues
-		d.handOver()
+		d.leaveToNext()
 	}
 	d.record = d.snapshot() // nobody changes it from here on
 	d.options.Publish(d.record.Clone())

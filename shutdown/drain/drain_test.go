@@ -198,7 +198,7 @@ func TestTwoHundredPodsStartTogether(t *testing.T) {
 	})
 }
 
-func TestAHungStopHoldsNobodyUpAndIsNamed(t *testing.T) {
+func TestAHungStopBlocksNobodyAndIsNamed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("stuck", 0, runtimetest.ContainerSpec{}, runtimetest.ContainerSpec{})
 		w.pod("web", 0)
@@ -333,7 +333,7 @@ func TestCriticalPodsAreSpared(t *testing.T) {
 func TestATrustingRuntimeIsNotBelieved(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("zombie", 0, runtimetest.ContainerSpec{Unkillable: true})
-		w.roster.Runtime = liar{w.fake}
+		w.roster.Runtime = wrongLists{w.fake}
 		r, took := w.run(t.Context())
 		w.expect(r, false, map[string]journal.Outcome{"zombie": journal.Left})
 		w.expectTook(took, 0)
@@ -341,29 +341,30 @@ func TestATrustingRuntimeIsNotBelieved(t *testing.T) {
 	})
 }
 
-// liar says that all is stopped.
-type liar struct{ *runtimetest.Fake }
+// wrongLists says that all is stopped.
+type wrongLists struct{ *runtimetest.Fake }
 
-func (liar) StopContainer(context.Context, runtime.Container, time.Duration) error { return nil }
-func (liar) StopPod(context.Context, runtime.Pod) error                            { return nil }
+func (wrongLists) StopContainer(context.Context, runtime.Container, time.Duration) error { return nil }
+
+func (wrongLists) StopPod(context.Context, runtime.Pod) error { return nil }
 
 func TestProgressIsPublished(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		w.pod("dns", plan.CriticalPriority)
 		w.run(t.Context())
-		var story []string
+		var history []string
 		for _, r := range w.published {
-			story = append(story, fmt.Sprint(outcomes(r)))
+			history = append(history, fmt.Sprint(outcomes(r)))
 		}
 		want := []string{"map[]", "map[dns: web:]", "map[dns: web:stopped]", "map[dns: web:stopped]", "map[dns:stopped web:stopped]", "map[dns:stopped web:stopped]"}
-		if !slices.Equal(story, want) {
-			t.Errorf("published %q, want %q", story, want)
+		if !slices.Equal(history, want) {
+			t.Errorf("published %q, want %q", history, want)
 		}
 	})
 }
 
-func TestRosterKeepsWhatOneRuntimeDoesNotTell(t *testing.T) {
+func TestRosterKeepsWhatOneRuntimeDoesNotReport(t *testing.T) {
 	answer := []runtime.Pod{{Runtime: "a", ID: "1"}, {Runtime: "b", ID: "2"}}
 	var fault error
 	roster := &drain.Roster{Runtime: lister{func() ([]runtime.Pod, error) { return answer, fault }}}

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// FirstBound is how long services that are stopped first are waited for at most, all of
-	// them together. One that needs longer continues to stop beside the pods.
+	// FirstBound is how long the drain waits for all services that are stopped first. A service that
+	// needs longer continues to stop beside the pods.
 	FirstBound = 10 * time.Second
-	// adoptBound is how long Adopt may take before that, and the record to be on disk.
+	// adoptBound is the longest time for Adopt and for the record on disk.
 	adoptBound = 2 * time.Second
-	// answerBound is how long a stop that is given up may take to report what it has done.
+	// answerBound is how long an abandoned stop may take to report its result.
 	answerBound = 500 * time.Millisecond
-	// LongestLead is how long all of that takes at most before the phases begin.
+	// LongestLead is the longest time of all of this before the phases begin.
 	LongestLead = FirstBound + adoptBound
 )
 
-// First is the services that are stopped before any pod, because they would start pods again:
-// those that run a kubelet. Their runtimes may stop with them. The zero First stops none.
+// First is the services that are stopped before any pod, because they run a kubelet and would start
+// pods again. Their runtimes may stop with them. The zero First stops none.
 type First struct {
 	Names    []string
 	Services Services // may be nil if there are no names, and no record has services
@@ -35,22 +35,21 @@ type First struct {
 
 // Services are the services of the host, as a drain needs them.
 type Services interface {
-	// UnitRuns reports whether a service runs, or is about to.
+	// UnitRuns reports whether a service runs or is starting.
 	UnitRuns(ctx context.Context, name string) (bool, error)
 	// StopAlone stops a service and no other, returns when it has ended or ctx ends, and reports
 	// whether it ran.
 	StopAlone(ctx context.Context, name string) (ran bool, err error)
-	// OrderedAfter returns, by name, the services that run and that are ordered after each of the
-	// units, so that systemd stops them before it, and the same for each of these services.
+	// OrderedAfter returns, for each of the units, the running services that are ordered after it,
+	// and so stop before it, and the same for these services.
 	OrderedAfter(ctx context.Context, units ...string) (map[string][]string, error)
-	// Adopt is called right before services are stopped. From then on pods may have to be stopped
-	// without their runtime: those that are listed, and those that an earlier process has put on
-	// record, if their runtime lists none. signals are the stop signals that are known, by ID of
-	// the container. Adopt returns all that are known then.
+	// Adopt is called before services are stopped. From then on, pods may have to be stopped without
+	// their runtime: the listed pods, and those on record if their runtime lists none. signals has
+	// the known stop signals by container ID. Adopt returns all that are known then.
 	Adopt(ctx context.Context, listed, recorded []runtime.Pod, signals map[string]string) map[string]string
 }
 
-// Bound is how much longer a drain may take for the services that are stopped first.
+// Bound returns the extra time of a drain for the services that are stopped first.
 func (f First) Bound() time.Duration {
 	if len(f.Names) == 0 {
 		return 0
@@ -58,8 +57,8 @@ func (f First) Bound() time.Duration {
 	return LongestLead
 }
 
-// Lead is how long they may take of what the init system grants, which is zero where it is
-// not known: a quarter of it is as much as pods can spare where that is little.
+// Lead returns the part of the granted time for these services: at most a quarter. granted is zero if
+// unknown.
 func (f First) Lead(granted time.Duration) time.Duration {
 	if bound := f.Bound(); granted <= 0 || bound < granted/4 {
 		return bound
@@ -67,7 +66,7 @@ func (f First) Lead(granted time.Duration) time.Duration {
 	return granted / 4
 }
 
-// Left is what they leave of it to the phases; zero where it is not known.
+// Left returns the granted time without that part; zero if unknown.
 func (f First) Left(granted time.Duration) time.Duration {
 	if granted <= 0 {
 		return 0
@@ -75,10 +74,10 @@ func (f First) Left(granted time.Duration) time.Duration {
 	return granted - f.Lead(granted)
 }
 
-// adopt prepares to stop pods without their runtime, and puts on record what only that knows.
+// adopt prepares to stop pods without their runtime, and records the facts that only the runtime has.
 func (d *Drain) adopt(ctx context.Context, pods []runtime.Pod) {
 	bound := adoptBound
-	if d.schedule.lead > 0 { // else the setting is gone since
+	if d.schedule.lead > 0 { // otherwise the setting was removed meanwhile
 		bound = min(bound, d.schedule.lead/5)
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
@@ -98,8 +97,9 @@ func (d *Drain) adopt(ctx context.Context, pods []runtime.Pod) {
 	}
 }
 
-// sandboxes are the sandboxes on record, without their containers, which are found by what runc
-// keeps. Their labels are gone with their runtime; what was made of these is on record. signals are the stop signals on record, by ID of the container.
+// sandboxes returns the sandboxes on record, without their containers, which are found in the state
+// of runc. Without the runtime, labels are unknown; what they set is on record. signals has the
+// recorded stop signals by container ID.
 func (d *Drain) sandboxes() (pods []runtime.Pod, signals map[string]string) {
 	signals = map[string]string{}
 	for _, p := range d.entered {
@@ -123,8 +123,8 @@ func (d *Drain) sandboxes() (pods []runtime.Pod, signals map[string]string) {
 	return pods, signals
 }
 
-// enterAll puts on record which pods are to be stopped, and when: the next process may find no
-// runtime that lists them.
+// enterAll records which pods are stopped in which phase: the next process may find no runtime that
+// lists them.
 func (d *Drain) enterAll() {
 	for _, phase := range d.plan().Phases {
 		for _, pod := range phase.Pods {
@@ -135,7 +135,7 @@ func (d *Drain) enterAll() {
 	}
 }
 
-// stopFirst stops the services, side by side, and has the phases count from then on.
+// stopFirst stops the services in parallel. The phases count from then on.
 func (d *Drain) stopFirst(ctx context.Context) {
 	if d.schedule.lead == 0 || d.life.ended(ctx) {
 		return
@@ -150,8 +150,8 @@ func (d *Drain) stopFirst(ctx context.Context) {
 		return
 	}
 	for _, name := range names {
-		// On record before its stop is requested: it is to be started again whatever becomes
-		// of this process.
+		// Recorded before the stop, so that it is started again even if this process
+		// ends.
 		d.service(name).AskedAt = time.Now()
 	}
 	d.publish()
@@ -161,13 +161,12 @@ func (d *Drain) stopFirst(ctx context.Context) {
 		d.awaitAnswers(ctx)
 	}
 	d.schedule.start = d.schedule.start.Add(time.Since(began))
-	d.lists.settled = false // what was listed is from before
+	d.lists.settled = false // the list is from before
 	d.publish()
 }
 
-// awaitAnswers waits for one list, which every runtime answers or not. A runtime that was killed with
-// its service takes calls for a moment and does nothing: the stop of a container would seem to be
-// requested.
+// awaitAnswers waits for one complete list. A runtime that was killed with its service accepts calls
+// for a moment and does nothing: the stop of a container would seem to be requested.
 func (d *Drain) awaitAnswers(ctx context.Context) {
 	until := time.Now().Add(min(listBound, d.schedule.lead/10))
 	old := d.lists.polling // that list was requested before
@@ -179,8 +178,8 @@ func (d *Drain) awaitAnswers(ctx context.Context) {
 	}
 }
 
-// toStop are the services that run, or of which that is not known. Services on record that do not
-// run have ended since their stop was requested, if it was.
+// toStop returns the services that run or may run. A service on record that does not run has ended
+// since its stop.
 func (d *Drain) toStop(ctx context.Context) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, min(adoptBound, d.schedule.lead/5))
 	defer cancel()
@@ -196,8 +195,8 @@ func (d *Drain) toStop(ctx context.Context) (names []string) {
 	return names
 }
 
-// noteEnded notes that a service on record has ended, at the latest now: while no agent ran, or
-// between two checks of this one.
+// noteEnded records that a service has ended, now at the latest: while no agent ran, or between two
+// checks.
 func noteEnded(s *journal.Service) {
 	s.Error = ""
 	if s.Took.Duration == 0 && !s.AskedAt.IsZero() {
@@ -225,8 +224,8 @@ func (d *Drain) flush(ctx context.Context) {
 	d.options.Flush(ctx)
 }
 
-// leadLeft is how long services may be waited for from now on. Where an earlier process has
-// waited, that is gone.
+// leadLeft returns how long to wait for services from now on, without the time that an earlier
+// process waited.
 func (d *Drain) leadLeft(began time.Time, waited bool) time.Duration {
 	left := d.schedule.lead - time.Since(began)
 	if waited {
@@ -235,15 +234,15 @@ func (d *Drain) leadLeft(began time.Time, waited bool) time.Duration {
 	return max(min(FirstBound, left), d.schedule.lead/10).Round(time.Millisecond)
 }
 
-// stopping is the stop of services that is in progress.
+// stopping is the stop of services, in progress.
 type stopping struct {
 	run     context.Context   // of Run
 	ctx     context.Context   // of their calls
 	before  []journal.Service // as they were on record before
-	awaited map[string]bool   // those that have not reported, by name
+	awaited map[string]bool   // services without a result yet, by name
 }
 
-// serviceEnd is what became of a service that was to stop.
+// serviceEnd is the result of one service's stop.
 type serviceEnd struct {
 	name string
 	ran  bool
@@ -251,8 +250,8 @@ type serviceEnd struct {
 	took time.Duration
 }
 
-// stopAll stops services, and waits for them for so long, or until a cancellation. Stops that are
-// given up then may take a moment to report what they have done.
+// stopAll stops services and waits for them until atMost has passed or the drain is cancelled. Stops
+// that are abandoned then may take a moment to report their result.
 func (d *Drain) stopAll(run context.Context, names []string, atMost time.Duration, before []journal.Service) {
 	ctx, cancel := context.WithTimeoutCause(run, atMost, fmt.Errorf("still running after %v", atMost))
 	defer cancel()
@@ -276,7 +275,7 @@ func (d *Drain) stopAll(run context.Context, names []string, atMost time.Duratio
 	}
 }
 
-// noteService takes in what became of a service, if that is still awaited.
+// noteService handles the result of a service, if it is still awaited.
 func (d *Drain) noteService(end serviceEnd) {
 	s := d.stopping
 	if s == nil || !s.awaited[end.name] {
@@ -284,7 +283,7 @@ func (d *Drain) noteService(end serviceEnd) {
 	}
 	delete(s.awaited, end.name)
 	if s.run.Err() != nil {
-		return // another process continues, and nothing is known of the service's end
+		return // another process continues; the service's end is unknown
 	}
 	if end.ran && end.err != nil && s.ctx.Err() != nil && (errors.Is(end.err, s.ctx.Err()) || errors.Is(end.err, context.Cause(s.ctx))) {
 		end.err = context.Cause(s.ctx)
@@ -292,8 +291,8 @@ func (d *Drain) noteService(end serviceEnd) {
 	d.noteFirst(end.name, end, s.before)
 }
 
-// noteFirst writes down what became of a service. One that did not run is not mentioned,
-// unless an earlier process has stopped it.
+// noteFirst records the result of a service. A service that did not run is omitted, unless an earlier
+// process stopped it.
 func (d *Drain) noteFirst(name string, end serviceEnd, before []journal.Service) {
 	now, old := d.service(name), serviceIn(before, name)
 	if !end.ran { // its stop was not requested this time

@@ -134,7 +134,7 @@ func TestNobodyIsAskedByARuntimeThatDiesWithItsService(t *testing.T) {
 	})
 }
 
-func TestAServiceThatDoesNotEndHoldsPodsUpForAWhile(t *testing.T) {
+func TestAServiceThatDoesNotEndDelaysPodsForAWhile(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.first(endsAfter(time.Hour))
@@ -167,7 +167,7 @@ func TestServicesHaveAShareOfWhatIsGranted(t *testing.T) {
 	})
 }
 
-func TestOfAServiceThatDoesNotRunNobodyHears(t *testing.T) {
+func TestAServiceThatDoesNotRunIsNotReported(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.first(func(context.Context) (bool, error) { return false, nil })
@@ -180,7 +180,7 @@ func TestOfAServiceThatDoesNotRunNobodyHears(t *testing.T) {
 }
 
 // Who was not asked is not to be started again either.
-func TestAServiceThatNobodyCouldAskIsTold(t *testing.T) {
+func TestAServiceThatNobodyCouldAskIsReported(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.first(func(context.Context) (bool, error) { return false, errors.New("no answer") })
@@ -192,7 +192,7 @@ func TestAServiceThatNobodyCouldAskIsTold(t *testing.T) {
 	})
 }
 
-func TestACancellationIsHeardWhileAServiceEnds(t *testing.T) {
+func TestACancellationIsNoticedWhileAServiceEnds(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.first(endsAfter(time.Hour))

@@ -262,7 +262,7 @@ func TestASandboxIsTornDownOnce(t *testing.T) {
 
 func TestAPersonsDrainThatEndsTearsNothingDown(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.options.Record.Trigger = journal.TriggerPersonAll
+		w.options.Record.Trigger = journal.TriggerManualAll
 		for i := range 30 {
 			w.pod(fmt.Sprint("web", i), 0, runtimetest.ContainerSpec{EndsAfter: 6 * time.Second})
 		}

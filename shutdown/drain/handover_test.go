@@ -60,7 +60,7 @@ func TestWhatEndsWhileNoProcessLooksTookItsOwnTime(t *testing.T) {
 }
 
 // What hangs has had its chance, and does not hold the process up.
-func TestARuntimeThatHangsHoldsUpNoProcessThatEnds(t *testing.T) {
+func TestARuntimeThatHangsBlocksNoProcessThatEnds(t *testing.T) {
 	for at, want := range map[time.Duration]time.Duration{100 * time.Millisecond: time.Second, 5 * time.Second: 5 * time.Second} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
@@ -98,8 +98,8 @@ func TestWhoIsAskedLateIsAskedOnce(t *testing.T) {
 		w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed})
 		w.expectSignals("web0", "TERM@3s KILL@13s")
 		w.expectSignals("web1", "TERM@0s")
-		if owed := r.Pods[0].Asked; len(owed) > 0 {
-			t.Errorf("the record says of %v that they can be started again, want that of none", owed)
+		if pending := r.Pods[0].Asked; len(pending) > 0 {
+			t.Errorf("the record says of %v that they can be started again, want that of none", pending)
 		}
 	})
 }
@@ -259,7 +259,7 @@ func TestWhoIsStartedBetweenTwoProcessesIsAsked(t *testing.T) {
 }
 
 // One that an earlier process asked stays so where only others are noted since.
-func TestARecordThatToldOfNoneIsCarriedOn(t *testing.T) {
+func TestARecordThatReportedNoneIsCarriedOn(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("60s")})
 		forget := sync.OnceFunc(func() {

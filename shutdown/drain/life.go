@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// life is how far a drain has come, as channels that are closed: for its callers, and for the
-// goroutines that make its calls. It is safe for concurrent use.
+// life shows the progress of a drain as closed channels, for its callers and the goroutines of its
+// calls. It is safe for concurrent use.
 type life struct {
 	cancel, abandon func()
 	cancelled       chan struct{} // no stop is requested any more
-	abandoned       chan struct{} // nor are those in flight waited for
+	abandoned       chan struct{} // calls in flight are not awaited either
 	last            chan struct{} // the last phase is over
 	over            chan struct{} // Run returns
 	idle            chan struct{} // the last call has ended

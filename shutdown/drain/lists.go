@@ -14,14 +14,14 @@ import (
 // listing is the answer to one list of pods.
 type listing struct {
 	pods        []runtime.Pod
-	unreachable func(runtime string) bool // runtimes whose pods are as they were known before
+	unreachable func(runtime string) bool // runtimes that did not answer: their pods are from before
 	err         error
 	at          time.Time // when it was requested
 	quiet       bool      // nothing was being stopped then
 	after       int       // how many stops had started then
 }
 
-// lists is what lists of pods have shown. Run's goroutine owns it.
+// lists has the results of the lists of pods. Run's goroutine owns it.
 type lists struct {
 	answers     chan listing
 	polling     bool // a list is in progress
@@ -33,9 +33,9 @@ type lists struct {
 	settled     bool                      // the latest list was made with nothing running, and shows nothing new
 }
 
-// firstList begins with what is known if the runtimes do not answer at once. If that lacks the
-// grace period of a container, one more list may have it: it cannot change once the stop is
-// requested.
+// firstList gets the first list. If the runtimes do not answer soon, it uses the last known pods. If
+// these lack a grace period, it waits for one more list, because the period cannot change after the
+// stop.
 func (d *Drain) firstList(ctx context.Context) {
 	again := false
 	known, ok := d.options.Roster.Last()
@@ -44,13 +44,13 @@ func (d *Drain) firstList(ctx context.Context) {
 	case !ok:
 		wait, until = listBound, time.Now().Add(firstListBound)
 	case !d.record.FinishedAt.IsZero():
-		wait = listBound // what was known may be from before it
+		wait = listBound // the known pods may be older
 	case d.schedule.lead > 0:
-		wait = listBound // afterwards the runtime may be gone
+		wait = listBound // later the runtime may have stopped
 	case d.options.Roster.outdated():
 		wait = min(listBound, d.schedule.slack) // a container that appeared may have to stop before others
 	}
-	over := d.schedule.deadline.Add(-2 * d.schedule.slack) // of little time granted less than that is left
+	over := d.schedule.deadline.Add(-2 * d.schedule.slack) // less is left if little time is granted
 	for {
 		bound := time.Now().Add(wait)
 		if bound.After(over) {
@@ -72,7 +72,7 @@ func (d *Drain) firstList(ctx context.Context) {
 		case time.Now().Before(over) && ok && !again && lacksGrace(known):
 			again, wait = true, min(listBound, d.schedule.slack) // by the one that is in progress
 		case ok:
-			d.lists.current = known // which is better than nothing
+			d.lists.current = known // better than nothing
 			return
 		case !time.Now().Before(over):
 			return
@@ -80,27 +80,26 @@ func (d *Drain) firstList(ctx context.Context) {
 	}
 }
 
-// lacksGrace reports whether a runtime has not reported yet all that it reports of a running
-// container, such as its grace period.
+// lacksGrace reports whether facts of a running container are missing, such as its grace period.
 func lacksGrace(pods []runtime.Pod) bool {
 	for _, p := range pods {
-		if slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.Untold && c.State == runtime.Running }) {
+		if slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.Incomplete && c.State == runtime.Running }) {
 			return true
 		}
 	}
 	return false
 }
 
-// relist requests the pods, unless a list is in progress.
+// relist requests a list of pods, unless one is in progress.
 func (d *Drain) relist(ctx context.Context) {
 	if d.lists.polling {
 		return
 	}
 	d.lists.polling = true
-	at, quiet, after := time.Now(), d.progress.inPhase == 0, d.progress.begun
+	at, quiet, after := time.Now(), d.progress.inPhase == 0, d.progress.started
 	bound, first := min(listBound, d.schedule.slack), !d.lists.complete
 	if first || d.progress.inPhase > 0 {
-		// A host that goes down is busy, and what is known may be old. Nobody waits
+		// A host that shuts down is busy, and the known pods may be outdated. Nothing waits
 		// for the list as long as containers are being stopped.
 		bound = max(bound, min(firstListBound, time.Until(d.schedule.end(d.progress.phase, d.progress.overran))/2))
 	}
@@ -118,15 +117,14 @@ func (d *Drain) relist(ctx context.Context) {
 	}()
 }
 
-// isIdle reports whether all runtimes that have failed do not run, and must not be started.
+// isIdle reports whether all failed runtimes are inactive and must not be started.
 func isIdle(err error) bool {
 	var failed *runtime.SetError
 	return errors.As(err, &failed) && !slices.ContainsFunc(failed.Failed, func(f runtime.MemberError) bool { return !errors.Is(f.Err, runtime.ErrNotRunning) })
 }
 
-// settles reports whether l, which led to no further stops, shows the host as it
-// is after the last stop. One that failed is as good as there is, except the
-// first moments.
+// settles reports whether l, which caused no further stops, shows the host after the last stop. A
+// failed list counts, too, except in the first moments.
 func (d *Drain) settles(l listing) bool {
 	switch {
 	case d.progress.inPhase > 0:
@@ -134,10 +132,10 @@ func (d *Drain) settles(l listing) bool {
 	case l.err != nil:
 		return d.lists.complete || isIdle(l.err) || time.Since(d.schedule.start) >= firstListBound/2
 	}
-	return l.quiet && l.after == d.progress.begun
+	return l.quiet && l.after == d.progress.started
 }
 
-// take makes a list the current one.
+// take sets the current list.
 func (d *Drain) take(l listing) {
 	d.lists.polling = false
 	d.lists.fresh, d.lists.unreachable = l.err == nil, l.unreachable
@@ -149,14 +147,13 @@ func (d *Drain) take(l listing) {
 	}
 	d.takeOver(l.pods, d.lists.answered, true)
 	for _, p := range l.pods {
-		d.owe(p)
+		d.notePending(p)
 	}
 	d.forgetEnded(l.at)
 }
 
-// forgetEnded drops owed stops of containers that the current list does not show as running, if
-// the drain asked for that list, and after it learned of them: other lists may be older than they
-// seem.
+// forgetEnded removes pending stops of containers that do not run by the current list. It does so
+// only if the drain requested that list after it had seen them: other lists may be outdated.
 func (d *Drain) forgetEnded(requested time.Time) {
 	alive := map[key]bool{}
 	for _, p := range d.lists.current {
@@ -166,8 +163,8 @@ func (d *Drain) forgetEnded(requested time.Time) {
 	}
 	for _, p := range d.pods {
 		for _, c := range p.containers {
-			if d.lists.answered(p.runtime) && !alive[key{p.runtime, c.ID}] && !requested.Before(c.owed) {
-				c.owed = time.Time{}
+			if d.lists.answered(p.runtime) && !alive[key{p.runtime, c.ID}] && !requested.Before(c.pendingSince) {
+				c.pendingSince = time.Time{}
 			}
 		}
 	}
@@ -176,8 +173,8 @@ func (d *Drain) forgetEnded(requested time.Time) {
 // answered reports whether a runtime has answered the current list.
 func (l *lists) answered(runtime string) bool { return l.unreachable != nil && !l.unreachable(runtime) }
 
-// takeOver makes pods the current list. The drain has requested them itself if own is set.
-// Pods of runtimes that have not answered are as they were known before.
+// takeOver sets the current list. own reports that the drain requested it. Pods of runtimes that did
+// not answer are kept from before.
 func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool, own bool) {
 	d.lists.current = pods
 	alive := map[key]bool{}
@@ -202,9 +199,9 @@ func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool,
 	}
 }
 
-// checkRun has the stop of a container requested again if it has ended and runs again. Its runtime
-// may be wrong about an end that no list has shown. A list that shows the stopped run is outdated,
-// and so may be a list that the drain has not requested and that does not say which run it shows.
+// checkRun notes that a container must be stopped again if it has ended and runs again. A runtime may
+// be wrong about an end that no list has shown. A list with the stopped run is outdated, and so may
+// be a list that the drain did not request and that does not identify the run.
 func (d *Drain) checkRun(c *container, listed runtime.Container, own bool) {
 	began := runOf(listed)
 	switch {

@@ -91,10 +91,10 @@ func TestAListFromBeforeTheStopsProvesNothing(t *testing.T) {
 // end before the others.
 func TestWhoCameAMomentAgoIsAskedInTurn(t *testing.T) {
 	for name, tt := range map[string]struct {
-		told  bool
-		fault runtimetest.Fault
-		proxy string
-		api   string
+		reported bool
+		fault    runtimetest.Fault
+		proxy    string
+		api      string
 	}{
 		"and somebody told":                        {true, runtimetest.Fault{Delay: 300 * time.Millisecond}, "TERM@300ms", "TERM@1.3s"},
 		"and somebody told, but nobody lists them": {true, runtimetest.Fault{Hang: true}, "", "TERM@1s"},
@@ -107,7 +107,7 @@ func TestWhoCameAMomentAgoIsAskedInTurn(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.fake.AddContainer("api", runtimetest.ContainerSpec{ID: "proxy", Name: "proxy", Image: "image", EndsAfter: time.Second, StopsBefore: []string{"api0"}})
-				if tt.told {
+				if tt.reported {
 					w.roster.Change()
 				}
 				listing := w.fake.Inject(runtimetest.Pods, tt.fault)

@@ -64,7 +64,7 @@ func TestWhoWillNotEndLeavesTimeToThoseAfterIt(t *testing.T) {
 	})
 }
 
-func TestWhoCannotBeKilledHoldsNobodyUp(t *testing.T) {
+func TestWhoCannotBeKilledBlocksNobody(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0,
 			runtimetest.ContainerSpec{Unkillable: true, StopsBefore: []string{"shop1"}},
@@ -182,20 +182,20 @@ func TestWhoWasAskedInItsTurnIsNotAskedAgain(t *testing.T) {
 	})
 }
 
-// slowTeller is a runtime whose first lists lack how long containers may take to end.
-type slowTeller struct {
+// slowOrder is a runtime whose first lists lack how long containers may take to end.
+type slowOrder struct {
 	drain.Runtime
 	lacking int // lists that do
 	timeout time.Duration
 }
 
-func (r *slowTeller) Pods(ctx context.Context) ([]runtime.Pod, error) {
+func (r *slowOrder) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	pods, err := r.Runtime.Pods(ctx)
 	for i := range pods {
 		for j := range pods[i].Containers {
 			c := &pods[i].Containers[j]
-			c.Untold = r.lacking > 0
-			if !c.Untold {
+			c.Incomplete = r.lacking > 0
+			if !c.Incomplete {
 				c.StopTimeout = &r.timeout
 			}
 		}
@@ -205,13 +205,13 @@ func (r *slowTeller) Pods(ctx context.Context) ([]runtime.Pod, error) {
 }
 
 // Of a container made a moment ago nobody may know yet how long it may take to end.
-func TestWhatIsNotToldYetIsNotGuessed(t *testing.T) {
+func TestWhatIsNotReportedYetIsNotGuessed(t *testing.T) {
 	for lacking, want := range map[int]string{0: "TERM@0s KILL@50s", 1: "TERM@0s KILL@50s", 2: "TERM@0s KILL@1m0s", 100: "TERM@0s KILL@1m0s"} {
 		t.Run(fmt.Sprint(lacking, " lists lack it"), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.pod("db", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 				w.options.Phases = []plan.PhaseSpec{{Name: "all", Grace: time.Minute}}
-				w.roster.Runtime = &slowTeller{w.fake, lacking, 50 * time.Second}
+				w.roster.Runtime = &slowOrder{w.fake, lacking, 50 * time.Second}
 				w.run(t.Context())
 				w.expectSignals("db0", want)
 			})
@@ -220,18 +220,18 @@ func TestWhatIsNotToldYetIsNotGuessed(t *testing.T) {
 }
 
 // The one that is known may lack it, and the one in progress tell.
-func TestWhatIsKnownButNotToldIsAwaited(t *testing.T) {
+func TestWhatIsKnownButNotReportedIsAwaited(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("db", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.options.Phases = []plan.PhaseSpec{{Name: "all", Grace: time.Minute}}
-		teller := &slowTeller{w.fake, 1, 50 * time.Second}
-		w.roster.Runtime = teller
-		known, err := teller.Pods(t.Context())
+		order := &slowOrder{w.fake, 1, 50 * time.Second}
+		w.roster.Runtime = order
+		known, err := order.Pods(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.roster.Set(known)
-		w.roster.Runtime = late{teller, 200 * time.Millisecond}
+		w.roster.Runtime = late{order, 200 * time.Millisecond}
 		w.run(t.Context())
 		w.expectSignals("db0", "TERM@200ms KILL@50.2s")
 	})

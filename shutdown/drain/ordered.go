@@ -11,12 +11,12 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// orderBound is how long systemd may take to return which services it stops before which: the time
-// of the pods has started.
+// orderBound is how long systemd may take to report the stop order of services: the time of the pods
+// has started.
 const orderBound = 500 * time.Millisecond
 
-// ordering is what the drain knows of services that are ordered after the units of containers, and
-// does with them. Run's goroutine owns it.
+// ordering has the services that are ordered after units of containers, and their stops. Run's
+// goroutine owns it.
 type ordering struct {
 	order  plan.Order
 	asking int                        // questions in progress
@@ -24,8 +24,8 @@ type ordering struct {
 	stops  map[string]<-chan struct{} // services; closed once one has stopped, or is waited for no longer
 }
 
-// askOrder asks which services stop before the containers of pods, unless it was asked before. The
-// answer comes as a result.
+// askOrder requests, once, which services stop before the containers of pods. The answer arrives as a
+// result.
 func (d *Drain) askOrder(ctx context.Context, pods []runtime.Pod) {
 	o, services := &d.ordering, d.options.First.Services
 	units := slices.DeleteFunc(plan.Holders(pods), func(unit string) bool { return slices.Contains(o.asked, unit) })
@@ -48,20 +48,20 @@ func (d *Drain) askOrder(ctx context.Context, pods []runtime.Pod) {
 	})
 }
 
-// awaitOrder waits for the answers, also for what the first list has shown.
+// awaitOrder waits for the answers, also those for the first list.
 func (d *Drain) awaitOrder(ctx context.Context) {
 	d.askOrder(ctx, d.lists.current)
 	d.await(ctx, wait{reached: func() bool { return d.ordering.asking == 0 }, until: time.Now().Add(orderBound), cancelled: d.life.cancelled})
 }
 
-// noteOrder takes in an answer.
+// noteOrder handles an answer.
 func (d *Drain) noteOrder(order plan.Order) {
 	o := &d.ordering
 	o.asking--
 	maps.Copy(o.order, order)
 }
 
-// plan is who is to stop when, as far as the current list shows.
+// plan returns the plan of the current list.
 func (d *Drain) plan() plan.Plan {
 	return plan.New(d.schedule.wanted, d.ordering.order.Apply(d.lists.current), d.options.Rules, d.schedule.granted)
 }
@@ -78,14 +78,14 @@ func (d *Drain) containersOf(unit string) (all []*container) {
 	return all
 }
 
-// stopService begins to stop a service, unless that was started before, after those that are ordered
-// after it. The channel is closed once it has stopped, or a quarter of the time to end is over.
+// stopService starts to stop a service once, after those that are ordered after it. The channel is
+// closed when it has stopped, or when a quarter of the time has passed.
 func (d *Drain) stopService(name string, end time.Time) <-chan struct{} {
 	if over := d.ordering.stops[name]; over != nil {
 		return over
 	}
 	over := make(chan struct{})
-	d.ordering.stops[name] = over // from here on: an order may have circles
+	d.ordering.stops[name] = over // set first, because the order may have cycles
 	var after []<-chan struct{}
 	for _, other := range d.ordering.order[name] {
 		containers := d.containersOf(other)

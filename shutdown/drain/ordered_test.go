@@ -113,7 +113,7 @@ func TestWhatACriticalUnitNeedsStopsAfterIt(t *testing.T) {
 	})
 }
 
-func TestAServiceThatDoesNotStopHoldsItsContainersUpForAWhile(t *testing.T) {
+func TestAServiceThatDoesNotStopDelaysItsContainersForAWhile(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("db", 0, runtimetest.ContainerSpec{Unit: "db.service", IgnoresTERM: true})
 		w.ordered(map[string][]string{"db.service": {"app.service"}}, time.Hour)
@@ -135,7 +135,7 @@ func TestACircleOfServicesEnds(t *testing.T) {
 	})
 }
 
-func TestASystemdThatDoesNotAnswerHoldsNobodyUp(t *testing.T) {
+func TestASystemdThatDoesNotAnswerBlocksNobody(t *testing.T) {
 	for name, order := range map[string]func(ctx context.Context, _ []string) (map[string][]string, error){
 		"it fails": func(context.Context, []string) (map[string][]string, error) { return nil, errors.New("refused") },
 		"it hangs": func(ctx context.Context, _ []string) (map[string][]string, error) {

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// note takes in what calls have reported.
+// note handles a result of a call.
 func (d *Drain) note(r result) {
 	switch {
 	case r.service != nil:
@@ -21,8 +21,8 @@ func (d *Drain) note(r result) {
 	case r.order != nil:
 		d.noteOrder(r.order)
 		return
-	case r.torn != nil:
-		d.noteTorn(r)
+	case r.teardown != nil:
+		d.noteTeardown(r)
 	case r.requested != nil:
 		p := d.pod(r.pod)
 		c := p.container(r.requested.ID)
@@ -32,12 +32,12 @@ func (d *Drain) note(r result) {
 	default:
 		d.noteEnds(r)
 	}
-	if r.torn == nil || r.torn.last {
+	if r.teardown == nil || r.teardown.last {
 		d.publish()
 	}
 }
 
-// noteOver writes down when the pod was over, and how it ended.
+// noteOver records when and how the pod ended.
 func (p *pod) noteOver(ended time.Time) {
 	if r := p.record; r.FinishedAt.IsZero() {
 		if r.FinishedAt = ended; ended.Before(r.StartedAt) {
@@ -47,26 +47,26 @@ func (p *pod) noteOver(ended time.Time) {
 	p.judge()
 }
 
-// noteUnrequested puts on record which stops are left for the next process to request. If no stop of
-// the pod was requested it counts as not started: it is not to be killed without a stop signal if
-// its phase is over by then.
+// noteUnrequested records which stops the next process must request. If no stop of the pod was
+// requested, the pod counts as not started, so that it is not killed without a stop signal after its
+// phase.
 func (p *pod) noteUnrequested(ends []containerEnd) {
 	for _, e := range ends {
 		c := p.container(e.id)
 		c.Requested, c.RequestedAt, p.written = true, time.Time{}, nil
 	}
-	begun := func(c *container) bool { return c.state != Unrequested && (!c.Requested || !c.RequestedAt.IsZero()) }
-	if p.resumed.IsZero() && !p.has(begun) {
+	started := func(c *container) bool { return c.state != Unrequested && (!c.Requested || !c.RequestedAt.IsZero()) }
+	if p.resumed.IsZero() && !p.has(started) {
 		p.record.StartedAt = time.Time{}
 	}
 }
 
-// conclude gives every pod its outcome and says how the drain went.
+// conclude sets the outcome of every pod and of the drain.
 func (d *Drain) conclude() {
 	d.verify()
 	d.noteLatecomers()
 	if !d.record.FinishedAt.IsZero() && !d.life.isCancelled() {
-		return // it was before, and nothing ran since
+		return // it was concluded before, and nothing ran since
 	}
 	current := map[key]runtime.Pod{}
 	for _, p := range d.lists.current {
@@ -89,15 +89,14 @@ func (d *Drain) conclude() {
 	}
 }
 
-// concludePod gives a pod its outcome, by what the last list has of it, which is nothing if it
-// is not there.
+// concludePod sets a pod's outcome from the last list, in which it may be missing.
 func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
-	r, told, cancelled := p.record, d.lists.answered(p.runtime), d.life.isCancelled()
+	r, reported, cancelled := p.record, d.lists.answered(p.runtime), d.life.isCancelled()
 	switch {
 	case r.Outcome != "":
 	case p.busy():
 		p.judge()
-	case told && !plan.Runs(listed) && !cancelled: // by itself, or while no agent ran
+	case reported && !plan.Runs(listed) && !cancelled: // by itself, or while no agent ran
 		r.Outcome, r.FinishedAt = journal.Stopped, cmp.Or(d.lastEnd(listed), now)
 		if r.FinishedAt.Before(r.StartedAt) { // between the list and the order
 			r.FinishedAt = r.StartedAt
@@ -110,7 +109,7 @@ func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
 	default:
 		r.Outcome = journal.Left
 	}
-	if !told {
+	if !reported {
 		return
 	}
 	r.ExitCodes = p.exitCodes(listed)
@@ -120,8 +119,8 @@ func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
 	}
 }
 
-// noteLatecomers puts on record what came when there was no time left to stop it, a
-// pod or a container of one that was stopped: the record must not say that all went well.
+// noteLatecomers records pods, or containers of stopped pods, that appeared when no time was left to
+// stop them, so that the record does not look complete.
 func (d *Drain) noteLatecomers() {
 	if d.life.isCancelled() {
 		return
@@ -135,7 +134,7 @@ func (d *Drain) noteLatecomers() {
 			switch {
 			case came && d.skips(pod):
 				p.record.Outcome = journal.Skipped
-			case d.runsUnasked(pod):
+			case d.runsUnrequested(pod):
 				p.record.Outcome, p.record.Error = journal.Left, "started when no time was left to stop it"
 				if d.options.Watch > 0 {
 					p.record.Error = "is started again after each stop: stop the service or scheduler that starts it, then drain again"
@@ -146,8 +145,8 @@ func (d *Drain) noteLatecomers() {
 	}
 }
 
-// lastEnd is when the last of a pod's containers ended, if its runtime reports that: a time outside
-// this drain is ignored.
+// lastEnd returns when the last container of a pod ended, if reported; a time outside this drain is
+// ignored.
 func (d *Drain) lastEnd(p runtime.Pod) (at time.Time) {
 	for _, c := range p.Containers {
 		if c.FinishedAt.After(at) && d.endedHere(c) {
@@ -168,8 +167,9 @@ func (p *pod) wasRequested(listed runtime.Container) bool {
 	return c != nil && c.Requested && !c.RequestedAt.IsZero() && !listed.FinishedAt.Before(c.RequestedAt)
 }
 
-// exitCodes are those of a pod's containers, by name: of several of one name, that of the latest; of
-// those that are not listed any more, what their stops have reported. Nil if none has ended.
+// exitCodes returns the exit codes of a pod's containers by name. Of several with one name, the
+// latest counts. Containers that are no longer listed have the code of their stop. Nil if none has
+// ended.
 func (p *pod) exitCodes(listed runtime.Pod) map[string]int32 {
 	codes := map[string]int32{}
 	for id, c := range p.containers {
@@ -210,11 +210,11 @@ func (p *pod) judge() {
 	slices.Sort(r.Stuck)
 }
 
-// errStillRuns is found where a runtime said that a container stopped.
+// errStillRuns is the error of a container that runs although its runtime reported its stop.
 var errStillRuns = errors.New("still running although its runtime reports that it stopped")
 
-// verify corrects the outcomes by what the last list says, if it is to be
-// trusted: exit code 137 is SIGKILL, as runtimes report it.
+// verify corrects outcomes by the last list if that is reliable: exit code 137 is SIGKILL, as
+// runtimes report it.
 func (d *Drain) verify() {
 	if !d.lists.settled {
 		return
@@ -241,7 +241,7 @@ func (d *Drain) verifyEnd(c *container, listed runtime.Container) {
 	switch {
 	case listed.State == runtime.Exited:
 		killed := c.state == Killed
-		if !listed.FinishedAt.IsZero() && listed.ExitCode >= 0 { // else the runtime did not see how it ended
+		if !listed.FinishedAt.IsZero() && listed.ExitCode >= 0 { // otherwise the runtime did not see its end
 			killed = listed.ExitCode == 137
 		}
 		if killed {
@@ -254,7 +254,7 @@ func (d *Drain) verifyEnd(c *container, listed runtime.Container) {
 	}
 }
 
-// stuck names the containers whose stop was started and that may still run.
+// stuck returns the containers whose stop was started and that may still run.
 func (d *Drain) stuck() []string {
 	var names []string
 	for _, p := range d.entered {

@@ -25,7 +25,7 @@ func (w *world) besideOneThatGoesAway(after time.Duration) {
 }
 
 // What one runtime tells holds, whoever else is silent.
-func TestARuntimeIsBelievedWhileAnotherOneIsAway(t *testing.T) {
+func TestARuntimeIsBelievedWhileAnotherOneIsUnreachable(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
 		w.pod("dns", plan.CriticalPriority)
@@ -47,7 +47,7 @@ func TestARuntimeIsBelievedWhileAnotherOneIsAway(t *testing.T) {
 	})
 }
 
-func TestWhoIsStartedAgainWhileARuntimeIsAwayIsAskedAgain(t *testing.T) {
+func TestWhoIsStartedAgainWhileARuntimeIsUnreachableIsAskedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.asDocker()
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartUnlessStopped})

@@ -15,13 +15,13 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// runPhase stops the pods of phase i, and those of earlier phases that came
-// late, and returns when they are stopped or the phase is over.
+// runPhase stops the pods of phase i, and late ones of earlier phases. It returns when they are
+// stopped or the phase is over.
 func (d *Drain) runPhase(ctx context.Context, i int) {
 	phase, began, end := d.schedule.phases[i], time.Now(), d.schedule.end(i, d.progress.overran)
 	d.progress.phase, d.progress.inPhase = i, 0
-	d.progress.calm = false
-	defer d.calmDown()
+	d.progress.noneWaiting = false
+	defer d.releaseSandboxes()
 	n := d.launch(i, end)
 	if d.progress.overran { // no list was made since
 		d.relist(ctx)
@@ -60,7 +60,7 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 	}) {
 	case late:
 		d.lists.settled = false
-		if d.progress.inPhase > 0 { // else no list came
+		if d.progress.inPhase > 0 { // otherwise no list arrived
 			d.log.Warn("containers not stopped in time", "phase", phase.Name, "containers", d.stuck())
 			d.progress.overran = true
 		}
@@ -77,9 +77,8 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 	}
 }
 
-// launch begins to stop what runs in phase i and before, unless its stop was started already. It
-// returns how many pods that were. Pods are not queued for a free slot: that would use up their
-// grace period.
+// launch starts the stops of phase i and before that have not started, and returns the number of
+// pods. Pods do not wait for a free slot, because that would use up their grace period.
 func (d *Drain) launch(i int, end time.Time) int {
 	launched, changed := 0, false
 	if d.life.ended(d.calls.ctx) {
@@ -105,7 +104,7 @@ func (d *Drain) launch(i int, end time.Time) int {
 			}
 			containers := d.targets(p, inTime[k], i, end)
 			if len(containers) == 0 {
-				d.owe(pod.Pod)
+				d.notePending(pod.Pod)
 				continue
 			}
 			if record.StartedAt.IsZero() {
@@ -116,15 +115,15 @@ func (d *Drain) launch(i int, end time.Time) int {
 			starts = append(starts, start{p, pod.Pod, containers})
 		}
 	}
-	for _, s := range starts { // now that it is known of all which stops begin
+	for _, s := range starts { // now all starting stops are known
 		d.inTurn(s, end)
-		d.owe(s.listed)
+		d.notePending(s.listed)
 	}
 	for _, s := range starts {
 		d.begin(i, s.pod, s.listed, s.targets, end)
 	}
 	if changed {
-		if d.schedule.short != nil { // else an earlier process may have had less
+		if d.schedule.short != nil { // otherwise an earlier process may have had less
 			d.record.Shortened = d.schedule.short
 		}
 		d.reopen()
@@ -133,14 +132,15 @@ func (d *Drain) launch(i int, end time.Time) int {
 	return launched
 }
 
-// start is a pod whose containers are to be stopped now.
+// start is a pod whose containers are stopped now.
 type start struct {
 	pod     *pod
 	listed  runtime.Pod
 	targets []target
 }
 
-// inTurn notes for each container of a pod whose stops it waits for, and that its own begins.
+// inTurn links each container of a pod to the stops that it waits for, and marks its own stop as
+// started.
 func (d *Drain) inTurn(s start, end time.Time) {
 	for n := range s.targets {
 		t := &s.targets[n]
@@ -150,7 +150,7 @@ func (d *Drain) inTurn(s start, end time.Time) {
 			}
 		}
 		for _, unit := range t.AfterUnits {
-			if len(d.containersOf(unit)) == 0 { // else the plan has them in Waits, without circles
+			if len(d.containersOf(unit)) == 0 { // otherwise the plan has them in Waits, without cycles
 				t.after = append(t.after, d.stopService(unit, end))
 			}
 		}
@@ -166,14 +166,14 @@ func (d *Drain) reopen() {
 	d.record.FinishedAt, d.record.Graceful, d.record.Error = time.Time{}, false, ""
 }
 
-// launchLate is launch for pods that appeared since. If little time is left, their stops are owed,
-// and the sandboxes of pods that are being stopped stay.
+// launchLate is launch for new pods. If little time is left, their stops stay pending, and the
+// sandboxes of pods that are being stopped stay.
 func (d *Drain) launchLate(i int, end time.Time) int {
 	if !d.schedule.brief(i, end) {
 		return d.launch(i, end)
 	}
 	for _, pod := range d.lists.current {
-		d.owe(pod)
+		d.notePending(pod)
 	}
 	return 0
 }
@@ -194,16 +194,15 @@ func (d *Drain) skips(pod plan.PlannedPod) bool {
 	return d.options.SkipCritical && pod.Priority >= plan.CriticalPriority
 }
 
-// runsUnasked reports whether a pod that is not skipped has containers that run and whose stop is
+// runsUnrequested reports whether a pod that is not skipped has containers that run and whose stop is
 // still to be requested.
-func (d *Drain) runsUnasked(planned plan.PlannedPod) bool {
+func (d *Drain) runsUnrequested(planned plan.PlannedPod) bool {
 	p := d.podOf(planned.Pod)
 	return !d.skips(planned) && slices.ContainsFunc(planned.Containers, func(c plan.PlannedContainer) bool { return p.isUnrequested(c.Container) })
 }
 
-// targets returns the containers whose stop is not started yet, and is to begin. If no time
-// is left in phase i, it leaves out those whose stop no earlier process has requested, or only in
-// a later phase.
+// targets returns the containers to stop now. If phase i has no time left, it omits those whose stop
+// was never requested, or only in a later phase.
 func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (targets []target) {
 	nothingLeft, due := d.schedule.nothingLeft(i, end), d.schedule.due(i)
 	for _, l := range planned.Containers {
@@ -219,8 +218,8 @@ func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (
 		}
 		c.kill, c.over = time.Now().Add(within(l.Own, end.Add(-l.Rest), d.schedule.slack)), make(chan struct{})
 		t := target{PlannedContainer: l, over: c.over, requestedAt: given, spent: spent}
-		// An earlier process requested its stop and did not see it end. To some
-		// programs a second signal is an order to drop everything.
+		// An earlier process requested its stop and did not see it end. Some programs
+		// abort at once on a second signal.
 		if before {
 			t.requestedAt, t.gone = asked, make(chan struct{})
 			c.gone = t.gone
@@ -230,8 +229,8 @@ func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (
 	return targets
 }
 
-// containerOf is the container with an ID, of a pod or of another one; nil if none is known. One of
-// another runtime counts only if its own knows none: units order containers of all runtimes.
+// containerOf returns the container with an ID, of this or another pod; nil if unknown. It searches
+// other runtimes last, because units order containers of all runtimes.
 func (d *Drain) containerOf(p *pod, id string) *container {
 	if c := p.containers[id]; c != nil {
 		return c
@@ -248,9 +247,8 @@ func (d *Drain) containerOf(p *pod, id string) *container {
 	return elsewhere
 }
 
-// noteStarted notes that the stop of a container begins: it is requested now, or in its turn after
-// others. When it was requested is on record, also of those that may be started again, as those of
-// a sandbox are not.
+// noteStarted records that a container's stop starts: now, or after those that it waits for. The time
+// is on record for every container that may be started again; a container of a CRI sandbox is not.
 func (d *Drain) noteStarted(p *pod, t target, sandbox bool) {
 	c := p.container(t.ID)
 	p.record.Once = p.record.Once || t.Container.Restart == runtime.RestartElsewhere
@@ -281,8 +279,8 @@ func (d *Drain) noteStarted(p *pod, t target, sandbox bool) {
 	}
 }
 
-// noteGrace puts on record how long a container has from the request of its stop to its kill, at
-// until at the latest, and what limits that.
+// noteGrace records the time between a container's stop signal and its kill, until at the latest, and
+// what limits it.
 func (d *Drain) noteGrace(p *pod, t target, until time.Time) {
 	if t.spent {
 		return // it has no second one
@@ -305,10 +303,9 @@ func (d *Drain) noteGrace(p *pod, t target, until time.Time) {
 	}
 }
 
-// requestedAt returns when an earlier process or drain requested the stop of a container, and
-// whether it did. It began with the pod at began, which is zero if it did not. The stop of a
-// container that stops after others was requested later, if at all. A run that was started since
-// is another one.
+// requestedAt returns when an earlier process or drain requested the stop of a container, and whether
+// it did. began is when the pod's stop began; zero if it did not. A container that waits for others
+// was stopped later, if at all. A run that was started since does not count.
 func (p *pod) requestedAt(began time.Time, listed runtime.Container) (time.Time, bool) {
 	c := p.container(listed.ID)
 	if began.IsZero() || c.restarted {

@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// Runtime is what a drain needs of the host's container runtimes. A list that
-// comes with an error is taken as what some of them answered.
+// Runtime is what a drain needs of the container runtimes. A list with an error has the pods of those
+// that answered.
 type Runtime interface {
 	runtime.PodLister
 	runtime.Stopper
@@ -22,8 +22,8 @@ type Runtime interface {
 // Roster lists pods and remembers them for when a runtime hangs.
 type Roster struct {
 	Runtime
-	// Living returns the IDs of containers of which a process lives; nil if that cannot be known. It is
-	// asked where the runtime of a container is gone.
+	// Living returns the IDs of containers with a living process; nil if unknown. It is called if the
+	// runtime of a container has stopped.
 	Living func() (map[string]bool, error)
 
 	living living
@@ -37,15 +37,15 @@ type Roster struct {
 	listed  int // guarded by mu: those that pods includes
 }
 
-// List asks the runtimes until ctx ends. Where one does not answer, its pods
-// are those last known, and the error says so.
+// List lists the pods until ctx ends. For a runtime that does not answer, it returns the last known
+// pods and an error.
 func (r *Roster) List(ctx context.Context) ([]runtime.Pod, error) {
 	pods, _, err := r.ask(ctx, false)
 	return pods, err
 }
 
-// list is List for a drain, and returns which runtimes did not answer. One that is gone, all of
-// whose containers have ended, has answered for a drain: there is nothing to wait for.
+// list is List for a drain, and returns which runtimes did not answer. A stopped runtime whose
+// containers have all ended counts as answered.
 func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, unreachable func(name string) bool, err error) {
 	return r.ask(ctx, true)
 }
@@ -78,7 +78,7 @@ func (r *Roster) ask(ctx context.Context, drains bool) (pods []runtime.Pod, unre
 	if got.err == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if changes >= r.listed { // else a later list has more
+		if changes >= r.listed { // otherwise a later list is newer
 			r.pods, r.ok, r.listed = got.pods, true, changes
 		}
 		return got.pods, func(string) bool { return false }, nil
@@ -99,8 +99,8 @@ func (r *Roster) ask(ctx context.Context, drains bool) (pods []runtime.Pod, unre
 	return got.pods, unreachable, fmt.Errorf("list pods: %w", got.err)
 }
 
-// withoutGone takes out of an error the runtimes that are gone, all of whose containers have ended:
-// their pods are known then as they would list them.
+// withoutGone removes from an error the stopped runtimes whose containers have all ended: their last
+// known pods are correct.
 func (r *Roster) withoutGone(pods []runtime.Pod, err error, known []runtime.Pod) ([]runtime.Pod, error) {
 	failed, whole := err.(*runtime.SetError)
 	if !whole {
@@ -136,12 +136,12 @@ func (r *Roster) withoutGone(pods []runtime.Pod, err error, known []runtime.Pod)
 	return pods, &runtime.SetError{Failed: left}
 }
 
-// isGone reports whether a runtime that has failed so is not there, rather than slow.
+// isGone reports whether the error shows that the runtime is absent, not slow.
 func isGone(err error) bool {
 	return errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// ended reports whether a container has surely ended of a runtime that has failed so: it is gone,
+// ended reports whether a container of a failed runtime has ended for certain: the runtime is absent,
 // and no process of the container lives.
 func (r *Roster) ended(id string, err error) bool {
 	if r.Living == nil || !isGone(err) || len(id) != idLength {
@@ -151,33 +151,33 @@ func (r *Roster) ended(id string, err error) bool {
 	return err == nil && !living[id]
 }
 
-// idLength is that of the IDs by which processes name their container. Others are not searched for.
+// idLength is the length of container IDs in cgroups of processes. Other IDs are not searched for.
 const idLength = 64
 
 const (
-	// livingAge is how long it is believed which containers live: a check takes all processes.
+	// livingAge is how long a result is reused: a scan reads all processes.
 	livingAge = time.Second
-	// livingBound is how long a check may take: the kernel lets it wait for a process that hangs.
+	// livingBound is the longest wait for a scan: a process can hang in the kernel and block it.
 	livingBound = 500 * time.Millisecond
 )
 
 var errLivingHangs = errors.New("search for container processes does not return")
 
-// living is which containers live. It is safe for concurrent use.
+// living scans for containers with living processes. It is safe for concurrent use.
 type living struct {
 	mu   sync.Mutex
-	look *look     // guarded by mu: in progress, or the last; nil before the first
+	scan *scan     // guarded by mu: in progress, or the last; nil before the first
 	at   time.Time // guarded by mu: when that returned; zero as long as it has not
 }
 
-// look is one check at all processes.
-type look struct {
+// scan is one scan of all processes.
+type scan struct {
 	done chan struct{} // closed once it has returned
 	ids  map[string]bool
 	err  error
 }
 
-// get returns what a check answers that is new enough. It waits for livingBound at most.
+// get returns a recent result. It waits for livingBound at most.
 func (l *living) get(ask func() (map[string]bool, error)) (map[string]bool, error) {
 	now := l.latest(ask)
 	timer := time.NewTimer(livingBound)
@@ -190,15 +190,15 @@ func (l *living) get(ask func() (map[string]bool, error)) (map[string]bool, erro
 	}
 }
 
-// latest is the check in progress, or the last one if that is new enough, or else one that begins.
-func (l *living) latest(ask func() (map[string]bool, error)) *look {
+// latest returns the scan in progress, or the last one if it is recent, or a new one.
+func (l *living) latest(ask func() (map[string]bool, error)) *scan {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.look != nil && (l.at.IsZero() || time.Since(l.at) < livingAge) {
-		return l.look
+	if l.scan != nil && (l.at.IsZero() || time.Since(l.at) < livingAge) {
+		return l.scan
 	}
-	now := &look{done: make(chan struct{})}
-	l.look, l.at = now, time.Time{}
+	now := &scan{done: make(chan struct{})}
+	l.scan, l.at = now, time.Time{}
 	go func() {
 		now.ids, now.err = ask()
 		l.mu.Lock()
@@ -209,14 +209,14 @@ func (l *living) latest(ask func() (map[string]bool, error)) *look {
 	return now
 }
 
-// unreachableOf returns which runtimes did not answer a list that came with err: those that it
-// names, if it names all, else those of which no pod is listed.
+// unreachableOf returns which runtimes did not answer a list with error err: those in err, or if err
+// does not name all, those without listed pods.
 func unreachableOf(pods []runtime.Pod, err error) func(name string) bool {
 	names := map[string]bool{}
 	if err == nil {
 		return func(string) bool { return false }
 	}
-	if failed, whole := err.(*runtime.SetError); whole { // one that is joined to another names not all
+	if failed, whole := err.(*runtime.SetError); whole { // one that is joined to another error does not name all
 		for _, f := range failed.Failed {
 			names[f.Runtime] = true
 		}
@@ -228,14 +228,14 @@ func unreachableOf(pods []runtime.Pod, err error) func(name string) bool {
 	return func(name string) bool { return !names[name] }
 }
 
-// Set notes the pods of all runtimes, as the agent has listed them.
+// Set stores the pods of all runtimes that the agent has listed.
 func (r *Roster) Set(pods []runtime.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pods, r.ok, r.setAt, r.listed = pods, true, time.Now(), r.changes
 }
 
-// Change notes that pods appeared or ended, which the next list includes.
+// Change records that pods appeared or ended; the next list includes them.
 func (r *Roster) Change() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,7 +256,7 @@ func (r *Roster) lately(since time.Time) ([]runtime.Pod, bool) {
 	return r.pods, r.setAt.After(since)
 }
 
-// Last is what was listed last, and whether anything ever was.
+// Last returns the last list, and whether there was one.
 func (r *Roster) Last() ([]runtime.Pod, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,24 +8,24 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// begin has containers of a pod stopped in phase i.
+// begin starts to stop containers of a pod in phase i.
 func (d *Drain) begin(i int, p *pod, listed runtime.Pod, containers []target, end time.Time) {
 	p.listed, p.phase, p.end, p.kept = listed, i, end, false
 	p.stops++
 	for _, t := range containers {
-		p.container(t.ID).owed = time.Time{}
+		p.container(t.ID).pendingSince = time.Time{}
 	}
-	d.progress.begun++
+	d.progress.started++
 	d.progress.inPhase++
 	d.lists.settled = false
 	k := p.key
 	d.calls.group.Go(func() { d.calls.stopPod(i, k, containers, end) })
 }
 
-// release continues with pods whose sandboxes stayed for containers that have ended by themselves.
+// release continues with pods whose sandboxes waited for containers that have ended by themselves.
 func (d *Drain) release() {
 	for _, p := range d.pods {
-		if p.kept && !p.owes() {
+		if p.kept && !p.pending() {
 			if p.phase == d.progress.phase {
 				d.progress.inPhase++
 			}
@@ -34,14 +34,14 @@ func (d *Drain) release() {
 	}
 }
 
-// finish continues with a pod once all stops of its containers that were started are over: it waits
-// if stops are owed, and else continues to the sandbox. A pod that is half stopped at a cancellation
-// is left as it is.
+// finish continues with a pod when all started stops of its containers have ended: it waits for
+// pending stops, or goes on to the sandbox. After a cancellation, a partly stopped pod is left as it
+// is.
 func (d *Drain) finish(p *pod, phase int) {
 	ended := d.endedAt(p)
 	p.kept = false
 	switch {
-	case p.owes():
+	case p.pending():
 		p.kept = true
 	case d.life.isCancelled():
 		p.noteOver(ended)
@@ -49,7 +49,7 @@ func (d *Drain) finish(p *pod, phase int) {
 		p.again = true
 	case p.failed():
 		p.resort, p.again = true, false
-		d.progress.begun++
+		d.progress.started++
 		d.lists.settled = false
 		d.tearDown(p, phase, true)
 		return
@@ -66,20 +66,20 @@ func (d *Drain) finish(p *pod, phase int) {
 func (d *Drain) countPhase(phase int) {
 	if phase == d.progress.phase {
 		d.progress.inPhase--
-		d.progress.calm = d.progress.calm || d.progress.inPhase == 0
+		d.progress.noneWaiting = d.progress.noneWaiting || d.progress.inPhase == 0
 	}
 	d.tearQueued()
 }
 
-// calmDown lets sandboxes go that waited for the containers of the phase.
-func (d *Drain) calmDown() {
-	d.progress.calm = true
+// releaseSandboxes tears down the sandboxes that waited for the containers of the phase.
+func (d *Drain) releaseSandboxes() {
+	d.progress.noneWaiting = true
 	d.tearQueued()
 }
 
-// tearQueued tears sandboxes down whose turn it is. Those of a phase go one at a time until it is
-// calm: to tear one down costs a runtime as much as to stop a container, and those have a grace
-// that runs. The sandbox stays if a container has appeared in it since.
+// tearQueued tears down the next sandboxes. While containers of the phase are stopping, it does one
+// at a time: a teardown costs a runtime as much as a stop, and the grace periods are running. A
+// sandbox stays if a new container has appeared in it.
 func (d *Drain) tearQueued() {
 	if d.life.ended(d.calls.ctx) {
 		return
@@ -88,10 +88,10 @@ func (d *Drain) tearQueued() {
 		switch {
 		case p.busy():
 			return true // and comes again, or goes with that
-		case p.owes():
+		case p.pending():
 			p.kept = true
 			return true
-		case p.tears(), !d.progress.calm && p.phase == d.progress.phase && d.any(func(p *pod) bool { return p.tears() && p.phase == d.progress.phase }):
+		case p.tears(), !d.progress.noneWaiting && p.phase == d.progress.phase && d.any(func(p *pod) bool { return p.tears() && p.phase == d.progress.phase }):
 			return false
 		}
 		d.tearDown(p, p.phase, false)
@@ -106,21 +106,21 @@ func (d *Drain) tearDown(p *pod, phase int, last bool) {
 	d.calls.group.Go(func() { d.calls.tearDown(phase, k, what, end, last) })
 }
 
-// noteTorn takes in what became of a sandbox. A last resort that failed is tried again if others
+// noteTeardown handles the result of a teardown. A failed last resort is repeated if other containers
 // of its pod have ended meanwhile.
-func (d *Drain) noteTorn(r result) {
+func (d *Drain) noteTeardown(r result) {
 	p := d.pod(r.pod)
 	p.tearing--
-	if !r.torn.last {
+	if !r.teardown.last {
 		d.tearQueued()
 		return
 	}
 	p.resort = false
 	switch {
-	case r.torn.err == nil: // a sandbox that is gone took along what still ran in it
+	case r.teardown.err == nil: // with the sandbox, everything in it has ended
 		p.kept = false
 		for _, c := range p.containers {
-			c.owed = time.Time{}
+			c.pendingSince = time.Time{}
 			if c.state == Failed {
 				d.become(c, Killed)
 			}
@@ -138,11 +138,11 @@ func (d *Drain) noteTorn(r result) {
 	d.countPhase(r.phase)
 }
 
-// leaving reports whether this process ends: failures of its calls mean nothing then.
+// leaving reports whether this process ends. Failures of its calls then mean nothing.
 func (d *Drain) leaving() bool { return Closed(d.life.leaving) || d.calls.ctx.Err() != nil }
 
-// noteEnds takes in how containers of a pod ended. If this process ends, only those count whose stop
-// was not requested.
+// noteEnds handles the results of a pod's stops. If this process ends, only those without a requested
+// stop count.
 func (d *Drain) noteEnds(r result) {
 	p := d.pod(r.pod)
 	p.stops--
@@ -169,8 +169,8 @@ func (d *Drain) noteEnds(r result) {
 	d.finish(p, r.phase)
 }
 
-// endedAt is when a pod was over whose containers all are: now, or, if its sandbox stayed for a
-// container, when the last of them ended, if its runtime reports that.
+// endedAt returns when a pod whose containers have all ended was over: now, or, if its sandbox waited
+// for a container, when the last one ended, if reported.
 func (d *Drain) endedAt(p *pod) time.Time {
 	if p.kept {
 		for _, listed := range d.lists.current {

@@ -25,17 +25,17 @@ func TestSandboxesGoOneAtATimeWhileContainersAreBeingStopped(t *testing.T) {
 		if !r.Graceful || len(r.Pods) != quick+1 {
 			t.Errorf("record = %+v, want it graceful with %d pods", r, quick+1)
 		}
-		begun := map[time.Duration]int{}
+		started := map[time.Duration]int{}
 		for _, c := range w.fake.Calls(runtimetest.StopPod) {
-			begun[c.Start.Sub(w.began)]++
+			started[c.Start.Sub(w.began)]++
 		}
 		for second := range 6 {
-			if at := time.Duration(second) * time.Second; begun[at] != 1 {
-				t.Errorf("%d sandboxes were begun at %v, want one: %v", begun[at], at, begun)
+			if at := time.Duration(second) * time.Second; started[at] != 1 {
+				t.Errorf("%d sandboxes were begun at %v, want one: %v", started[at], at, started)
 			}
 		}
-		if rest := quick + 1 - 6; begun[long] != rest {
-			t.Errorf("%d sandboxes were begun with the last container gone, want the %d that waited: %v", begun[long], rest, begun)
+		if rest := quick + 1 - 6; started[long] != rest {
+			t.Errorf("%d sandboxes were begun with the last container gone, want the %d that waited: %v", started[long], rest, started)
 		}
 	})
 }

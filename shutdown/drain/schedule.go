@@ -9,12 +9,12 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// schedule says when the phases of a drain end. But for start it is never changed.
+// schedule has the times of the phases. Only start changes.
 type schedule struct {
 	phases   []plan.PhaseSpec   // fitted into what is granted
 	wanted   []plan.PhaseSpec   // as they are configured
 	granted  time.Duration      // into which they are fitted; zero if that is not known
-	short    *journal.Shortened // by how much they are fitted; nil if not at all
+	short    *journal.Shortened // by how much they are shortened; nil if not
 	lead     time.Duration      // what services that are stopped first may take before the phases count
 	slack    time.Duration      // by how much a call may overrun its phase
 	start    time.Time          // when the first phase begins to count
@@ -48,9 +48,9 @@ func (s *schedule) settle() time.Duration { return s.slack / 4 }
 // due is when phase i ends as it was planned.
 func (s *schedule) due(i int) time.Time { return s.start.Add(plan.Total(s.phases[:i+1])) }
 
-// end is when phase i's grace periods end if it begins now: what earlier phases left over is its
-// own; what one overran is not taken from it beyond the slack. A phase whose time was over before
-// it began kills the containers whose stop was requested before, and leaves the others to the next.
+// end returns when the grace periods of phase i end if it begins now. Time that earlier phases left
+// is added; time that they overran is not subtracted, beyond the slack. A phase that is already over
+// kills the containers whose stop was requested, and leaves the others to the next.
 func (s *schedule) end(i int, overran bool) time.Time {
 	now := time.Now()
 	end := s.due(i)
@@ -69,22 +69,21 @@ func (s *schedule) end(i int, overran bool) time.Time {
 	return end
 }
 
-// brief reports whether so little is left of phase i that containers whose stop was not requested
-// yet have more time in the next, and after the last when the service stops then.
+// brief reports whether so little is left of phase i that new stops get more time in the next phase,
+// or after the last one, when the service stops.
 func (s *schedule) brief(i int, end time.Time) bool {
 	return time.Until(end) <= min(newsPoll, s.phases[i].Grace/2)
 }
 
-// nothingLeft reports whether phase i has no time for containers whose stop was not requested yet, as
-// where very little is granted, or no agent was there to begin it: one that was to have some time
-// is not to be killed here.
+// nothingLeft reports whether phase i has no time for new stops, because very little is granted or no
+// agent ran when it began. A container that should get some time is not killed here.
 func (s *schedule) nothingLeft(i int, end time.Time) bool {
 	return s.wanted[i].Grace > 0 && s.brief(i, end)
 }
 
-// within is the smaller of own and what is left until end. Runtimes that count in whole seconds
-// round up, so what is left is given in whole seconds, and not more of them than a call may
-// overrun its phase by, which is slack.
+// within returns the smaller of own and the time until end. Runtimes round up to whole seconds, so
+// the rest is rounded to whole seconds: up only if the call then overruns its phase by less than half
+// of slack.
 func within(own time.Duration, end time.Time, slack time.Duration) time.Duration {
 	left := time.Until(end)
 	if left > time.Second {

@@ -15,12 +15,12 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// result is what the calls for one pod report to Run's goroutine.
+// result is what the calls for one pod send to Run's goroutine.
 type result struct {
 	phase     int // in which it was started
 	pod       key
 	ends      []containerEnd // of the containers that were to be stopped
-	torn      *teardown      // only this: what became of the sandbox
+	teardown  *teardown      // only this: what became of the sandbox
 	requested *turn          // only this: the stop of a container that has waited for others is requested
 
 	service *serviceEnd // of no pod, but of a service that is stopped first
@@ -47,9 +47,8 @@ type teardown struct {
 	err  error
 }
 
-// calls are the calls to runtimes and services that a drain has in progress, each in a goroutine of
-// its own. They know nothing of the drain but what they are given, and report what became of
-// them.
+// calls are the calls to runtimes and services in progress, each in its own goroutine. They use only
+// their arguments and send results.
 type calls struct {
 	runtime *Roster
 	log     *slog.Logger
@@ -62,7 +61,7 @@ type calls struct {
 	group  sync.WaitGroup
 }
 
-// begin makes calls possible until ctx ends. They report unit stops, if report is not nil.
+// begin allows calls until ctx ends. report, if not nil, is called before a unit stops.
 func (c *calls) begin(ctx context.Context, report func(ctx context.Context, names []string)) {
 	c.ctx, c.giveUp = context.WithCancel(ctx)
 	if report != nil {
@@ -70,7 +69,7 @@ func (c *calls) begin(ctx context.Context, report func(ctx context.Context, name
 	}
 }
 
-// end discards results from now on. The calls in progress end by themselves.
+// end discards further results. Calls in progress end by themselves.
 func (c *calls) end() {
 	close(c.life.over)
 	go func() {
@@ -84,8 +83,8 @@ func (c *calls) end() {
 type target struct {
 	plan.PlannedContainer
 	requestedAt time.Time     // when an earlier process or drain requested its stop, if one did
-	gone        chan struct{} // of one by an earlier process: closed when a list shows that it has ended
-	spent       bool          // its grace period is over, and the drain before left it running
+	gone        chan struct{} // for a stop by an earlier process: closed when a list shows the end
+	spent       bool          // its grace period is over, and the previous drain left it running
 
 	over  chan struct{}     // closed when its stop is over, however
 	after []<-chan struct{} // closed likewise for those that end before it
@@ -108,7 +107,7 @@ func (c *calls) stopPod(phase int, pod key, containers []target, end time.Time) 
 	c.report(result{phase: phase, pod: pod, ends: ends})
 }
 
-// report reports to Run's goroutine, unless that has ended.
+// report sends a result to Run's goroutine, unless that has ended.
 func (c *calls) report(r result) {
 	select {
 	case c.results <- r:
@@ -116,8 +115,8 @@ func (c *calls) report(r result) {
 	}
 }
 
-// stopInTurn stops one container after the containers that need it have stopped. Each of their
-// stops is bounded. It leaves time of the phase to the containers that it needs itself.
+// stopInTurn stops a container after those that need it. Each wait is bounded, and leaves time for
+// the containers that it needs itself.
 func (c *calls) stopInTurn(ctx context.Context, pod key, t target, end time.Time) (killed bool, err error) {
 	end = end.Add(-t.Rest)
 	for _, other := range t.after {
@@ -138,9 +137,9 @@ func (c *calls) stopInTurn(ctx context.Context, pod key, t target, end time.Time
 	return c.stopContainer(ctx, t, end)
 }
 
-// stopContainer stops one container by the end of its phase. It retries as long as there is time: a
-// runtime that restarts is back soon. It returns whether the container was killed: the runtime
-// reports that of one of a unit; any other was if its grace period ran out.
+// stopContainer stops one container by the end of its phase. It retries while there is time, because
+// a restarting runtime is back soon. It returns whether the container was killed: for a unit the
+// runtime reports it, otherwise it was if its grace period ended.
 func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (killed bool, err error) {
 	if t.spent {
 		end = time.Now() // one more attempt to kill it, and no second period
@@ -193,13 +192,13 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 	}
 }
 
-// errUnrequested is the result if the process ends before the stop of a container was requested: no
-// call was made, or all were refused.
+// errUnrequested is the result if the process ends before any stop request of a container was
+// accepted.
 var errUnrequested = errors.New("stop not requested")
 
-// request makes a call that requests a stop. It returns whether the call was given up after the
-// runtime got it. When the process ends it gives its calls up, but none within requestMargin: the
-// next process does not make them again.
+// request requests a stop. It returns whether the call was abandoned after the runtime had received
+// it. When the process ends, calls are abandoned, but not within requestMargin, so that the next
+// process does not repeat them.
 func (c *calls) request(ctx context.Context, stop func(context.Context) error) (got bool, err error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -230,8 +229,8 @@ func stopError(ctx context.Context, name string, err error) error {
 	return err
 }
 
-// awaitEnd waits for the end of a container whose stop an earlier process has requested, as long as
-// its grace period lasts.
+// awaitEnd waits for a container whose stop an earlier process requested, until its grace period
+// ends.
 func (c *calls) awaitEnd(ctx context.Context, t target, end time.Time) bool {
 	until := t.requestedAt.Add(t.Own)
 	if until.After(end) {
@@ -257,13 +256,12 @@ func (c *calls) tearDown(phase int, pod key, what runtime.Pod, end time.Time, la
 	if err != nil {
 		c.log.Warn("cannot remove pod sandbox", "pod", strings.TrimPrefix(what.Namespace+"/"+what.Name, "/"), "error", err)
 	}
-	c.report(result{phase: phase, pod: pod, torn: &teardown{last, err}})
+	c.report(result{phase: phase, pod: pod, teardown: &teardown{last, err}})
 }
 
-// teardownBound bounds the end of a sandbox. Where containers failed to stop it is the
-// last resort, by which the runtime kills them: that may take a moment, and once
-// its phase is over as long as others run. A host so slow that kills take seconds
-// has no use for one that is broken off.
+// teardownBound returns the longest time of a teardown. If containers failed to stop, it is the last
+// resort: the runtime kills them. After the phase it may take as long as other stops run, since
+// abandoning it on a very slow host gains nothing.
 func (c *calls) teardownBound(last bool, end time.Time) (context.Context, context.CancelFunc) {
 	switch {
 	case !last:

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// wait says what Run's goroutine waits for, and what it does meanwhile. In any wait it takes in
-// what calls report.
+// wait is what Run's goroutine waits for, and what it does meanwhile. Every wait also handles results
+// of calls.
 type wait struct {
 	reached   func() bool     // what is waited for
 	until     time.Time       // at the latest; no limit if zero
 	cancelled <-chan struct{} // ends the wait when it is closed; nil for none
 
 	relist func() bool   // reports whether a list of pods is needed now; nil for never
-	listed func(listing) // takes in a list; if nil, lists are left to a later wait
+	listed func(listing) // handles a list; if nil, a later wait does
 	poll   func()        // called every resumePoll, if not nil
 	news   func()        // called every newsPoll, if not nil
 }
@@ -93,8 +93,8 @@ func (d *Drain) nextList(ctx context.Context, until time.Time) (l listing, end w
 	return l, end
 }
 
-// awaitStuck gives what did not stop within its phase its last chance, and
-// checks what became of it. Each call has a deadline of its own.
+// awaitStuck waits once more for containers that did not stop within their phase, and checks them.
+// Each call has a deadline of its own.
 func (d *Drain) awaitStuck(ctx context.Context, until time.Time) {
 	quiet := func() bool { return !d.any((*pod).busy) }
 	if !quiet() {
@@ -113,8 +113,8 @@ func (d *Drain) awaitStuck(ctx context.Context, until time.Time) {
 	})
 }
 
-// awaitSandboxes gives the sandboxes of a phase a moment. The lock is not held
-// for those of the last one: the runtime outlives this service.
+// awaitSandboxes waits a moment for the sandboxes of a phase. The lock is not held for those of the
+// last phase, because the runtime stops after this service.
 func (d *Drain) awaitSandboxes(ctx context.Context, atMost time.Duration) {
 	d.await(ctx, wait{
 		reached:   func() bool { return !d.any((*pod).tears) },
@@ -123,8 +123,8 @@ func (d *Drain) awaitSandboxes(ctx context.Context, atMost time.Duration) {
 	})
 }
 
-// windDown waits for the calls in flight after a cancellation.
-func (d *Drain) windDown(ctx context.Context) {
+// awaitCalls waits for the calls in flight after a cancellation.
+func (d *Drain) awaitCalls(ctx context.Context) {
 	atMost := cancelWait
 	for _, p := range d.pods {
 		for _, c := range p.containers {
@@ -143,9 +143,8 @@ func (d *Drain) windDown(ctx context.Context) {
 	}
 }
 
-// handOver waits for the stops that have just been requested, so that the next process reads on
-// record whose stop was not.
-func (d *Drain) handOver() {
+// leaveToNext waits for the stops that were just requested, so that the record says which were not.
+func (d *Drain) leaveToNext() {
 	if d.life.leaving == nil {
 		return
 	}

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// maxReturns is how often containers that something has started again are stopped again.
+	// maxReturns is how often a container that something restarts is stopped again.
 	maxReturns = 3
-	// returnGrace is how long they have for that at least.
+	// returnGrace is the least time for each of these stops.
 	returnGrace = 10 * time.Second
 )
 
-// watch continues an operator's drain until no container has been started again for the time of Watch.
-// One that is started again each time is left running, and the record says so.
+// watch continues a manual drain until no container was restarted for the time of Watch. A container
+// that is restarted each time is left running, and the record says so.
 func (d *Drain) watch(ctx context.Context) {
 	if d.options.Watch == 0 {
 		return
@@ -30,8 +30,8 @@ func (d *Drain) watch(ctx context.Context) {
 	}
 }
 
-// restarts reports whether a container runs within the time of Watch whose stop is to be
-// requested.
+// restarts reports whether a container was restarted within the time of Watch and must be stopped
+// again.
 func (d *Drain) restarts(ctx context.Context) (came bool) {
 	d.await(ctx, wait{
 		reached:   func() bool { return came },
@@ -41,7 +41,7 @@ func (d *Drain) restarts(ctx context.Context) (came bool) {
 		listed: func(l listing) {
 			d.take(l)
 			for _, phase := range d.plan().Phases {
-				came = came || slices.ContainsFunc(phase.Pods, d.runsUnasked)
+				came = came || slices.ContainsFunc(phase.Pods, d.runsUnrequested)
 			}
 		},
 	})

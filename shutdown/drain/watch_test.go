@@ -27,7 +27,7 @@ func (r reviving) StopContainer(ctx context.Context, c runtime.Container, grace 
 	return err
 }
 
-func TestADrainByHandEndsOnceNothingComesBack(t *testing.T) {
+func TestAManualDrainEndsOnceNothingComesBack(t *testing.T) {
 	for name, test := range map[string]struct {
 		returns int
 		signals int

@@ -102,7 +102,7 @@ func TestAJournalOfAnEarlierVersionIsContinued(t *testing.T) {
 	if got, want := same.Current(), recordsOf(t)[0]; !reflect.DeepEqual(got, want) {
 		t.Errorf("Current() = %+v, want %+v", got, want)
 	}
-	if got, want := owedServices(same), "unit.service k3s.service"; got != want {
+	if got, want := pendingServices(same), "unit.service k3s.service"; got != want {
 		t.Errorf("Owed() = %s, want %s", got, want)
 	}
 	const restarts = "docker/shop/shop0/c0/r docker/shop/shop1/c1 docker/shop/shop2/c2 docker/unit/unit0/c0/u" // not hand0, which runs once
@@ -118,7 +118,7 @@ func TestAJournalOfAnEarlierVersionIsContinued(t *testing.T) {
 	}
 }
 
-func owedServices(j *journal.Journal) string {
+func pendingServices(j *journal.Journal) string {
 	var names []string
 	for _, s := range j.PendingServices() {
 		names = append(names, s.Name)

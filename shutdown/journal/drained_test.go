@@ -8,10 +8,10 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// byPerson is a drain by a person in a boot.
-func byPerson(boot string) *journal.Record {
+// manualDrain is a drain by a person in a boot.
+func manualDrain(boot string) *journal.Record {
 	now := time.Now()
-	return &journal.Record{BootID: boot, Trigger: journal.TriggerPerson, StartedAt: now, FinishedAt: now, Graceful: true, Pods: []journal.PodRecord{
+	return &journal.Record{BootID: boot, Trigger: journal.TriggerManual, StartedAt: now, FinishedAt: now, Graceful: true, Pods: []journal.PodRecord{
 		{Runtime: "docker", ID: "shop", StartedAt: now, FinishedAt: now, Outcome: journal.Stopped},
 	}}
 }
@@ -31,7 +31,7 @@ func TestTheDrainOfAPersonIsKept(t *testing.T) {
 	if got := j.Drained(); got != nil {
 		t.Errorf("Drained() = %+v before there was one", got)
 	}
-	running := byPerson("one")
+	running := manualDrain("one")
 	running.FinishedAt, running.Pods[0].Outcome, running.Graceful = time.Time{}, "", false
 	j.PutDrained(running)
 	stop()
@@ -40,8 +40,8 @@ func TestTheDrainOfAPersonIsKept(t *testing.T) {
 	if got := j.Drained(); got == nil || got.Error != "the agent ended during the drain" || got.Pods[0].Outcome != journal.Left {
 		t.Errorf("Drained() = %+v of an agent that ended meanwhile, want that and what was left", got)
 	}
-	j.PutDrained(byPerson("one"))
-	idle := byPerson("one")
+	j.PutDrained(manualDrain("one"))
+	idle := manualDrain("one")
 	idle.Pods = nil
 	j.PutDrained(idle)
 	if got := j.Drained(); got == nil || len(got.Pods) != 1 || got.Error != "" {
@@ -51,8 +51,8 @@ func TestTheDrainOfAPersonIsKept(t *testing.T) {
 	stop()
 
 	j, stop = open("two")
-	if s := j.Story(); s.Last == nil || s.Drained == nil || !s.DrainedBefore() || s.Drained.Trigger != journal.TriggerPerson || s.Drained.Pods[0].Outcome != journal.Stopped {
-		t.Errorf("Story() = %+v after the reboot, want the drain before the shutdown", s)
+	if s := j.History(); s.Last == nil || s.Drained == nil || !s.DrainedBefore() || s.Drained.Trigger != journal.TriggerManual || s.Drained.Pods[0].Outcome != journal.Stopped {
+		t.Errorf("History() = %+v after the reboot, want the drain before the shutdown", s)
 	}
 	stop()
 	peeked, err := journal.Peek(path, "two")

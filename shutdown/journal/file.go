@@ -32,8 +32,8 @@ type content struct {
 	Record *Record `json:"record,omitempty"`
 	// Last is the shutdown before that.
 	Last *Record `json:"last,omitempty"`
-	// CalledOff is the last drain that was, if it had asked anybody to end.
-	CalledOff *Record `json:"calledOff,omitempty"`
+	// Cancelled is the last drain that was, if it had asked anybody to end.
+	Cancelled *Record `json:"calledOff,omitempty"`
 	// Drained is the last drain by a person that has stopped anything, in this boot or the one before.
 	Drained *Record `json:"drained,omitempty"`
 	// Restarts are containers that shutdowns have stopped and that can be started again.
@@ -62,7 +62,7 @@ type Ref struct {
 func (f content) takenUp(bootID string) content {
 	switch {
 	case !SameBoot(f.BootID, bootID):
-		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict(), CalledOff: f.calledOff(), Drained: f.drained(), Restarts: f.owed(false)}
+		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict(), Cancelled: f.cancelled(), Drained: f.drained(), Restarts: f.pendingRestarts(false)}
 	case len(bootID) > len(f.BootID):
 		f.BootID = bootID
 	}
@@ -73,14 +73,14 @@ func (f content) takenUp(bootID string) content {
 	return f
 }
 
-// calledOff is the last drain that was cancelled, if any pod had been asked to
+// cancelled is the last drain that was cancelled, if any pod had been asked to
 // end, or had ended, by then.
-func (f content) calledOff() *Record {
+func (f content) cancelled() *Record {
 	touched := func(p PodRecord) bool { return !p.StartedAt.IsZero() || p.Outcome == Stopped }
 	if r := f.Record; r != nil && !r.CancelledAt.IsZero() && slices.ContainsFunc(r.Pods, touched) {
 		return r
 	}
-	return f.CalledOff
+	return f.Cancelled
 }
 
 // drained is the last drain by a person in the boot that wrote the file.
@@ -98,7 +98,7 @@ func (f *content) settle() (changed bool) {
 	}
 	if f.Record.FinishedAt.IsZero() && f.Record.CancelledAt.IsZero() { // while no process was there to hear it
 		f.Record = f.Record.Clone()
-		f.Record.CancelledAt, f.Record.Unheard = time.Now(), true
+		f.Record.CancelledAt, f.Record.EndUnknown = time.Now(), true
 		for i := range f.Record.Pods {
 			if p := &f.Record.Pods[i]; p.Outcome == "" && p.StartedAt.IsZero() {
 				p.Outcome = Skipped
@@ -107,11 +107,11 @@ func (f *content) settle() (changed bool) {
 			}
 		}
 	}
-	f.CalledOff = f.calledOff()
+	f.Cancelled = f.cancelled()
 	if f.Record.CancelledAt.IsZero() && !f.Record.FinishedAt.IsZero() {
 		f.Last = f.Record
 	}
-	f.Restarts, f.Services = f.owed(true), f.services()
+	f.Restarts, f.Services = f.pendingRestarts(true), f.services()
 	f.Record = nil
 	return true
 }
@@ -212,7 +212,7 @@ func encode(file content) ([]byte, error) {
 	file = sanitize.Clean(file)
 	for _, lessen := range []func(){
 		func() {},
-		func() { file.CalledOff, file.Drained = nil, nil },
+		func() { file.Cancelled, file.Drained = nil, nil },
 		func() { file.Last = nil },
 		func() { file.Record = file.Record.brief() },
 	} {

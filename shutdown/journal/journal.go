@@ -134,8 +134,8 @@ func (j *Journal) reread() error {
 	if j.file.Restarts == nil {
 		j.file.Restarts = file.Restarts
 	}
-	if j.file.CalledOff == nil {
-		j.file.CalledOff = file.CalledOff
+	if j.file.Cancelled == nil {
+		j.file.Cancelled = file.Cancelled
 	}
 	if j.file.Drained == nil {
 		j.file.Drained = file.Drained
@@ -197,7 +197,7 @@ func (j *Journal) Kept(now time.Time, uptime time.Duration) []*Record {
 			kept = append(kept, r)
 		}
 	}
-	if r := j.file.CalledOff; r != nil && recent(r.CancelledAt) {
+	if r := j.file.Cancelled; r != nil && recent(r.CancelledAt) {
 		kept = append(kept, r)
 	}
 	if r := j.file.Last; r != nil {

@@ -72,7 +72,7 @@ func TestWhatTheNextBootLearns(t *testing.T) {
 	marked := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // where synctest's clock begins
 	tests := []struct {
 		name  string
-		story func(*journal.Journal)
+		steps func(*journal.Journal)
 		want  *journal.Record
 	}{
 		{"nothing happened", func(*journal.Journal) {}, nil},
@@ -110,7 +110,7 @@ func TestWhatTheNextBootLearns(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "state", "shutdown.json")
 				first := journal.Open(path, "one", quiet)
 				stop := keep(t, first)
-				tt.story(first)
+				tt.steps(first)
 				stop()
 				second := journal.Open(path, "two", quiet)
 				if got := second.Last(); !reflect.DeepEqual(got, tt.want) {
@@ -281,7 +281,7 @@ func TestAFileThatCannotBeReadIsNotLost(t *testing.T) {
 	}
 }
 
-func TestADiskThatDoesNotTakeItHoldsNobodyUp(t *testing.T) {
+func TestADiskThatDoesNotTakeItBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := t.TempDir()
 		obstacle := filepath.Join(folder, "state")

@@ -30,12 +30,12 @@ type PodStatus struct {
 // runtime told them. A pod that a drain spared, or gave up on when it was called
 // off, runs on.
 func (r Record) PodStatus(p PodRecord) PodStatus {
-	byPerson := r.Trigger == TriggerPerson || r.Trigger == TriggerPersonAll
-	lives := byPerson || !r.CancelledAt.IsZero()
+	manual := r.Trigger == TriggerManual || r.Trigger == TriggerManualAll
+	lives := manual || !r.CancelledAt.IsZero()
 	switch {
 	case p.Outcome == Stopped:
 		return p.ended()
-	case p.Outcome == Killed && byPerson:
+	case p.Outcome == Killed && manual:
 		return PodStatus{corev1.PodFailed, ReasonTerminated, messageDrained}
 	case p.Outcome == Killed:
 		return PodStatus{corev1.PodFailed, ReasonTerminated, messageTerminated}

@@ -57,7 +57,7 @@ func TestWhatBecameOfAPod(t *testing.T) {
 			journal.PodStatus{Phase: corev1.PodRunning},
 		},
 		"a person spared it": {
-			journal.Record{Trigger: journal.TriggerPerson, FinishedAt: noon},
+			journal.Record{Trigger: journal.TriggerManual, FinishedAt: noon},
 			journal.PodRecord{Outcome: journal.Skipped},
 			journal.PodStatus{Phase: corev1.PodRunning},
 		},
@@ -167,7 +167,7 @@ func TestWhatACancelledShutdownStoppedIsKeptAcrossABoot(t *testing.T) {
 }
 
 // It is told until another shutdown is, or another boot.
-func TestAShutdownThatWasCalledOffIsTold(t *testing.T) {
+func TestAShutdownThatWasCancelledIsReported(t *testing.T) {
 	record := func(after time.Duration, cancelled bool, outcomes ...journal.Outcome) *journal.Record {
 		r := &journal.Record{BootID: "one", StartedAt: time.Now().Add(after), Pods: pods(outcomes...)}
 		if cancelled {
@@ -177,7 +177,7 @@ func TestAShutdownThatWasCalledOffIsTold(t *testing.T) {
 		}
 		return r
 	}
-	unheard := &journal.Record{BootID: "one", StartedAt: time.Now(), Pods: []journal.PodRecord{{ID: "a", StartedAt: time.Now()}, {ID: "b"}}}
+	unanswered := &journal.Record{BootID: "one", StartedAt: time.Now(), Pods: []journal.PodRecord{{ID: "a", StartedAt: time.Now()}, {ID: "b"}}}
 	called, last := record(0, true, journal.Stopped), record(time.Hour, false, journal.Stopped)
 	unasked := record(time.Minute, true, journal.Skipped)
 	unasked.Pods[0].StartedAt = time.Time{}
@@ -186,7 +186,7 @@ func TestAShutdownThatWasCalledOffIsTold(t *testing.T) {
 		boot    string
 		want    *journal.Record
 	}{
-		"while no process heard of it":     {[]*journal.Record{unheard}, "one", unheard},
+		"while no process heard of it":     {[]*journal.Record{unanswered}, "one", unanswered},
 		"none was":                         {[]*journal.Record{last}, "one", nil},
 		"in this boot":                     {[]*journal.Record{called}, "one", called},
 		"and then one that asked nobody":   {[]*journal.Record{called, unasked}, "one", called},
@@ -205,12 +205,12 @@ func TestAShutdownThatWasCalledOffIsTold(t *testing.T) {
 					j.Settle()
 				}
 				stop()
-				for _, got := range []*journal.Record{journal.Open(path, c.boot, quiet).CalledOff(), peek(t, path, c.boot).CalledOff} {
+				for _, got := range []*journal.Record{journal.Open(path, c.boot, quiet).Cancelled(), peek(t, path, c.boot).Cancelled} {
 					if (got == nil) != (c.want == nil) || got != nil && !got.StartedAt.Equal(c.want.StartedAt) {
-						t.Errorf("CalledOff() = %+v, want %+v", got, c.want)
+						t.Errorf("Cancelled() = %+v, want %+v", got, c.want)
 					}
-					if got != nil && c.want == unheard && (got.CancelledAt.IsZero() || got.Pods[0].Outcome != journal.Left || got.Pods[1].Outcome != journal.Skipped) {
-						t.Errorf("CalledOff() = %+v, want it cancelled, and one asked of two", got)
+					if got != nil && c.want == unanswered && (got.CancelledAt.IsZero() || got.Pods[0].Outcome != journal.Left || got.Pods[1].Outcome != journal.Skipped) {
+						t.Errorf("Cancelled() = %+v, want it cancelled, and one asked of two", got)
 					}
 				}
 			})
@@ -218,13 +218,13 @@ func TestAShutdownThatWasCalledOffIsTold(t *testing.T) {
 	}
 }
 
-func peek(t *testing.T, path, boot string) journal.Story {
+func peek(t *testing.T, path, boot string) journal.History {
 	t.Helper()
-	story, err := journal.Peek(path, boot)
+	history, err := journal.Peek(path, boot)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return story
+	return history
 }
 
 func TestAClockThatWasSetBackKeepsNothingForEver(t *testing.T) {

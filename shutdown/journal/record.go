@@ -19,10 +19,10 @@ const (
 	// TriggerServiceStop: the service stops because systemd does,
 	// in a shutdown that nobody announced.
 	TriggerServiceStop Trigger = "service-stop"
-	// TriggerPerson: a person asked, and critical pods stay.
-	TriggerPerson Trigger = "person"
-	// TriggerPersonAll: a person requested critical pods, too.
-	TriggerPersonAll Trigger = "person-all"
+	// TriggerManual: a person asked, and critical pods stay.
+	TriggerManual Trigger = "person"
+	// TriggerManualAll: a person requested critical pods, too.
+	TriggerManualAll Trigger = "person-all"
 	// TriggerUnknown: the boot ended without a drain, as when power is lost.
 	TriggerUnknown Trigger = "unknown"
 )
@@ -86,9 +86,9 @@ type Record struct {
 	FinishedAt time.Time `json:"finishedAt,omitzero"` // zero if it never was
 	// CancelledAt is set if the shutdown was cancelled.
 	CancelledAt time.Time `json:"cancelledAt,omitzero"`
-	// Unheard reports that no process heard of that, and so nobody knows who ended of those that
+	// EndUnknown reports that no process heard of that, and so nobody knows who ended of those that
 	// had been asked to.
-	Unheard bool `json:"unheard,omitempty"`
+	EndUnknown bool `json:"unheard,omitempty"`
 	// Graceful reports that the drain came to its end and left no pod running.
 	// A pod that was killed had its grace.
 	Graceful bool        `json:"graceful"`

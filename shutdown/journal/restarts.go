@@ -63,10 +63,10 @@ func StaysStopped(restart string, hostLived bool) string {
 // same reports whether two are of one container.
 func (r Restart) same(o Restart) bool { return r.Runtime == o.Runtime && r.ID == o.ID }
 
-// owed are the containers that are to be started again now that the story of the drain in
+// pendingRestarts are the containers that are to be started again now that the story of the drain in
 // the file has ended: those it has sent the stop signal, and those still pending from before. What
 // became of others is told until then.
-func (f content) owed(hostLived bool) *[]Restart {
+func (f content) pendingRestarts(hostLived bool) *[]Restart {
 	var list []Restart
 	if f.Restarts != nil {
 		for _, r := range *f.Restarts {
@@ -78,7 +78,7 @@ func (f content) owed(hostLived bool) *[]Restart {
 	}
 	if f.Record != nil {
 		for _, p := range f.Record.Pods {
-			list = owe(list, p, hostLived)
+			list = addPending(list, p, hostLived)
 		}
 	}
 	if len(list) == 0 {
@@ -88,9 +88,9 @@ func (f content) owed(hostLived bool) *[]Restart {
 	return &list
 }
 
-// owe adds a pod's containers. A container that was pending and whose stop was requested again
+// addPending adds a pod's containers. A container that was pending and whose stop was requested again
 // has been started by somebody meanwhile.
-func owe(list []Restart, p PodRecord, hostLived bool) []Restart {
+func addPending(list []Restart, p PodRecord, hostLived bool) []Restart {
 	if p.Once {
 		return list // nobody can start its containers again
 	}

@@ -12,10 +12,10 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// owes says which restarts a journal has, by container: how long after the first of 2000
+// pendingText says which restarts a journal has, by container: how long after the first of 2000
 // it was sent the stop signal, an "l" where the host lived, an "r" where it was
 // between two attempts to run, a "u" where its unit starts it, how long it had run where that is known, and the outcome.
-func owes(j *journal.Journal) string {
+func pendingText(j *journal.Journal) string {
 	var list []string
 	for _, r := range j.Restarts() {
 		lived := ""
@@ -60,7 +60,7 @@ func TestWhatIsToBeStartedAgain(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		story func(*journal.Journal)
+		steps func(*journal.Journal)
 		now   string // of the same boot
 		next  string // of a boot after it
 	}{
@@ -146,16 +146,16 @@ func TestWhatIsToBeStartedAgain(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "shutdown.json")
 				j := journal.Open(path, "one", quiet)
 				stop := keep(t, j)
-				tt.story(j)
+				tt.steps(j)
 				stop()
-				if got := owes(j); got != tt.now {
+				if got := pendingText(j); got != tt.now {
 					t.Errorf("Restarts() = %q, want %q", got, tt.now)
 				}
-				if got := owes(journal.Open(path, "one", quiet)); got != tt.now {
+				if got := pendingText(journal.Open(path, "one", quiet)); got != tt.now {
 					t.Errorf("Restarts() of another process = %q, want %q", got, tt.now)
 				}
 				next := journal.Open(path, "two", quiet)
-				if got := owes(next); got != tt.next {
+				if got := pendingText(next); got != tt.next {
 					t.Errorf("Restarts() of the next boot = %q, want %q", got, tt.next)
 				}
 				for _, r := range next.Restarts() {

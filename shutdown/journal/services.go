@@ -19,29 +19,29 @@ func (j *Journal) PendingServices() []Service {
 
 // services are those that are to be started again; nil if none are.
 func (f content) services() *[]Service {
-	var owed []Service
+	var pending []Service
 	if f.Services != nil {
-		owed = slices.Clone(*f.Services)
+		pending = slices.Clone(*f.Services)
 	}
 	if f.Record != nil {
 		for _, s := range f.Record.StoppedFirst {
-			owed = slices.DeleteFunc(owed, func(o Service) bool { return o.Name == s.Name })
+			pending = slices.DeleteFunc(pending, func(o Service) bool { return o.Name == s.Name })
 			if s.StartedAt.IsZero() && !s.AskedAt.IsZero() {
-				owed = append(owed, s)
+				pending = append(pending, s)
 			}
 		}
 	}
-	if len(owed) == 0 {
+	if len(pending) == 0 {
 		return nil
 	}
-	return &owed
+	return &pending
 }
 
 // NoteStarted records that a service is started again.
 func (j *Journal) NoteStarted(name string, at time.Time) {
 	j.change(true, func(f *content) bool {
-		owed := f.services()
-		if owed == nil {
+		pending := f.services()
+		if pending == nil {
 			return false
 		}
 		if f.Record != nil {
@@ -53,7 +53,7 @@ func (j *Journal) NoteStarted(name string, at time.Time) {
 			}
 		}
 		f.Services = nil
-		if rest := slices.DeleteFunc(*owed, func(s Service) bool { return s.Name == name }); len(rest) > 0 {
+		if rest := slices.DeleteFunc(*pending, func(s Service) bool { return s.Name == name }); len(rest) > 0 {
 			f.Services = &rest
 		}
 		return true
@@ -67,15 +67,15 @@ func (j *Journal) AddPendingUnit(name string, at time.Time) {
 		if f.Record == nil || !f.Record.CancelledAt.IsZero() {
 			return false
 		}
-		var owed []Service
+		var pending []Service
 		if f.Services != nil {
-			owed = slices.Clone(*f.Services) // what was handed out stays as it is
+			pending = slices.Clone(*f.Services) // what was handed out stays as it is
 		}
-		if slices.ContainsFunc(owed, func(s Service) bool { return s.Name == name }) {
+		if slices.ContainsFunc(pending, func(s Service) bool { return s.Name == name }) {
 			return false
 		}
-		owed = append(owed, Service{Name: name, AskedAt: at, InTurn: true})
-		f.Services = &owed
+		pending = append(pending, Service{Name: name, AskedAt: at, InTurn: true})
+		f.Services = &pending
 		return true
 	})
 }

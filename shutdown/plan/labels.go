@@ -15,9 +15,9 @@ import (
 // as in Kubernetes.
 const DefaultContainerGrace = 30 * time.Second
 
-// untoldGrace is that of one that may have said something which its runtime has not told:
+// unknownGrace is that of one that may have said something which its runtime has not told:
 // all that its phase has.
-const untoldGrace = 24 * time.Hour
+const unknownGrace = 24 * time.Hour
 
 // Rule says which pods are critical although they do not say so themselves. A
 // pod matches if all that the rule gives matches. Patterns cover the whole
@@ -158,10 +158,10 @@ func lookup[T any](p runtime.Pod, sources []source, key string, parse func(strin
 // rule matches; else 0. What stands on the pod counts before what stands on its
 // containers, of whom the highest speaks.
 func Priority(p runtime.Pod, rules Rules) (int32, []Note) {
-	priority, ok, notes := said(p, podSources(p))
+	priority, ok, notes := labelled(p, podSources(p))
 	if !ok {
 		for _, c := range p.Containers {
-			other, has, more := said(p, containerSources(c))
+			other, has, more := labelled(p, containerSources(c))
 			notes = append(notes, more...)
 			if has && (!ok || other > priority) {
 				priority, ok = other, true
@@ -177,8 +177,8 @@ func Priority(p runtime.Pod, rules Rules) (int32, []Note) {
 	return 0, notes
 }
 
-// said is the priority that one set of labels and annotations speaks of.
-func said(p runtime.Pod, sources []source) (int32, bool, []Note) {
+// labelled is the priority that one set of labels and annotations speaks of.
+func labelled(p runtime.Pod, sources []source) (int32, bool, []Note) {
 	priority, ok, notes := lookup(p, sources, runtime.LabelPriority, parsePriority)
 	if ok {
 		return priority, true, notes
@@ -208,8 +208,8 @@ func Grace(p runtime.Pod, c runtime.Container) (grace time.Duration, requested b
 		return grace, true, notes
 	case c.StopTimeout != nil:
 		return *c.StopTimeout, true, notes
-	case c.Untold:
-		return untoldGrace, false, notes
+	case c.Incomplete:
+		return unknownGrace, false, notes
 	}
 	return DefaultContainerGrace, false, notes
 }

@@ -211,13 +211,13 @@ func Needs(pod runtime.Pod, ids []string) map[int][]int {
 			}
 		}
 	}
-	return withoutCircles(direct, len(ids))
+	return withoutCycles(direct, len(ids))
 }
 
-// withoutCircles lets those that need each other, by whatever ways, need together what
+// withoutCycles lets those that need each other, by whatever ways, need together what
 // any of them needs besides.
-func withoutCircles(direct map[int][]int, count int) map[int][]int {
-	circle := circles(direct, count)
+func withoutCycles(direct map[int][]int, count int) map[int][]int {
+	circle := cycles(direct, count)
 	besides, taken := make(map[int][]int), make(map[[2]int]bool) // by circle
 	for i := range count {
 		for _, n := range direct[i] {
@@ -236,9 +236,9 @@ func withoutCircles(direct map[int][]int, count int) map[int][]int {
 	return needs
 }
 
-// circles names the circle of each: the first of those that need it and that it needs, by
+// cycles names the circle of each: the first of those that need it and that it needs, by
 // whatever ways, in the order in which Tarjan's algorithm comes by them.
-func circles(direct map[int][]int, count int) []int {
+func cycles(direct map[int][]int, count int) []int {
 	circle, place, lowest := make([]int, count), make([]int, count), make([]int, count)
 	var way []int // visited, and in no circle yet
 	visited := 0

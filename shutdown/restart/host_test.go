@@ -54,7 +54,7 @@ func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := restart.Facts{
-				Restarts: []journal.Restart{owed()}, Pods: []runtime.Pod{{Runtime: "docker", ID: "web", Containers: []runtime.Container{stopped()}}},
+				Restarts: []journal.Restart{pending()}, Pods: []runtime.Pod{{Runtime: "docker", ID: "web", Containers: []runtime.Container{stopped()}}},
 				Unreachable: func(string) bool { return false }, Waited: tt.waited,
 				Host: &restart.HostFacts{PendingUnits: []restart.PendingUnit{tt.coming}, NoAnswer: tt.hangs, Needs: func(journal.Restart) (runtime.StartNeeds, bool) {
 					return runtime.StartNeeds{Paths: strings.Fields(tt.paths), Units: tt.units}, !tt.silent
@@ -68,20 +68,20 @@ func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
 	}
 }
 
-// needy returns what containers need of the host.
-type needy struct {
+// needing returns what containers need of the host.
+type needing struct {
 	*runtimetest.Fake
 	paths map[string][]string // by container
 }
 
-func (n needy) StartNeeds(_ context.Context, c runtime.Container) (runtime.StartNeeds, error) {
+func (n needing) StartNeeds(_ context.Context, c runtime.Container) (runtime.StartNeeds, error) {
 	return runtime.StartNeeds{Paths: n.paths[c.ID]}, nil
 }
 
 // files makes a proc filesystem in which process 1 shows files, and has containers of h need paths.
 func (h *host) files(paths map[string][]string) (root string, mount func(where string)) {
 	h.t.Helper()
-	set, err := runtime.NewSet(needy{h.fake, paths})
+	set, err := runtime.NewSet(needing{h.fake, paths})
 	if err != nil {
 		h.t.Fatal(err)
 	}

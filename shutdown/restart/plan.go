@@ -36,9 +36,9 @@ type Facts struct {
 	// Waited reports how long it is known that a container is pending, by no wall clock; nil if
 	// only now.
 	Waited func(journal.Restart) time.Duration
-	// Heard tells likewise for how long of that its runtime has answered without a break, up
+	// AnsweringFor tells likewise for how long of that its runtime has answered without a break, up
 	// to now.
-	Heard func(journal.Restart) time.Duration
+	AnsweringFor func(journal.Restart) time.Duration
 	// Unable reports which cannot start a container again; nil if all can.
 	Unable func(runtime string) bool
 	// Host is what is known of the host that containers are started on; nil if nothing is awaited.
@@ -182,12 +182,12 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		r.Outcome, r.At, r.Reason = outcome, now, reason
 		return Decision{Action: Leave, Restart: r}
 	}
-	waited, heard := time.Duration(0), time.Duration(0)
+	waited, answering := time.Duration(0), time.Duration(0)
 	if f.Waited != nil {
 		waited = f.Waited(r)
 	}
-	if f.Heard != nil {
-		heard = f.Heard(r)
+	if f.AnsweringFor != nil {
+		answering = f.AnsweringFor(r)
 	}
 	wait := func(reason string) Decision {
 		r.Reason = reason
@@ -214,11 +214,11 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		return leave(journal.RunsAnyway, "")
 	case r.Tries >= maxTries && ended(r, c):
 		return leave(journal.RestartFailed, r.Reason)
-	case missingFacts(r, c) != "" && heard >= missingFactsAfter:
+	case missingFacts(r, c) != "" && answering >= missingFactsAfter:
 		return leave(journal.RestartFailed, "for an hour "+missingFacts(r, c)+"; start it manually if it should run")
 	case missingFacts(r, c) != "":
 		d := wait("waits for its runtime: " + missingFacts(r, c))
-		d.holds = r.Tries == 0 && heard < holdBound
+		d.holds = r.Tries == 0 && answering < holdBound
 		return d
 	case !sameRun(r, c) && !c.StartedAt.Before(r.AskedAt):
 		return leave(journal.LeftStopped, "it was started after the shutdown and has exited")
@@ -228,7 +228,7 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		return leave(journal.LeftStopped, byUnit)
 	case journal.StaysStopped(c.Restart.String(), r.HostLived) != "":
 		return leave(journal.LeftStopped, journal.StaysStopped(c.Restart.String(), r.HostLived))
-	case c.Restart == runtime.RestartByRuntime && !r.HostLived && r.Tries == 0 && heard < settleAfter:
+	case c.Restart == runtime.RestartByRuntime && !r.HostLived && r.Tries == 0 && answering < settleAfter:
 		d := wait("waits in case its runtime starts it")
 		d.holds = true
 		return d

@@ -30,7 +30,7 @@ func stopped(change ...func(*runtime.Container)) runtime.Container {
 	return c
 }
 
-func owed(change ...func(*journal.Restart)) journal.Restart {
+func pending(change ...func(*journal.Restart)) journal.Restart {
 	r := journal.Restart{Runtime: "docker", Pod: "web", ID: "web", AskedAt: asked, Grace: metav1.Duration{Duration: 20 * time.Second}}
 	for _, f := range change {
 		f(&r)
@@ -60,66 +60,66 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		owed  journal.Restart
-		now   []runtime.Container
-		facts restart.Facts
-		want  string // action, outcome and a part of the reason
+		pending journal.Restart
+		now     []runtime.Container
+		facts   restart.Facts
+		want    string // action, outcome and a part of the reason
 	}{
-		"unless-stopped":                 {owed: owed(), now: []runtime.Container{stopped()}, want: "start"},
-		"always: Docker has started it":  {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime), runs)}, want: "settle runs"},
-		"always: Docker may start it":    {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, want: "wait"},
-		"always: Docker could not":       {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, facts: restart.Facts{Heard: func(journal.Restart) time.Duration { return 10 * time.Second }}, want: "start"},
-		"on-failure, of Podman":          {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartNotAtBoot))}, want: "settle left policy"},
-		"no":                             {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
-		"a policy that nobody knows yet": {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, want: "wait"},
-		"an end that nobody knows yet":   {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, want: "wait"},
-		"a policy that nobody tells":     {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, facts: restart.Facts{Heard: anHour}, want: "settle failed policy is unknown"},
-		"an end that nobody tells":       {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, facts: restart.Facts{Heard: anHour}, want: "settle failed last run"},
-		"one that stays made ready":      {owed: owed(), now: []runtime.Container{stopped(madeReady)}, facts: restart.Facts{Heard: anHour}, want: "settle failed Created"},
-		"one that is told in an hour":    {owed: owed(), now: []runtime.Container{stopped()}, facts: restart.Facts{Heard: anHour}, want: "start"},
-		"an end that is an earlier run's": {owed: owed(ran(time.Hour - 30*time.Second)), now: []runtime.Container{stopped(func(c *runtime.Container) {
+		"unless-stopped":                 {pending: pending(), now: []runtime.Container{stopped()}, want: "start"},
+		"always: Docker has started it":  {pending: pending(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime), runs)}, want: "settle runs"},
+		"always: Docker may start it":    {pending: pending(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, want: "wait"},
+		"always: Docker could not":       {pending: pending(), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, facts: restart.Facts{AnsweringFor: func(journal.Restart) time.Duration { return 10 * time.Second }}, want: "start"},
+		"on-failure, of Podman":          {pending: pending(), now: []runtime.Container{stopped(policy(runtime.RestartNotAtBoot))}, want: "settle left policy"},
+		"no":                             {pending: pending(), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
+		"a policy that nobody knows yet": {pending: pending(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, want: "wait"},
+		"an end that nobody knows yet":   {pending: pending(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, want: "wait"},
+		"a policy that nobody tells":     {pending: pending(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, facts: restart.Facts{AnsweringFor: anHour}, want: "settle failed policy is unknown"},
+		"an end that nobody tells":       {pending: pending(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = time.Time{} })}, facts: restart.Facts{AnsweringFor: anHour}, want: "settle failed last run"},
+		"one that stays made ready":      {pending: pending(), now: []runtime.Container{stopped(madeReady)}, facts: restart.Facts{AnsweringFor: anHour}, want: "settle failed Created"},
+		"one that is told in an hour":    {pending: pending(), now: []runtime.Container{stopped()}, facts: restart.Facts{AnsweringFor: anHour}, want: "start"},
+		"an end that is an earlier run's": {pending: pending(ran(time.Hour - 30*time.Second)), now: []runtime.Container{stopped(func(c *runtime.Container) {
 			c.StartedAt, c.FinishedAt = asked.Add(-30*time.Second), asked.Add(-31*time.Second)
 		})}, want: "start"},
-		"one that somebody removed":                  {owed: owed(), want: "settle left removed"},
-		"one that its unit makes anew":               {owed: owed(func(r *journal.Restart) { r.ByUnit = true }), want: "settle left unit"},
-		"one that somebody started":                  {owed: owed(), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
-		"one that somebody started, and stopped":     {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left started after"},
-		"one that somebody had stopped before":       {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Millisecond) })}, want: "settle left before"},
-		"one that was between two attempts":          {owed: owed(func(r *journal.Restart) { r.Restarting = true }), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Second) })}, want: "start"},
-		"a clock set back since, and the same run":   {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-48 * time.Hour) })}, want: "start"},
-		"a clock set back before, and the same run":  {owed: owed(ran(2 * time.Hour)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Hour) })}, want: "start"},
-		"the same run, which had ended just before":  {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Second) })}, want: "settle left before"},
-		"another run, which somebody started":        {owed: owed(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left started after"},
-		"another run, that no list had shown":        {owed: owed(ran(-time.Hour)), now: []runtime.Container{stopped()}, want: "start"},
-		"one that ended only when the host did":      {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(time.Hour) })}, want: "start"},
-		"one that nobody saw end":                    {owed: owed(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = time.Time{} })}, want: "start"},
-		"one of a systemd unit":                      {owed: owed(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartByUnit))}, want: "settle left unit"},
-		"one that somebody has made ready":           {owed: owed(), now: []runtime.Container{stopped(madeReady)}, want: "wait"},
-		"a start that was cut off in the middle":     {owed: owed(tried(1, time.Minute)), now: []runtime.Container{stopped(madeReady)}, want: "start"},
-		"a runtime that does not answer":             {owed: owed(), facts: restart.Facts{Unreachable: func(string) bool { return true }}, want: "wait"},
-		"a runtime that is gone":                     {owed: owed(), facts: restart.Facts{Unreachable: func(string) bool { return true }, Waited: aDay}, want: "settle left day"},
-		"a runtime that was gone, and answers":       {owed: owed(), now: []runtime.Container{stopped()}, facts: restart.Facts{Waited: aDay}, want: "start"},
-		"the host lived, and its clock was set back": {owed: owed(hostLived, func(r *journal.Restart) { r.AskedAt = asked.Add(time.Hour) }), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
-		"a runtime that cannot":                      {owed: owed(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, facts: restart.Facts{Unable: func(string) bool { return true }}, want: "settle left cannot"},
-		"switched off":                               {owed: owed(), now: []runtime.Container{stopped()}, facts: restart.Facts{Never: true}, want: "settle left never"},
-		"switched off, of a runtime that is away":    {owed: owed(), facts: restart.Facts{Never: true, Unreachable: func(string) bool { return true }}, want: "settle left never"},
-		"what was settled":                           {owed: owed(func(r *journal.Restart) { r.Outcome = journal.Restarted }), now: []runtime.Container{stopped()}, want: ""},
-		"a start that failed a moment ago":           {owed: owed(tried(1, 4*time.Second)), now: []runtime.Container{stopped()}, want: "wait"},
-		"a start that failed a while ago":            {owed: owed(tried(1, 5*time.Second)), now: []runtime.Container{stopped()}, want: "start"},
-		"a start that failed by a clock set back":    {owed: owed(tried(1, -time.Hour)), now: []runtime.Container{stopped()}, want: "start"},
-		"starts that failed, and take longer pauses": {owed: owed(tried(3, 44*time.Second)), now: []runtime.Container{stopped()}, want: "wait"},
-		"a start that failed time and again":         {owed: owed(tried(5, time.Hour)), now: []runtime.Container{stopped()}, want: "settle failed no such device"},
-		"one that was tried, and runs":               {owed: owed(tried(1, 0)), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
+		"one that somebody removed":                  {pending: pending(), want: "settle left removed"},
+		"one that its unit makes anew":               {pending: pending(func(r *journal.Restart) { r.ByUnit = true }), want: "settle left unit"},
+		"one that somebody started":                  {pending: pending(), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
+		"one that somebody started, and stopped":     {pending: pending(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left started after"},
+		"one that somebody had stopped before":       {pending: pending(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Millisecond) })}, want: "settle left before"},
+		"one that was between two attempts":          {pending: pending(func(r *journal.Restart) { r.Restarting = true }), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Second) })}, want: "start"},
+		"a clock set back since, and the same run":   {pending: pending(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-48 * time.Hour) })}, want: "start"},
+		"a clock set back before, and the same run":  {pending: pending(ran(2 * time.Hour)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Hour) })}, want: "start"},
+		"the same run, which had ended just before":  {pending: pending(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(-time.Second) })}, want: "settle left before"},
+		"another run, which somebody started":        {pending: pending(ran(0)), now: []runtime.Container{stopped(func(c *runtime.Container) { c.StartedAt = asked.Add(time.Minute) })}, want: "settle left started after"},
+		"another run, that no list had shown":        {pending: pending(ran(-time.Hour)), now: []runtime.Container{stopped()}, want: "start"},
+		"one that ended only when the host did":      {pending: pending(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = asked.Add(time.Hour) })}, want: "start"},
+		"one that nobody saw end":                    {pending: pending(), now: []runtime.Container{stopped(func(c *runtime.Container) { c.FinishedAt = time.Time{} })}, want: "start"},
+		"one of a systemd unit":                      {pending: pending(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartByUnit))}, want: "settle left unit"},
+		"one that somebody has made ready":           {pending: pending(), now: []runtime.Container{stopped(madeReady)}, want: "wait"},
+		"a start that was cut off in the middle":     {pending: pending(tried(1, time.Minute)), now: []runtime.Container{stopped(madeReady)}, want: "start"},
+		"a runtime that does not answer":             {pending: pending(), facts: restart.Facts{Unreachable: func(string) bool { return true }}, want: "wait"},
+		"a runtime that is gone":                     {pending: pending(), facts: restart.Facts{Unreachable: func(string) bool { return true }, Waited: aDay}, want: "settle left day"},
+		"a runtime that was gone, and answers":       {pending: pending(), now: []runtime.Container{stopped()}, facts: restart.Facts{Waited: aDay}, want: "start"},
+		"the host lived, and its clock was set back": {pending: pending(hostLived, func(r *journal.Restart) { r.AskedAt = asked.Add(time.Hour) }), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
+		"a runtime that cannot":                      {pending: pending(), now: []runtime.Container{stopped(policy(runtime.RestartUnknown))}, facts: restart.Facts{Unable: func(string) bool { return true }}, want: "settle left cannot"},
+		"switched off":                               {pending: pending(), now: []runtime.Container{stopped()}, facts: restart.Facts{Never: true}, want: "settle left never"},
+		"switched off, of a runtime that is away":    {pending: pending(), facts: restart.Facts{Never: true, Unreachable: func(string) bool { return true }}, want: "settle left never"},
+		"what was settled":                           {pending: pending(func(r *journal.Restart) { r.Outcome = journal.Restarted }), now: []runtime.Container{stopped()}, want: ""},
+		"a start that failed a moment ago":           {pending: pending(tried(1, 4*time.Second)), now: []runtime.Container{stopped()}, want: "wait"},
+		"a start that failed a while ago":            {pending: pending(tried(1, 5*time.Second)), now: []runtime.Container{stopped()}, want: "start"},
+		"a start that failed by a clock set back":    {pending: pending(tried(1, -time.Hour)), now: []runtime.Container{stopped()}, want: "start"},
+		"starts that failed, and take longer pauses": {pending: pending(tried(3, 44*time.Second)), now: []runtime.Container{stopped()}, want: "wait"},
+		"a start that failed time and again":         {pending: pending(tried(5, time.Hour)), now: []runtime.Container{stopped()}, want: "settle failed no such device"},
+		"one that was tried, and runs":               {pending: pending(tried(1, 0)), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
 
-		"the host lived: unless-stopped":   {owed: owed(hostLived), now: []runtime.Container{stopped()}, want: "start"},
-		"the host lived: always":           {owed: owed(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, want: "start"},
-		"the host lived: on-failure":       {owed: owed(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartNotAtBoot))}, want: "start"},
-		"the host lived: no":               {owed: owed(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
-		"the host lived: one yet to end":   {owed: owed(hostLived, func(r *journal.Restart) { r.Grace.Duration = 56 * time.Second }), now: []runtime.Container{stopped(runs)}, want: "wait"},
-		"the host lived: one that runs on": {owed: owed(hostLived), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
+		"the host lived: unless-stopped":   {pending: pending(hostLived), now: []runtime.Container{stopped()}, want: "start"},
+		"the host lived: always":           {pending: pending(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartByRuntime))}, want: "start"},
+		"the host lived: on-failure":       {pending: pending(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartNotAtBoot))}, want: "start"},
+		"the host lived: no":               {pending: pending(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
+		"the host lived: one yet to end":   {pending: pending(hostLived, func(r *journal.Restart) { r.Grace.Duration = 56 * time.Second }), now: []runtime.Container{stopped(runs)}, want: "wait"},
+		"the host lived: one that runs on": {pending: pending(hostLived), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.facts.Restarts = []journal.Restart{tt.owed}
+			tt.facts.Restarts = []journal.Restart{tt.pending}
 			tt.facts.Pods = []runtime.Pod{{Runtime: "docker", ID: "web", Containers: tt.now}}
 			if tt.facts.Unreachable == nil {
 				tt.facts.Unreachable = func(string) bool { return false }
@@ -154,13 +154,13 @@ func TestTheOrderIsThatOfTheShutdownReversed(t *testing.T) {
 	for _, id := range []string{"proxy", "web", "api", "ring", "loop", "db", "cache"} {
 		shop.Containers = append(shop.Containers, stopped(func(c *runtime.Container) { c.ID, c.StopsBefore = id, strings.Fields(needs[id]) }))
 		if id != "api" {
-			facts.Restarts = append(facts.Restarts, owed(func(r *journal.Restart) { r.ID, r.Pod = id, shop.ID }))
+			facts.Restarts = append(facts.Restarts, pending(func(r *journal.Restart) { r.ID, r.Pod = id, shop.ID }))
 		}
 	}
 	facts.Pods = []runtime.Pod{shop}
 	for id, priority := range map[string]int32{"dns": plan.CriticalPriority, "alone": 0, "last": -5} {
 		facts.Pods = append(facts.Pods, runtime.Pod{Runtime: "docker", ID: id, Containers: []runtime.Container{stopped(func(c *runtime.Container) { c.ID = id })}})
-		facts.Restarts = append(facts.Restarts, owed(func(r *journal.Restart) { r.ID, r.Pod, r.Priority = id, id, priority }))
+		facts.Restarts = append(facts.Restarts, pending(func(r *journal.Restart) { r.ID, r.Pod, r.Priority = id, id, priority }))
 	}
 	list := restart.Plan(facts, asked.Add(time.Minute))
 	var ids []string
@@ -192,7 +192,7 @@ func TestTheOrderOfManyLayersIsFound(t *testing.T) {
 			pod.Containers = append(pod.Containers, stopped(func(c *runtime.Container) {
 				c.ID, c.StopsBefore = id, []string{fmt.Sprintf("%02d-0", layer+1), fmt.Sprintf("%02d-1", layer+1)}
 			}))
-			facts.Restarts = append(facts.Restarts, owed(func(r *journal.Restart) { r.ID, r.Pod = id, pod.ID }))
+			facts.Restarts = append(facts.Restarts, pending(func(r *journal.Restart) { r.ID, r.Pod = id, pod.ID }))
 		}
 	}
 	facts.Pods = []runtime.Pod{pod}
@@ -210,26 +210,26 @@ func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
 	slow := func(r *journal.Restart) { r.Grace.Duration = 2 * time.Minute }
 	tried := func(r *journal.Restart) { r.Tries, r.TriedAt = 1, asked.Add(time.Minute) }
 	for name, tt := range map[string]struct {
-		db     runtime.Container
-		owed   journal.Restart
-		waited time.Duration
-		want   string
+		db      runtime.Container
+		pending journal.Restart
+		waited  time.Duration
+		want    string
 	}{
-		"container exited":                     {stopped(), owed(hostLived), 0, "db=start web=start proxy=start"},
-		"it may be about to end":               {stopped(running), owed(hostLived, slow), 0, "db=wait web=wait proxy=wait"},
-		"it may be, for long":                  {stopped(running), owed(hostLived, slow), 3 * time.Minute, "db=wait web=wait proxy=wait"},
-		"its grace is over":                    {stopped(running), owed(hostLived), 0, "db=settle web=start proxy=start"},
-		"nobody knows its policy":              {stopped(policy(runtime.RestartUnknown)), owed(), time.Minute, "db=wait web=wait proxy=wait"},
-		"nobody knows its policy for long":     {stopped(policy(runtime.RestartUnknown)), owed(), 2 * time.Minute, "db=wait web=start proxy=start"},
-		"it did not start, and is tried again": {stopped(), owed(tried), 0, "db=wait web=start proxy=start"},
+		"container exited":                     {stopped(), pending(hostLived), 0, "db=start web=start proxy=start"},
+		"it may be about to end":               {stopped(running), pending(hostLived, slow), 0, "db=wait web=wait proxy=wait"},
+		"it may be, for long":                  {stopped(running), pending(hostLived, slow), 3 * time.Minute, "db=wait web=wait proxy=wait"},
+		"its grace is over":                    {stopped(running), pending(hostLived), 0, "db=settle web=start proxy=start"},
+		"nobody knows its policy":              {stopped(policy(runtime.RestartUnknown)), pending(), time.Minute, "db=wait web=wait proxy=wait"},
+		"nobody knows its policy for long":     {stopped(policy(runtime.RestartUnknown)), pending(), 2 * time.Minute, "db=wait web=start proxy=start"},
+		"it did not start, and is tried again": {stopped(), pending(tried), 0, "db=wait web=start proxy=start"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := runtime.Pod{Runtime: "docker", ID: "shop"}
-			facts := restart.Facts{Unreachable: func(string) bool { return false }, Heard: func(journal.Restart) time.Duration { return tt.waited }}
+			facts := restart.Facts{Unreachable: func(string) bool { return false }, AnsweringFor: func(journal.Restart) time.Duration { return tt.waited }}
 			for id, needs := range map[string]string{"db": "", "web": "db", "proxy": "web"} {
-				c, r := stopped(), owed(hostLived)
+				c, r := stopped(), pending(hostLived)
 				if id == "db" {
-					c, r = tt.db, tt.owed
+					c, r = tt.db, tt.pending
 				}
 				c.ID, c.StopsBefore = id, strings.Fields(needs)
 				r.ID, r.Pod = id, pod.ID
@@ -256,22 +256,22 @@ func TestWhoJoinsAnotherContainerIsStartedAfterIt(t *testing.T) {
 		return func(r *journal.Restart) { r.Tries, r.TriedAt = tries, asked.Add(time.Minute-ago) }
 	}
 	for name, tt := range map[string]struct {
-		owed map[string]func(*journal.Restart)
-		need string // the mount that vpn waits for
-		want string
+		pending map[string]func(*journal.Restart)
+		need    string // the mount that vpn waits for
+		want    string
 	}{
 		"all have ended":                  {want: "vpn=start app=start log=start"},
 		"the first waits for its mount":   {need: "/mnt/nas", want: "vpn=wait app=wait log=wait"},
-		"the first did not start yet":     {owed: map[string]func(*journal.Restart){"vpn": tried(1, time.Second)}, want: "vpn=wait app=wait log=wait"},
-		"the first is tried again":        {owed: map[string]func(*journal.Restart){"vpn": tried(1, 6*time.Second), "app": tried(1, time.Second)}, want: "vpn=start app=start log=start"},
-		"the last is not to be tried yet": {owed: map[string]func(*journal.Restart){"log": tried(1, time.Second)}, want: "vpn=start app=start log=start"},
-		"the first is over":               {owed: map[string]func(*journal.Restart){"vpn": func(r *journal.Restart) { r.Outcome = journal.RestartFailed }}, want: "app=start log=start"},
+		"the first did not start yet":     {pending: map[string]func(*journal.Restart){"vpn": tried(1, time.Second)}, want: "vpn=wait app=wait log=wait"},
+		"the first is tried again":        {pending: map[string]func(*journal.Restart){"vpn": tried(1, 6*time.Second), "app": tried(1, time.Second)}, want: "vpn=start app=start log=start"},
+		"the last is not to be tried yet": {pending: map[string]func(*journal.Restart){"log": tried(1, time.Second)}, want: "vpn=start app=start log=start"},
+		"the first is over":               {pending: map[string]func(*journal.Restart){"vpn": func(r *journal.Restart) { r.Outcome = journal.RestartFailed }}, want: "app=start log=start"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			facts := restart.Facts{Unreachable: func(string) bool { return false }, Heard: settled}
+			facts := restart.Facts{Unreachable: func(string) bool { return false }, AnsweringFor: settled}
 			for _, id := range []string{"app", "log", "vpn"} {
-				r := owed(func(r *journal.Restart) { r.ID, r.Pod = id, id })
-				if change := tt.owed[id]; change != nil {
+				r := pending(func(r *journal.Restart) { r.ID, r.Pod = id, id })
+				if change := tt.pending[id]; change != nil {
 					change(&r)
 				}
 				facts.Restarts = append(facts.Restarts, r)

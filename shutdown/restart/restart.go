@@ -50,21 +50,23 @@ type Restarter struct {
 	o   Options
 	log *slog.Logger
 
-	known sinces // what is pending; Run's goroutine owns it
-	heard sinces // of that, whose runtime answers; likewise
+	known     sinces // what is pending; Run's goroutine owns it
+	answering sinces // of that, whose runtime answers; likewise
 
 	host    *host
-	needs   map[owed]need // of those that are due, or are tried again; likewise
-	watched watched       // likewise
+	needs   map[pending]need // of those that are due, or are tried again; likewise
+	watched watched          // likewise
 }
 
-// owed is a container that one shutdown has stopped.
-type owed struct {
+// pending is a container that one shutdown has stopped.
+type pending struct {
 	key
 	asked int64
 }
 
-func owedBy(o journal.Restart) owed { return owed{key{o.Runtime, o.ID}, o.AskedAt.UnixNano()} }
+func pendingFor(o journal.Restart) pending {
+	return pending{key{o.Runtime, o.ID}, o.AskedAt.UnixNano()}
+}
 
 // New returns a Restarter that Run starts.
 func New(o Options) *Restarter {
@@ -76,21 +78,21 @@ func New(o Options) *Restarter {
 func (r *Restarter) Run(ctx context.Context) error {
 	pause := firstPause
 	for {
-		var again, look <-chan time.Time
+		var again, check <-chan time.Time
 		if r.pending() {
 			due := r.pass(ctx)
 			again = time.After(min(pause, due))
 			pause = min(2*pause, longestPause)
 			if len(r.needs) > 0 {
-				look = time.After(hostPoll)
+				check = time.After(hostPoll)
 			}
 		}
 		for waits := true; waits; {
 			select {
 			case <-again:
 				waits = false
-			case <-look:
-				if look = time.After(hostPoll); r.hostChanged(ctx) {
+			case <-check:
+				if check = time.After(hostPoll); r.hostChanged(ctx) {
 					waits, pause = false, firstPause
 				}
 			case <-r.o.Wake:
@@ -116,7 +118,7 @@ func (r *Restarter) pass(ctx context.Context) time.Duration {
 		f.Pods, f.Unreachable = r.list(ctx)
 		f.Unable = r.unable
 		f.Waited = r.known.follow(f.Restarts, func(journal.Restart) bool { return true })
-		f.Heard = r.heard.follow(f.Restarts, func(o journal.Restart) bool { return !f.Unreachable(o.Runtime) })
+		f.AnsweringFor = r.answering.follow(f.Restarts, func(o journal.Restart) bool { return !f.Unreachable(o.Runtime) })
 		r.readHost(ctx, &f)
 	}
 	decisions := Plan(f, time.Now())
@@ -170,23 +172,23 @@ func (r *Restarter) list(ctx context.Context) ([]runtime.Pod, func(string) bool)
 }
 
 // sinces reports what is pending since when something is so.
-type sinces map[owed]time.Time
+type sinces map[pending]time.Time
 
 // follow takes in of which of them it is so now, and tells for how long.
 func (s *sinces) follow(all []journal.Restart, is func(journal.Restart) bool) func(journal.Restart) time.Duration {
 	now := sinces{}
 	for _, o := range all {
 		if o.Outcome == "" && is(o) {
-			since, ok := (*s)[owedBy(o)]
+			since, ok := (*s)[pendingFor(o)]
 			if !ok {
 				since = time.Now()
 			}
-			now[owedBy(o)] = since
+			now[pendingFor(o)] = since
 		}
 	}
 	*s = now
 	return func(o journal.Restart) time.Duration {
-		since, ok := now[owedBy(o)]
+		since, ok := now[pendingFor(o)]
 		if !ok {
 			return 0
 		}
@@ -209,7 +211,7 @@ func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to
 	for i := from; i < to; i++ {
 		tried[i] = make(chan struct{})
 	}
-	room := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
 	for i := from; i < to; i++ {
 		wg.Go(func() {
@@ -220,8 +222,8 @@ func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to
 			for _, n := range decisions[i].After {
 				<-tried[n]
 			}
-			room <- struct{}{}
-			defer func() { <-room }()
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			r.start(ctx, decisions[i])
 		})
 	}

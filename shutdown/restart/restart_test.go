@@ -31,8 +31,8 @@ type host struct {
 	held    atomic.Bool
 	options restart.Options
 
-	mu   sync.Mutex
-	told []journal.Restart
+	mu       sync.Mutex
+	reported []journal.Restart
 }
 
 // afterBoot runs the test in a bubble, on a host with a project of three services and a
@@ -75,7 +75,7 @@ func afterBoot(t *testing.T, test func(*testing.T, *host)) {
 			Report: func(r journal.Restart) {
 				h.mu.Lock()
 				defer h.mu.Unlock()
-				h.told = append(h.told, r)
+				h.reported = append(h.reported, r)
 			},
 		}
 		test(t, h)
@@ -150,8 +150,8 @@ func TestAllIsStartedOnceInReverse(t *testing.T) {
 		h.run("two", time.Hour)
 		h.expectStarts("dns db api web")
 		h.expectOutcomes("api=started db=started dns=started web=started")
-		if len(h.told) != 4 || h.told[0].Name != "dns" {
-			t.Errorf("told of %+v, want each, by its name", h.told)
+		if len(h.reported) != 4 || h.reported[0].Name != "dns" {
+			t.Errorf("told of %+v, want each, by its name", h.reported)
 		}
 		// Whatever ends from now on is none of a shutdown's.
 		h.fake.Exit("web", 1)
@@ -219,7 +219,7 @@ func TestWhatOneBootDidNotStartTheNextDoes(t *testing.T) {
 	})
 }
 
-func TestAStartThatFailsIsTriedAgainAndHoldsNobodyUp(t *testing.T) {
+func TestAStartThatFailsIsTriedAgainAndBlocksNobody(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Err: errors.New("no such device"), Subject: "db"})
 		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Err: errors.New("address in use"), Subject: "dns", Times: 2})
@@ -228,7 +228,7 @@ func TestAStartThatFailsIsTriedAgainAndHoldsNobodyUp(t *testing.T) {
 		if n := strings.Count(h.starts(), "db"); n != 5 {
 			t.Errorf("db was tried %d times, want 5", n)
 		}
-		if last := h.told[len(h.told)-1]; last.ID != "db" || !strings.Contains(last.Reason, "no such device") {
+		if last := h.reported[len(h.reported)-1]; last.ID != "db" || !strings.Contains(last.Reason, "no such device") {
 			t.Errorf("told last of %+v, want that db does not start", last)
 		}
 	})
@@ -266,7 +266,7 @@ func TestWhatARuntimeCannotStartIsSettled(t *testing.T) {
 }
 
 // A person who drains the host while it comes up wants it stopped.
-func TestADrainByHandEndsWhatIsUnderWay(t *testing.T) {
+func TestAManualDrainEndsWhatIsUnderWay(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Delay: 8 * time.Second})
 		time.AfterFunc(5*time.Second, func() { h.journal.WaiveRestarts("drained", func(int32) bool { return false }) })
@@ -301,7 +301,7 @@ func TestARuntimeThatIsGoneIsNotWaitedForForEver(t *testing.T) {
 }
 
 // One whose policy nobody tells holds up whoever needs it, for two minutes.
-func TestWhatIsNotToldHoldsUpForAWhile(t *testing.T) {
+func TestWhatIsNotReportedIsAwaitedForAWhile(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		set, err := runtime.NewSet(reticent{h.fake})
 		if err != nil {
@@ -324,7 +324,7 @@ func TestWhatIsNotToldHoldsUpForAWhile(t *testing.T) {
 }
 
 // The hour begins when the runtime answers: its first word may lack what the next one has.
-func TestSilenceIsNoTimeInWhichSomethingCouldBeTold(t *testing.T) {
+func TestSilenceIsNoTimeInWhichSomethingCouldBeReported(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		set, err := runtime.NewSet(reticent{h.fake})
 		if err != nil {

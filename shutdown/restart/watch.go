@@ -39,13 +39,13 @@ func (w watched) queued() bool {
 func (r *Restarter) readHost(ctx context.Context, f *Facts) {
 	asking, cancel := context.WithTimeout(ctx, listBound) // for all: a runtime may hang
 	defer cancel()
-	needs, asked := map[owed]need{}, map[owed]bool{}
+	needs, asked := map[pending]need{}, map[pending]bool{}
 	var now watched
 	for _, d := range f.judgeAll(time.Now()) {
 		if d.Action != Start && d.Due.IsZero() {
 			continue
 		}
-		id := owedBy(d.Restart)
+		id := pendingFor(d.Restart)
 		n, known := r.needs[id]
 		if !known {
 			var err error
@@ -68,10 +68,10 @@ func (r *Restarter) readHost(ctx context.Context, f *Facts) {
 	}
 	r.needs, r.watched = needs, now
 	f.Host = &HostFacts{PendingUnits: now.coming, NoAnswer: err != nil, Needs: func(o journal.Restart) (runtime.StartNeeds, bool) {
-		return needs[owedBy(o)].StartNeeds, asked[owedBy(o)]
+		return needs[pendingFor(o)].StartNeeds, asked[pendingFor(o)]
 	}}
 	f.Changed = func(o journal.Restart) bool {
-		n := needs[owedBy(o)]
+		n := needs[pendingFor(o)]
 		return n.seen != "" && differs(n.seen, r.host.picture(ctx, n.Paths))
 	}
 }
@@ -113,15 +113,15 @@ func differs(before, now string) bool { return now != "" && now != before }
 
 // noteTry keeps what is seen of what a container needs before it is tried.
 func (r *Restarter) noteTry(ctx context.Context, d Decision) {
-	if n, known := r.needs[owedBy(d.Restart)]; known {
+	if n, known := r.needs[pendingFor(d.Restart)]; known {
 		n.seen = r.host.picture(ctx, n.Paths)
-		r.needs[owedBy(d.Restart)] = n
+		r.needs[pendingFor(d.Restart)] = n
 	}
 }
 
 // noteWait records what a container waits for.
 func (r *Restarter) noteWait(before []journal.Restart, now journal.Restart) {
-	i := slices.IndexFunc(before, func(b journal.Restart) bool { return owedBy(b) == owedBy(now) })
+	i := slices.IndexFunc(before, func(b journal.Restart) bool { return pendingFor(b) == pendingFor(now) })
 	if i < 0 || before[i].Reason == now.Reason {
 		return
 	}

@@ -31,8 +31,8 @@ func pod(name, phase string, from, to, grace float64, outcome journal.Outcome) j
 	return p
 }
 
-// house is a shutdown with one of each kind.
-func house() journal.Record {
+// record is a shutdown with one of each kind.
+func record() journal.Record {
 	return journal.Record{
 		StartedAt: began, FinishedAt: after(20),
 		StoppedFirst: []journal.Service{
@@ -54,7 +54,7 @@ func TestTheTimeLineOfATerminal(t *testing.T) {
 		record journal.Record
 		want   string
 	}{
-		"a house": {house(), `
+		"a house": {record(), `
                           0s               20s
           k3s.service     ##                    service
           before.service                        service
@@ -102,7 +102,7 @@ func TestNamesThatAreTooLongKeepTheirEnd(t *testing.T) {
 
 // The picture is XML whatever a pod is called, and has a bar for each that was asked.
 func TestThePictureIsWhole(t *testing.T) {
-	r := house()
+	r := record()
 	r.Pods[3].Name = `</text><script>"&`
 	var b strings.Builder
 	if err := timeline.New(r).SVG(&b, `reboot "<now>"`); err != nil {

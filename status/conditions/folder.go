@@ -59,14 +59,14 @@ type reading struct {
 }
 
 // notRun is the fault of what cannot be read, or is not trusted.
-func notRun(path string, err error, mend string) Fault {
+func notRun(path string, err error, fix string) Fault {
 	if untrusted, ok := errors.AsType[*trust.Error](err); ok {
-		return Fault{Path: path, Problem: fmt.Sprintf("is not run because %v", untrusted), Mend: untrusted.Hint}
+		return Fault{Path: path, Problem: fmt.Sprintf("is not run because %v", untrusted), Fix: untrusted.Hint}
 	}
 	if fault, ok := errors.AsType[*fs.PathError](err); ok && fault.Path == path {
 		err = fault.Err
 	}
-	return Fault{Path: path, Problem: fmt.Sprintf("cannot be read: %v", err), Mend: mend}
+	return Fault{Path: path, Problem: fmt.Sprintf("cannot be read: %v", err), Fix: fix}
 }
 
 // passedOver reports whether a file is meant for another client: hidden, a copy that an
@@ -83,12 +83,12 @@ func (r *reading) entry(name string) {
 	}
 	switch base, isYAML := strings.CutSuffix(name, ".yaml"); {
 	case filepath.Ext(name) == ".yml":
-		r.faults = append(r.faults, Fault{Path: path, Problem: "is not read because its name does not end in .yaml", Mend: "rename it"})
+		r.faults = append(r.faults, Fault{Path: path, Problem: "is not read because its name does not end in .yaml", Fix: "rename it"})
 		return
 	case isYAML && r.beside[base]:
 		return // read with that
 	case isYAML:
-		r.faults = append(r.faults, Fault{Path: path, Problem: "describes " + base + ", which does not exist", Mend: "put the executable next to it, or remove it"})
+		r.faults = append(r.faults, Fault{Path: path, Problem: "describes " + base + ", which does not exist", Fix: "put the executable next to it, or remove it"})
 		return
 	}
 	_, info, err := trust.Path(path)
@@ -104,11 +104,11 @@ func (r *reading) entry(name string) {
 		r.faults = append(r.faults, notRun(path, err, remove))
 	case info.IsDir():
 	case !info.Mode().IsRegular():
-		r.faults = append(r.faults, Fault{Path: path, Problem: "is not run because it is not a regular file", Mend: remove})
+		r.faults = append(r.faults, Fault{Path: path, Problem: "is not run because it is not a regular file", Fix: remove})
 	case info.Mode().Perm()&0o111 == 0:
-		r.faults = append(r.faults, Fault{Path: path, Problem: "is not run because it is not executable", Mend: "chmod 755 " + path + " to enable it, or remove it", off: true})
+		r.faults = append(r.faults, Fault{Path: path, Problem: "is not run because it is not executable", Fix: "chmod 755 " + path + " to enable it, or remove it", off: true})
 	case len(r.programs) >= maxPrograms:
-		r.faults = append(r.faults, Fault{Path: path, Problem: fmt.Sprintf("is not run because the limit of %d checks is reached", maxPrograms), Mend: "combine several checks in one executable"})
+		r.faults = append(r.faults, Fault{Path: path, Problem: fmt.Sprintf("is not run because the limit of %d checks is reached", maxPrograms), Fix: "combine several checks in one executable"})
 	default:
 		r.program(name, path, info)
 	}
@@ -140,25 +140,25 @@ func (r *reading) program(name, path string, info fs.FileInfo) {
 		case err != nil:
 			faults = append(faults, notRun(at, err, "fix or remove it"))
 		case found:
-			faults = append(faults, Fault{Path: at, Problem: "is not read because " + name + " has a header of its own", Mend: "keep one of them"})
+			faults = append(faults, Fault{Path: at, Problem: "is not read because " + name + " has a header of its own", Fix: "keep one of them"})
 		default:
 			h, faults = parseFile(at, text)
 		}
 	}
 	p := Program{Path: path, Reason: h.reason, Interval: cmp.Or(h.interval, r.policy.Interval), Timeout: cmp.Or(h.timeout, r.policy.Timeout), Temporary: h.temporary, stamp: stamp}
 	if p.as, err = identityOf(h.user); err != nil {
-		faults = append(faults, Fault{Path: at, Problem: fmt.Sprintf("user: %v", err), Mend: "name a user of /etc/passwd, or leave the key out for " + Nobody})
+		faults = append(faults, Fault{Path: at, Problem: fmt.Sprintf("user: %v", err), Fix: "name a user of /etc/passwd, or leave the key out for " + Nobody})
 	}
 	p.User = p.as.name
 	kind := cmp.Or(h.kind, typeOf(name))
 	if err := status.CheckCustomType(kind); err != nil && h.kind == "" {
-		faults = append(faults, Fault{Path: path, Problem: fmt.Sprintf("cannot derive the condition type from its name: %v", err), Mend: "set `type` in its header"})
+		faults = append(faults, Fault{Path: path, Problem: fmt.Sprintf("cannot derive the condition type from its name: %v", err), Fix: "set `type` in its header"})
 	}
 	p.Type = corev1.NodeConditionType(kind)
 	if p.Reason == "" {
 		p.Reason = kind[strings.LastIndexByte(kind, '/')+1:]
 		if len(faults) == 0 && !reasons.MatchString(p.Reason) {
-			faults = append(faults, Fault{Path: at, Problem: fmt.Sprintf("reason %q is not one word of letters and digits", p.Reason), Mend: "set `reason` in its header"})
+			faults = append(faults, Fault{Path: at, Problem: fmt.Sprintf("reason %q is not one word of letters and digits", p.Reason), Fix: "set `reason` in its header"})
 		}
 	}
 	if len(faults) > 0 {
@@ -195,7 +195,7 @@ func (r *reading) refuseTwins() {
 		if len(same) == 1 {
 			return false
 		}
-		r.faults = append(r.faults, Fault{Path: p.Path, Problem: fmt.Sprintf("is not run because %s have the same type %s", strings.Join(same, " and "), p.Type), Mend: "give each check its own type"})
+		r.faults = append(r.faults, Fault{Path: p.Path, Problem: fmt.Sprintf("is not run because %s have the same type %s", strings.Join(same, " and "), p.Type), Fix: "give each check its own type"})
 		return true
 	})
 	slices.SortFunc(r.programs, func(a, b Program) int { return strings.Compare(string(a.Type), string(b.Type)) })

@@ -152,8 +152,8 @@ func TestWhichFilesAreChecks(t *testing.T) {
 				}
 			}
 			for i, f := range faults {
-				if path := filepath.Join(folder, c.faults[i].file); !strings.HasPrefix(f.String(), path) || !strings.Contains(f.String(), c.faults[i].part) || f.Mend == "" {
-					t.Errorf("Read() = fault %+v, want of %s that it %s, with its mend", f, path, c.faults[i].part)
+				if path := filepath.Join(folder, c.faults[i].file); !strings.HasPrefix(f.String(), path) || !strings.Contains(f.String(), c.faults[i].part) || f.Fix == "" {
+					t.Errorf("Read() = fault %+v, want of %s that it %s, with its fix", f, path, c.faults[i].part)
 				}
 			}
 		})

@@ -47,8 +47,8 @@ type parser struct {
 	faults []Fault
 }
 
-func (p *parser) fault(line int, mend, format string, args ...any) {
-	p.faults = append(p.faults, Fault{Path: p.path, Line: line, Problem: fmt.Sprintf(format, args...), Mend: mend})
+func (p *parser) fault(line int, fix, format string, args ...any) {
+	p.faults = append(p.faults, Fault{Path: p.path, Line: line, Problem: fmt.Sprintf(format, args...), Fix: fix})
 }
 
 // parseScript reads the header in the comments that a script begins with: a line
@@ -141,8 +141,8 @@ func (p *parser) parse(text []byte) {
 		case value.Kind != yaml.ScalarNode || value.Tag == "!!null" || value.Value == "":
 			p.fault(line, "write a value after it, or remove the key", "%s: must be a single value", key.Value)
 		default:
-			if mend, err := p.set(key.Value, value); err != nil {
-				p.fault(line, mend, "%s: %v", key.Value, err)
+			if fix, err := p.set(key.Value, value); err != nil {
+				p.fault(line, fix, "%s: %v", key.Value, err)
 			}
 		}
 		seen[key.Value] = true
@@ -150,7 +150,7 @@ func (p *parser) parse(text []byte) {
 }
 
 // set takes in one key; an error comes with its hint.
-func (p *parser) set(key string, value *yaml.Node) (mend string, err error) {
+func (p *parser) set(key string, value *yaml.Node) (fix string, err error) {
 	h := &p.header
 	switch key {
 	case "type":

@@ -62,8 +62,8 @@ func TestHeaders(t *testing.T) {
 			switch {
 			case c.fault == "" && (len(faults) > 0 || got != c.want):
 				t.Errorf("ParseScript() = %+v, %v, want %+v", got, faults, c.want)
-			case c.fault != "" && (len(faults) == 0 || !strings.HasPrefix(faults[0].String(), c.fault) || faults[0].Mend == ""):
-				t.Errorf("ParseScript() = faults %+v, want one that begins %q, with its mend", faults, c.fault)
+			case c.fault != "" && (len(faults) == 0 || !strings.HasPrefix(faults[0].String(), c.fault) || faults[0].Fix == ""):
+				t.Errorf("ParseScript() = faults %+v, want one that begins %q, with its fix", faults, c.fault)
 			}
 		})
 	}
@@ -123,8 +123,8 @@ func FuzzHeader(f *testing.F) {
 func wantGood(t *testing.T, text []byte, h conditions.Header, faults []conditions.Fault) {
 	t.Helper()
 	for _, fault := range faults {
-		if fault.Line < 1 || fault.Line > strings.Count(string(text), "\n")+1 || fault.Problem == "" || fault.Mend == "" {
-			t.Errorf("fault %+v of %q, want a line of it, a problem and a mend", fault, text)
+		if fault.Line < 1 || fault.Line > strings.Count(string(text), "\n")+1 || fault.Problem == "" || fault.Fix == "" {
+			t.Errorf("fault %+v of %q, want a line of it, a problem and a fix", fault, text)
 		}
 	}
 	if len(faults) > 0 {

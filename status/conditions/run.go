@@ -44,15 +44,15 @@ const (
 // group is the process group of a running check. Its number is good for as long as its
 // first process has not been waited for.
 type group struct {
-	mu     sync.Mutex // guards what follows
-	id     int        // 0 before it is started, and once it was waited for
-	doomed bool
+	mu         sync.Mutex // guards what follows
+	id         int        // 0 before it is started, and once it was waited for
+	expectKill bool
 }
 
 func (g *group) started(id int) {
 	g.mu.Lock()
 	g.id = id
-	doomed := g.doomed
+	doomed := g.expectKill
 	g.mu.Unlock()
 	if doomed {
 		g.kill()
@@ -63,7 +63,7 @@ func (g *group) started(id int) {
 func (g *group) kill() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.doomed = true
+	g.expectKill = true
 	if g.id != 0 {
 		_ = unix.Kill(-g.id, unix.SIGKILL) // none may be left
 	}
@@ -164,13 +164,13 @@ func start(p Program, g *group) Result {
 }
 
 // judge says what the end of a check means.
-func judge(end syscall.WaitStatus, said string) Result {
-	r := Result{Answer: status.Undecided, Message: said, printed: said}
+func judge(end syscall.WaitStatus, text string) Result {
+	r := Result{Answer: status.Undecided, Message: text, printed: text}
 	switch {
 	case end.Signaled():
 		r.Message = fmt.Sprintf("the check was killed by signal %d (%v)", end.Signal(), end.Signal())
-		if said != "" {
-			r.Message += "; output: " + said
+		if text != "" {
+			r.Message += "; output: " + text
 		}
 		return r
 	case end.ExitStatus() == 0:

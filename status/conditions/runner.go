@@ -47,7 +47,7 @@ type Runner struct {
 	options Options
 	read    func(Policy) ([]Program, []Fault)
 	execute func(context.Context, Program) (Result, <-chan struct{})
-	poke    chan struct{} // holds one token when the policy has changed
+	wake    chan struct{} // holds one token when the policy has changed
 
 	// Run's goroutine owns what follows.
 	checks  map[string]*check // by path
@@ -91,7 +91,7 @@ func New(o Options) (*Runner, error) {
 		return nil, errors.New("conditions: Changed, Appeared, Observe and Log are required")
 	}
 	r := &Runner{
-		options: o, read: Read, execute: execute, poke: make(chan struct{}, 1),
+		options: o, read: Read, execute: execute, wake: make(chan struct{}, 1),
 		checks: map[string]*check{}, busy: map[string]bool{}, ended: make(chan outcome),
 	}
 	r.policy.Store(&o.Policy)
@@ -104,7 +104,7 @@ func New(o Options) (*Runner, error) {
 func (r *Runner) SetPolicy(p Policy) {
 	r.policy.Store(&p)
 	select {
-	case r.poke <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default: // one is there already
 	}
 }
@@ -123,7 +123,7 @@ func (r *Runner) Folder() string { return r.policy.Load().Folder }
 
 // Run runs the checks until ctx ends, and kills then those that run. beat is called
 // with each round, at least once in a ScanInterval.
-func (r *Runner) Run(ctx context.Context, beat func()) error {
+func (r *Runner) Run(ctx context.Context, heartbeat func()) error {
 	var workers sync.WaitGroup
 	stop, cancel := context.WithCancel(ctx)
 	defer func() {
@@ -139,14 +139,14 @@ func (r *Runner) Run(ctx context.Context, beat func()) error {
 			}
 		}
 		next := r.start(stop, &workers)
-		beat()
+		heartbeat()
 		if later := looked.Add(ScanInterval); later.Before(next) {
 			next = later
 		}
 		timer := time.NewTimer(time.Until(next))
 		select {
 		case <-timer.C:
-		case <-r.poke:
+		case <-r.wake:
 			looked = time.Time{}
 		case o := <-r.ended:
 			r.take(o)
@@ -303,7 +303,7 @@ func (r *Runner) publish() {
 	}) {
 		p, answer, message := c.program, c.last.Answer, c.last.Message
 		if c.broken != nil {
-			answer, message = status.NotRun, c.broken.String()+"; "+c.broken.Mend
+			answer, message = status.NotRun, c.broken.String()+"; "+c.broken.Fix
 		}
 		one := Check{
 			Path: p.Path, Type: p.Type, Temporary: p.Temporary, User: p.User,

@@ -25,25 +25,25 @@ type bench struct {
 	folder string
 	log    *logtest.Book
 
-	mu       sync.Mutex // guards what follows
-	says     map[corev1.NodeConditionType]conditions.Result
-	takes    map[corev1.NodeConditionType]time.Duration // to the answer
-	lingers  map[corev1.NodeConditionType]time.Duration // from there until it is gone
-	started  map[corev1.NodeConditionType][]time.Duration
-	began    time.Time
-	running  int
-	most     int
-	changes  int
-	beat     time.Time
-	longest  time.Duration // from one beat to the next
-	appeared []string
-	observed int
+	mu        sync.Mutex // guards what follows
+	message   map[corev1.NodeConditionType]conditions.Result
+	takes     map[corev1.NodeConditionType]time.Duration // to the answer
+	lingers   map[corev1.NodeConditionType]time.Duration // from there until it is gone
+	started   map[corev1.NodeConditionType][]time.Duration
+	began     time.Time
+	running   int
+	most      int
+	changes   int
+	heartbeat time.Time
+	longest   time.Duration // from one beat to the next
+	appeared  []string
+	observed  int
 }
 
 func newBench(t *testing.T, names ...string) *bench {
 	t.Helper()
 	b := &bench{
-		folder: t.TempDir(), log: &logtest.Book{}, says: map[corev1.NodeConditionType]conditions.Result{}, began: time.Now(),
+		folder: t.TempDir(), log: &logtest.Book{}, message: map[corev1.NodeConditionType]conditions.Result{}, began: time.Now(),
 		takes: map[corev1.NodeConditionType]time.Duration{}, lingers: map[corev1.NodeConditionType]time.Duration{}, started: map[corev1.NodeConditionType][]time.Duration{},
 	}
 	for _, name := range names {
@@ -89,7 +89,7 @@ func (b *bench) execute(ctx context.Context, p conditions.Program) (conditions.R
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.running--
-	r := b.says[p.Type]
+	r := b.message[p.Type]
 	r.Started, r.Took = started, time.Since(started)
 	return r, gone
 }
@@ -100,7 +100,7 @@ func (b *bench) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
-		if err := b.Run(ctx, b.beats); !errors.Is(err, context.Canceled) {
+		if err := b.Run(ctx, b.wantHeartbeats); !errors.Is(err, context.Canceled) {
 			t.Errorf("Run() = %v, want that it was cancelled", err)
 		}
 	})
@@ -108,20 +108,20 @@ func (b *bench) start(t *testing.T) {
 	synctest.Wait()
 }
 
-func (b *bench) beats() {
+func (b *bench) wantHeartbeats() {
 	b.set(func() {
-		if !b.beat.IsZero() {
-			b.longest = max(b.longest, time.Since(b.beat))
+		if !b.heartbeat.IsZero() {
+			b.longest = max(b.longest, time.Since(b.heartbeat))
 		}
-		b.beat = time.Now()
+		b.heartbeat = time.Now()
 	})
 }
 
-// beatGap is the longest time without a beat so far, until now included.
-func (b *bench) beatGap() time.Duration {
+// heartbeatGap is the longest time without a beat so far, until now included.
+func (b *bench) heartbeatGap() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return max(b.longest, time.Since(b.beat))
+	return max(b.longest, time.Since(b.heartbeat))
 }
 
 // starts are the times at which a check was started.
@@ -131,8 +131,8 @@ func (b *bench) starts(kind corev1.NodeConditionType) []time.Duration {
 	return slices.Clone(b.started[kind])
 }
 
-// told is how often a change was told.
-func (b *bench) told() int {
+// reported is how often a change was told.
+func (b *bench) reported() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.changes
@@ -159,8 +159,8 @@ func TestChecksRunOnTheirIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "a")
 		put(t, b.folder+"/b", header("interval: 7s", "reason: Bad"), 0o755)
-		b.says["hostler.io/A"] = conditions.Result{Answer: status.Passed}
-		b.says["hostler.io/B"] = conditions.Result{Answer: status.Problem, Message: "oh"}
+		b.message["hostler.io/A"] = conditions.Result{Answer: status.Passed}
+		b.message["hostler.io/B"] = conditions.Result{Answer: status.Problem, Message: "oh"}
 		b.takes["hostler.io/B"] = 2 * time.Second
 		b.wantAnswers(t, "before the first run", "hostler.io/A not-asked")
 		b.start(t)
@@ -177,8 +177,8 @@ func TestChecksRunOnTheirIntervals(t *testing.T) {
 		if got := b.Custom()[1]; got.Reason != "Bad" || got.Message != "oh" {
 			t.Errorf("Custom() = %+v, want reason and message", got)
 		}
-		if b.told() != 3 || b.observed != 13 {
-			t.Errorf("%d changes and %d runs were told, want 3 (b is new, two answers) and 13", b.told(), b.observed)
+		if b.reported() != 3 || b.observed != 13 {
+			t.Errorf("%d changes and %d runs were told, want 3 (b is new, two answers) and 13", b.reported(), b.observed)
 		}
 		c := b.Checks()[1]
 		if c.LastRun == nil || c.Duration.Duration != 2*time.Second || c.Interval.Duration != 7*time.Second {
@@ -205,9 +205,9 @@ func TestACheckThatCannotBeKilledIsNotStartedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "a", "b", "c", "d", "e")
 		for _, c := range b.Custom()[:4] {
-			b.says[c.Type], b.takes[c.Type], b.lingers[c.Type] = conditions.Result{Answer: status.TimedOut}, 10*time.Second, time.Hour
+			b.message[c.Type], b.takes[c.Type], b.lingers[c.Type] = conditions.Result{Answer: status.TimedOut}, 10*time.Second, time.Hour
 		}
-		b.says["hostler.io/E"] = conditions.Result{Answer: status.Passed}
+		b.message["hostler.io/E"] = conditions.Result{Answer: status.Passed}
 		b.start(t)
 		b.after(59 * time.Minute)
 		if a, e := len(b.starts("hostler.io/A")), len(b.starts("hostler.io/E")); a != 1 || e < 110 {
@@ -222,12 +222,12 @@ func TestACheckThatCannotBeKilledIsNotStartedAgain(t *testing.T) {
 	})
 }
 
-func TestTemporaryProblemsAreTold(t *testing.T) {
+func TestTemporaryProblemsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		put(t, b.folder+"/hiccup", header("temporary: true", "reason: Hiccup", "interval: 10s"), 0o755)
 		say := func(a status.Answer, message string) {
-			b.set(func() { b.says["hostler.io/Hiccup"] = conditions.Result{Answer: a, Message: message} })
+			b.set(func() { b.message["hostler.io/Hiccup"] = conditions.Result{Answer: a, Message: message} })
 			b.after(20 * time.Second)
 		}
 		b.start(t)
@@ -250,7 +250,7 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "a")
 		for _, kind := range []corev1.NodeConditionType{"hostler.io/A", "hostler.io/B"} {
-			b.says[kind] = conditions.Result{Answer: status.Passed}
+			b.message[kind] = conditions.Result{Answer: status.Passed}
 		}
 		b.start(t)
 		put(t, b.folder+"/b", script, 0o755)
@@ -268,7 +268,7 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 		b.after(conditions.ScanInterval)
 		b.wantAnswers(t, "after others may write it", "hostler.io/A not-run", "hostler.io/B passed")
 		if m := b.Custom()[0].Message; !strings.Contains(m, "is writable by users other than root") || !strings.Contains(m, "chmod go-w") {
-			t.Errorf("Custom() = %q, want why, and the mend", m)
+			t.Errorf("Custom() = %q, want why, and the fix", m)
 		}
 		if c, faults := b.Checks()[0], b.Faults(); len(faults) != 1 || !c.Faulty || c.Fault == nil || *c.Fault != faults[0] {
 			t.Errorf("Checks() = %+v, faults %v, want it to name the fault", c, faults)
@@ -294,23 +294,23 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 		if err := os.Chmod(b.folder+"/a", 0o644); err != nil {
 			t.Fatal(err)
 		}
-		changes := b.told()
+		changes := b.reported()
 		b.after(conditions.ScanInterval)
 		b.wantAnswers(t, "after it was switched off", "hostler.io/B passed")
-		if f := b.Faults(); len(f) != 1 || !strings.Contains(f[0].String(), "not executable") || b.told() != changes+1 {
-			t.Errorf("Faults() = %v, %d changes told, want that it is not executable, and one", f, b.told()-changes)
+		if f := b.Faults(); len(f) != 1 || !strings.Contains(f[0].String(), "not executable") || b.reported() != changes+1 {
+			t.Errorf("Faults() = %v, %d changes told, want that it is not executable, and one", f, b.reported()-changes)
 		}
 	})
 }
 
 // Where a file is a link to a network mount that does not answer, reading it hangs.
-func TestAFolderThatHangsHoldsUpNothing(t *testing.T) {
+func TestAFolderThatHangsBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "a")
-		b.says["hostler.io/A"] = conditions.Result{Answer: status.Passed}
-		hangs, looks := make(chan struct{}), 0
+		b.message["hostler.io/A"] = conditions.Result{Answer: status.Passed}
+		hangs, checks := make(chan struct{}), 0
 		b.SetRead(func(p conditions.Policy) ([]conditions.Program, []conditions.Fault) {
-			b.set(func() { looks++ })
+			b.set(func() { checks++ })
 			if p.Folder == b.folder {
 				<-hangs
 			}
@@ -322,7 +322,7 @@ func TestAFolderThatHangsHoldsUpNothing(t *testing.T) {
 		if n := len(b.starts("hostler.io/A")); n < 100 {
 			t.Errorf("a was started %d times in an hour, want it to continue", n)
 		}
-		if gap := b.beatGap(); gap > conditions.ScanInterval+conditions.ScanGrace {
+		if gap := b.heartbeatGap(); gap > conditions.ScanInterval+conditions.ScanGrace {
 			t.Errorf("the loop did not beat for %v, want no more than a look and its grace", gap)
 		}
 		b.wantAnswers(t, "meanwhile", "hostler.io/A passed")
@@ -330,8 +330,8 @@ func TestAFolderThatHangsHoldsUpNothing(t *testing.T) {
 			t.Errorf("Faults() = %v, log %s, want that the folder does not answer, told once", f, b.log)
 		}
 		b.set(func() {
-			if looks != 1 {
-				t.Errorf("%d looks are under way, want one", looks)
+			if checks != 1 {
+				t.Errorf("%d looks are under way, want one", checks)
 			}
 		})
 

@@ -47,7 +47,7 @@ func (r *Runner) readFolder(p Policy) (programs []Program, faults []Fault, answe
 func unresponsive(folder string) Fault {
 	return Fault{
 		Path: folder, Problem: "does not answer, or the target of a link in it: changes of files are not noticed",
-		Mend: "check whether the disk or the network mount answers; do not link checks to a mount that may hang", unresponsive: true,
+		Fix: "check whether the disk or the network mount answers; do not link checks to a mount that may hang", unresponsive: true,
 	}
 }
 
@@ -58,7 +58,7 @@ func (r *Runner) note(faults []Fault) {
 	next := *r.published.Load()
 	for _, f := range faults {
 		if !slices.Contains(next.faults, f) {
-			r.options.Log.Warn("invalid condition check", "problem", f.String(), "mend", f.Mend)
+			r.options.Log.Warn("invalid condition check", "problem", f.String(), "mend", f.Fix)
 		}
 	}
 	next.faults = faults

@@ -104,7 +104,7 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 
 	result := f.Measure(ctx, filesystems)
 	result.Shutdown, result.Unreachable = protection.Shutdown, protection.Unreachable
-	result.RuntimesAsked, result.Runtimes, result.Images = protection.RuntimesAsked, protection.Runtimes, images
+	result.RuntimesQueried, result.Runtimes, result.Images = protection.RuntimesQueried, protection.Runtimes, images
 	result.DeadSockets = f.options.Runtimes.DeadSockets()
 	result.Draining = draining
 	if f.options.Network != nil {

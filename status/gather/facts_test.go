@@ -95,7 +95,7 @@ func TestWhatARuntimeLastListedStands(t *testing.T) {
 	})
 }
 
-func TestALookAtTheHostIsBounded(t *testing.T) {
+func TestAScanOfTheHostIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		b.runtime.Inject(runtimetest.Every, runtimetest.Fault{Hang: true})
 		began := time.Now()
@@ -137,7 +137,7 @@ func TestAHostThatGoesDownIsDrainingUntilTheGuardKnowsBetter(t *testing.T) {
 		began := time.Now()
 		needed := metav1.Duration{Duration: 36 * time.Second}
 		running, over := &journal.Record{StartedAt: began}, &journal.Record{StartedAt: began, FinishedAt: began}
-		calledOff := &journal.Record{StartedAt: began, CancelledAt: began}
+		cancelled := &journal.Record{StartedAt: began, CancelledAt: began}
 		for _, c := range []struct {
 			what   string
 			after  time.Duration
@@ -149,7 +149,7 @@ func TestAHostThatGoesDownIsDrainingUntilTheGuardKnowsBetter(t *testing.T) {
 			{"before it has looked after a restart amid a drain", 0, shutdown.Status{Current: running, InhibitDelayNeeded: needed}, true},
 			{"when it has looked, and armed", 0, shutdown.Status{State: shutdown.Armed, InhibitDelayNeeded: needed}, false},
 			{"before it has looked, after one that is over", 0, shutdown.Status{Current: over, InhibitDelayNeeded: needed}, false},
-			{"before it has looked, after one that was called off", 0, shutdown.Status{Current: calledOff, InhibitDelayNeeded: needed}, false},
+			{"before it has looked, after one that was called off", 0, shutdown.Status{Current: cancelled, InhibitDelayNeeded: needed}, false},
 			{"where it cannot look for longer than a drain takes", 36 * time.Second, shutdown.Status{Current: running, InhibitDelayNeeded: needed}, false},
 		} {
 			time.Sleep(c.after)

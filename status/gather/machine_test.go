@@ -11,7 +11,7 @@ import (
 )
 
 // A host that people plug parts into while it runs, a check each ten seconds.
-func TestWhatIsPluggedInIsSeenAtTheNextLook(t *testing.T) {
+func TestWhatIsPluggedInIsSeenAtTheNextCheck(t *testing.T) {
 	root := t.TempDir()
 	if err := os.CopyFS(root, os.DirFS("../../test/hosts/small-vm")); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestWhatIsPluggedInIsSeenAtTheNextLook(t *testing.T) {
 			MaxImages: func() int { return 0 },
 			Stalls:    func() []string { return []string{"memory"} },
 		})
-		look := func(what string, cpus int, swap, hugePages uint64) {
+		check := func(what string, cpus int, swap, hugePages uint64) {
 			t.Helper()
 			time.Sleep(10 * time.Second)
 			facts := f.Now(t.Context(), nil)
@@ -50,29 +50,29 @@ func TestWhatIsPluggedInIsSeenAtTheNextLook(t *testing.T) {
 			}
 		}
 		const swap = 524284 << 10
-		look("at first", 1, swap, 0)
+		check("at first", 1, swap, 0)
 		write(online, "0-1\n")
-		look("after a CPU came", 2, swap, 0)
+		check("after a CPU came", 2, swap, 0)
 		write(meminfo, "MemTotal: 1000180 kB\nMemAvailable: 91404 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\nHugetlb: 0 kB\n")
-		look("after swapoff", 2, 0, 0)
+		check("after swapoff", 2, 0, 0)
 		write(meminfo, "MemTotal: 1000180 kB\nMemAvailable: 91404 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\nHugetlb: 4096 kB\n")
 		write(pages, "2\n")
-		look("after huge pages were set aside", 2, 0, 2)
+		check("after huge pages were set aside", 2, 0, 2)
 
 		// What the cheap files do not tell takes its time, and what cannot be read is
 		// tried again.
 		write("proc/sys/kernel/hostname", "another\n")
-		look("right after something else changed", 2, 0, 2)
+		check("right after something else changed", 2, 0, 2)
 		if name := f.Machine().HostName; name == "another" {
 			t.Errorf("Machine() has host name %s at once, want it read anew only after %v", name, machineAge)
 		}
 		write(meminfo, "MemTotal: many kB\n")
-		look("while memory cannot be counted", 2, 0, 2)
+		check("while memory cannot be counted", 2, 0, 2)
 		write(meminfo, "MemTotal: 1000180 kB\nMemAvailable: 91404 kB\nSwapTotal: 0 kB\nHugetlb: 4096 kB\n")
 		write(online, "0\n")
 		write(pages, "many\n")
-		look("after a CPU went, while huge pages cannot be counted", 2, 0, 2)
+		check("after a CPU went, while huge pages cannot be counted", 2, 0, 2)
 		write(pages, "2\n")
-		look("once they can", 1, 0, 2)
+		check("once they can", 1, 0, 2)
 	})
 }

@@ -49,7 +49,7 @@ type NetworkOptions struct {
 	Log  *slog.Logger
 
 	// What follows is for tests; by default it is this host's network and DNS.
-	Look   func(controlPlane ...netip.AddrPort) probe.Network
+	Scan   func(controlPlane ...netip.AddrPort) probe.Network
 	Watch  func(ctx context.Context, destinations func() []netip.Addr, changes chan<- struct{}) error
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
@@ -80,8 +80,8 @@ type known struct {
 // NewNetwork reads the network once, and asks no DNS yet. Where the control plane is
 // is waited for for a moment only: Run asks again.
 func NewNetwork(o NetworkOptions) *Network {
-	if o.Look == nil {
-		o.Look, o.Watch, o.Lookup = probe.Addresses, probe.Watch, net.DefaultResolver.LookupNetIP
+	if o.Scan == nil {
+		o.Scan, o.Watch, o.Lookup = probe.Addresses, probe.Watch, net.DefaultResolver.LookupNetIP
 	}
 	n := &Network{o: o, again: make(chan struct{}, 1)}
 	n.now.Store(&probe.Network{})
@@ -99,7 +99,7 @@ func NewNetwork(o NetworkOptions) *Network {
 			}
 		}
 	}
-	n.look(resolving)
+	n.scan(resolving)
 	return n
 }
 
@@ -143,31 +143,31 @@ func (n *Network) Run(ctx context.Context, changed func()) error {
 	defer cancel()
 	changes, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- n.o.Watch(ctx, n.to, changes) }()
-	h := n.hunt()
+	h := n.resolver()
 	defer h.due.Stop()
 	h.begin(ctx)
 	resolving, settled := n.Current().Resolving, time.After(resolvingFor)
 	for {
-		look := true
+		check := true
 		select {
 		case <-changes:
-			h.stir(ctx)
+			h.wake(ctx)
 		case f := <-h.results:
 			h.took(ctx, f)
 			resolving = resolving && f.err != nil
 		case <-settled:
 			resolving = false
 		case <-n.again:
-			look = false
+			check = false
 			h.begin(ctx)
 		case <-h.due.C:
-			look = false
+			check = false
 			h.begin(ctx)
 		case err := <-ended:
 			return err
 		}
 		before := *n.now.Load()
-		if !look || !n.look(resolving) {
+		if !check || !n.scan(resolving) {
 			continue
 		}
 		if n.o.Lost != nil && lost(before, *n.now.Load()) {
@@ -177,9 +177,9 @@ func (n *Network) Run(ctx context.Context, changed func()) error {
 	}
 }
 
-// hunt is when the control plane's addresses are searched for: one search at a time,
+// resolver is when the control plane's addresses are searched for: one search at a time,
 // beside Run, whose goroutine has all of it.
-type hunt struct {
+type resolver struct {
 	*Network
 	results chan found
 	under   bool        // a search is
@@ -189,12 +189,12 @@ type hunt struct {
 	retry   time.Duration
 }
 
-func (n *Network) hunt() *hunt {
-	return &hunt{Network: n, results: make(chan found, 1), due: time.NewTimer(resolveInterval), retry: resolveRetry}
+func (n *Network) resolver() *resolver {
+	return &resolver{Network: n, results: make(chan found, 1), due: time.NewTimer(resolveInterval), retry: resolveRetry}
 }
 
 // begin searches where there is anything to find, after the search that is in progress.
-func (h *hunt) begin(ctx context.Context) {
+func (h *resolver) begin(ctx context.Context) {
 	if h.o.ControlPlane == nil || h.under {
 		h.more = h.under
 		return
@@ -204,9 +204,9 @@ func (h *hunt) begin(ctx context.Context) {
 	go func() { h.results <- h.search(ctx) }()
 }
 
-// stir has a change of the network looked into: what failed may do now, and what was
+// wake has a change of the network looked into: what failed may do now, and what was
 // found may be another's view.
-func (h *hunt) stir(ctx context.Context) {
+func (h *resolver) wake(ctx context.Context) {
 	pause := resolvePause
 	switch {
 	case h.failed:
@@ -222,7 +222,7 @@ func (h *hunt) stir(ctx context.Context) {
 }
 
 // took takes in how a search ended.
-func (h *hunt) took(ctx context.Context, f found) {
+func (h *resolver) took(ctx context.Context, f found) {
 	h.under = false
 	h.take(f)
 	if f.err == nil {
@@ -308,13 +308,13 @@ func (n *Network) literal() bool {
 // to are the control plane's addresses.
 func (n *Network) to() []netip.Addr { return *n.destinations.Load() }
 
-// look reads the network, and reports whether it has changed.
-func (n *Network) look(resolving bool) bool {
+// scan reads the network, and reports whether it has changed.
+func (n *Network) scan(resolving bool) bool {
 	var to []netip.AddrPort
 	for _, k := range n.answers {
 		to = append(to, k.AddrPort)
 	}
-	network := n.o.Look(to...)
+	network := n.o.Scan(to...)
 	network.Resolving = resolving
 	if reflect.DeepEqual(network, *n.now.Load()) {
 		return false

@@ -26,7 +26,7 @@ type wire struct {
 	hangs    bool     // DNS does
 	asked    int      // DNS was
 	changes  chan<- struct{}
-	told     int // of changes
+	reported int // of changes
 	lost     int // addresses that connections came from
 	source   string
 	wants    func() []netip.Addr
@@ -41,7 +41,7 @@ func wired(t *testing.T, w *wire, test func(w *wire)) {
 		w.open()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- w.Run(ctx, func() { w.set(func() { w.told++ }) }) }()
+		go func() { ended <- w.Run(ctx, func() { w.set(func() { w.reported++ }) }) }()
 		synctest.Wait()
 		test(w)
 		cancel()
@@ -65,7 +65,7 @@ func (w *wire) open() {
 		},
 		Lost:     func() { w.set(func() { w.lost++ }) },
 		Endpoint: func() string { w.mu.Lock(); defer w.mu.Unlock(); return w.endpoint },
-		Look: func(to ...netip.AddrPort) (n probe.Network) {
+		Scan: func(to ...netip.AddrPort) (n probe.Network) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for _, a := range w.addrs {
@@ -118,11 +118,11 @@ func (w *wire) set(change func()) {
 }
 
 // counts are how often the agent was told of a change, and DNS asked.
-func (w *wire) counts() (told, asked int) {
+func (w *wire) counts() (reported, asked int) {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.told, w.asked
+	return w.reported, w.asked
 }
 
 // changed reports a change of the network, and waits until all is settled.
@@ -159,18 +159,18 @@ func (w *wire) want(t *testing.T, when, ways string, resolving bool) {
 
 func TestTheNetworkIsFollowed(t *testing.T) {
 	wired(t, &wire{addrs: []string{"10.0.0.5"}}, func(w *wire) {
-		if told, _ := w.counts(); told != 0 {
-			t.Errorf("told of %d changes at the start, want none", told)
+		if reported, _ := w.counts(); reported != 0 {
+			t.Errorf("told of %d changes at the start, want none", reported)
 		}
 		w.changed()
-		if told, _ := w.counts(); told != 0 {
-			t.Errorf("told of %d changes where nothing has changed, want none", told)
+		if reported, _ := w.counts(); reported != 0 {
+			t.Errorf("told of %d changes where nothing has changed, want none", reported)
 		}
 		w.set(func() { w.addrs = []string{"10.0.0.6"} })
 		w.changed()
-		told, _ := w.counts()
-		if got := w.Current().Addresses; told != 1 || len(got) != 1 || got[0].IP != netip.MustParseAddr("10.0.0.6") {
-			t.Errorf("told of %d changes, addresses %v, want the new one", told, got)
+		reported, _ := w.counts()
+		if got := w.Current().Addresses; reported != 1 || len(got) != 1 || got[0].IP != netip.MustParseAddr("10.0.0.6") {
+			t.Errorf("told of %d changes, addresses %v, want the new one", reported, got)
 		}
 	})
 }
@@ -197,13 +197,13 @@ func TestANameIsResolvedNowAndThen(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443", names: []string{"fd00::3", "10.1.2.3", "::ffff:10.1.2.4"}}, func(w *wire) {
 		const all = "10.1.2.3:6443 10.1.2.4:6443 [fd00::3]:6443"
 		w.want(t, "at the start", all, false)
-		if told, asked := w.counts(); told != 1 || asked != 1 {
-			t.Errorf("told of %d changes, DNS asked %d times, want once each", told, asked)
+		if reported, asked := w.counts(); reported != 1 || asked != 1 {
+			t.Errorf("told of %d changes, DNS asked %d times, want once each", reported, asked)
 		}
 		time.Sleep(time.Hour + time.Second)
-		told, before := w.counts()
-		if before != 13 || told != 1 {
-			t.Errorf("after an hour: told of %d changes, DNS asked %d times, want 1 and 13", told, before)
+		reported, before := w.counts()
+		if before != 13 || reported != 1 {
+			t.Errorf("after an hour: told of %d changes, DNS asked %d times, want 1 and 13", reported, before)
 		}
 		for range 60 { // containers come and go
 			time.Sleep(time.Second)
@@ -246,7 +246,7 @@ func TestAnswersInTurnsDoNotTurnTheWays(t *testing.T) {
 	})
 }
 
-func TestDNSThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
+func TestDNSThatDoesNotAnswerBlocksNothing(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443", hangs: true}, func(w *wire) {
 		w.want(t, "at the start", "", true)
 		w.set(func() { w.addrs = []string{"10.0.0.5"} }) // DHCP has come
@@ -262,9 +262,9 @@ func TestDNSThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443", hangs: true}, func(w *wire) {
 		time.Sleep(resolvingFor + time.Second)
 		w.want(t, "after a minute", "", false)
-		told, before := w.counts()
-		if told != 1 {
-			t.Errorf("told of %d changes, want once, that it is not waited for any more", told)
+		reported, before := w.counts()
+		if reported != 1 {
+			t.Errorf("told of %d changes, want once, that it is not waited for any more", reported)
 		}
 		time.Sleep(time.Hour)
 		_, asked := w.counts()
@@ -350,7 +350,7 @@ func TestConnectionsFromAnAddressThatIsGoneAreGivenUp(t *testing.T) {
 func TestAControlPlaneOnThisHostHasNoWays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNetwork(NetworkOptions{
-			Look: func(to ...netip.AddrPort) probe.Network {
+			Scan: func(to ...netip.AddrPort) probe.Network {
 				return probe.Network{ControlPlane: slices.Repeat([]probe.TargetRoute{{}}, len(to))}
 			},
 			Watch: func(ctx context.Context, _ func() []netip.Addr, changes chan<- struct{}) error {
@@ -361,25 +361,25 @@ func TestAControlPlaneOnThisHostHasNoWays(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 		defer cancel()
-		told := 0
+		reported := 0
 		n.Again()
-		if err := n.Run(ctx, func() { told++ }); !errors.Is(err, context.DeadlineExceeded) || told != 0 || len(n.Current().ControlPlane) != 0 {
-			t.Errorf("Run() = %v, told of %d changes, network %+v, want nothing to happen", err, told, n.Current())
+		if err := n.Run(ctx, func() { reported++ }); !errors.Is(err, context.DeadlineExceeded) || reported != 0 || len(n.Current().ControlPlane) != 0 {
+			t.Errorf("Run() = %v, told of %d changes, network %+v, want nothing to happen", err, reported, n.Current())
 		}
 	})
 }
 
-func TestAFileThatHangsHoldsUpNoStart(t *testing.T) {
+func TestAFileThatHangsBlocksNoStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{server: "api.example.com:6443", addrs: []string{"192.0.2.10"}}
 		comes := make(chan struct{})
-		begun := time.Now()
+		started := time.Now()
 		n := NewNetwork(NetworkOptions{
 			ControlPlane: func() (string, error) { <-comes; return w.server, nil },
 			Endpoint:     func() string { return "/etc/kubeconfig" },
-			Look:         func(...netip.AddrPort) probe.Network { return probe.Network{} },
+			Scan:         func(...netip.AddrPort) probe.Network { return probe.Network{} },
 		})
-		if took := time.Since(begun); took > 5*time.Second || !n.Current().Resolving {
+		if took := time.Since(started); took > 5*time.Second || !n.Current().Resolving {
 			t.Errorf("NewNetwork() took %v, and is Resolving: %v, want it to continue without knowing", took, n.Current().Resolving)
 		}
 		close(comes)

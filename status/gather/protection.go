@@ -17,7 +17,7 @@ func (f *Facts) Protected(g shutdown.Status) (protected bool, reason, message st
 // protection are all facts that the condition ShutdownProtected is judged by.
 func (f *Facts) protection(g shutdown.Status) status.Facts {
 	runtimes, asked := f.options.Runtimes.Current()
-	return status.Facts{Shutdown: f.guarded(g), RuntimesAsked: asked, Runtimes: runtimes, Unreachable: f.options.Runtimes.Unreachable()}
+	return status.Facts{Shutdown: f.guarded(g), RuntimesQueried: asked, Runtimes: runtimes, Unreachable: f.options.Runtimes.Unreachable()}
 }
 
 // guarded says in the Node's words what the shutdown guard says of itself.

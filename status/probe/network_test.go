@@ -92,7 +92,7 @@ func route(kind uint16, to string) []byte {
 	return message(kind, payload...)
 }
 
-func TestWorthALook(t *testing.T) {
+func TestIsRelevant(t *testing.T) {
 	wanted := func() []netip.Addr {
 		return []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("2001:db8::3")}
 	}
@@ -136,7 +136,7 @@ func TestRoutesToElsewhereCostNoMemory(t *testing.T) {
 	}
 }
 
-func FuzzWorthALook(f *testing.F) {
+func FuzzIsRelevant(f *testing.F) {
 	f.Add(route(unix.RTM_NEWROUTE, "192.0.2.0/24"))
 	f.Add(route(unix.RTM_DELROUTE, "::/0"))
 	f.Add([]byte{255, 255, 255, 255})

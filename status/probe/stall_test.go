@@ -48,7 +48,7 @@ func TestStalls(t *testing.T) {
 
 // No file that a test can make is refused by read(2) as those of a kernel are that was
 // booted with psi=0, so that the error is made as procfs would wrap it.
-func TestAKernelThatWasToldToKeepNoPSIHasNone(t *testing.T) {
+func TestAKernelWithPSIDisabledHasNone(t *testing.T) {
 	for errno, want := range map[syscall.Errno]probe.Stall{
 		unix.EOPNOTSUPP: {Resource: "io", Absent: true},
 		unix.EACCES:     {Resource: "io", Problem: "read /proc/pressure/io: permission denied"},

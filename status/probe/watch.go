@@ -128,8 +128,8 @@ func isRelevant(datagram []byte, destinations func() []netip.Addr) bool {
 		if kind != unix.RTM_NEWROUTE && kind != unix.RTM_DELROUTE {
 			return true
 		}
-		to, told := destination(datagram[unix.NLMSG_HDRLEN:length])
-		if !told || to.Bits() == 0 || wanted(to, destinations()) {
+		to, reported := destination(datagram[unix.NLMSG_HDRLEN:length])
+		if !reported || to.Bits() == 0 || wanted(to, destinations()) {
 			return true
 		}
 		datagram = datagram[min(aligned(length), len(datagram)):]
@@ -148,7 +148,7 @@ func wanted(to netip.Prefix, destinations []netip.Addr) bool {
 }
 
 // destination reads where a route leads to, without allocating.
-func destination(route []byte) (to netip.Prefix, told bool) {
+func destination(route []byte) (to netip.Prefix, reported bool) {
 	// struct rtmsg: family, length of the destination's prefix, ...
 	if len(route) < unix.SizeofRtMsg {
 		return to, false

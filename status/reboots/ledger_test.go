@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	silent = slog.New(slog.DiscardHandler)
-	noon   = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	discard = slog.New(slog.DiscardHandler)
+	noon    = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 )
 
 // shelf is a store in memory.
@@ -64,11 +64,11 @@ func drained(boot string, change func(*journal.Record)) left {
 func start(store *shelf, boot string, j left, began time.Time) *reboots.Ledger {
 	return reboots.Open(reboots.Options{
 		Boot: boot, Machine: reboots.Machine{ID: "m"}, Began: began, Journal: j, Store: store,
-		Now: func() time.Time { return noon.Add(time.Hour) }, Log: silent,
+		Now: func() time.Time { return noon.Add(time.Hour) }, Log: discard,
 	})
 }
 
-func TestHowABootCameAboutIsTold(t *testing.T) {
+func TestHowABootCameAboutIsReported(t *testing.T) {
 	const before = "one@100"
 	back := noon.Add(100 * time.Second)
 	goesDown := func(l *reboots.Ledger) { l.Ends(true) }
@@ -153,7 +153,7 @@ func TestHowABootCameAboutIsTold(t *testing.T) {
 				return
 			}
 			if r.String() != c.want || r.Good() != c.good {
-				t.Errorf("Untold() = %v, good: %v, want %s", r, r.Good(), c.want)
+				t.Errorf("Unreported() = %v, good: %v, want %s", r, r.Good(), c.want)
 			}
 			if id, _, _ := strings.Cut(c.boot, "@"); r.BootID != id || l.Status(0).BootID != id {
 				t.Errorf("boot ID = %s, %s, want the kernel's", r.BootID, l.Status(0).BootID)
@@ -194,18 +194,18 @@ func TestReboots(t *testing.T) {
 	counts("after a power cut", l, 1, 1, 1)
 }
 
-func TestWhatCannotBeKnownIsNotTold(t *testing.T) {
+func TestWhatCannotBeKnownIsNotReported(t *testing.T) {
 	known := &shelf{}
 	start(known, "one", nothing, noon)
 	other := func(store *shelf, j left) *reboots.Ledger {
-		return reboots.Open(reboots.Options{Boot: "two", Machine: reboots.Machine{ID: "m", UUID: "other"}, Journal: j, Store: store, Log: silent})
+		return reboots.Open(reboots.Options{Boot: "two", Machine: reboots.Machine{ID: "m", UUID: "other"}, Journal: j, Store: store, Log: discard})
 	}
 	original := &shelf{}
-	reboots.Open(reboots.Options{Boot: "one", Machine: reboots.Machine{ID: "m", UUID: "this"}, Journal: nothing, Store: original, Log: silent})
+	reboots.Open(reboots.Options{Boot: "one", Machine: reboots.Machine{ID: "m", UUID: "this"}, Journal: nothing, Store: original, Log: discard})
 	for name, c := range map[string]struct {
-		ledger  *reboots.Ledger
-		foreign bool
-		told    bool
+		ledger   *reboots.Ledger
+		foreign  bool
+		reported bool
 	}{
 		"the first start ever":                                    {start(&shelf{}, "one", nothing, noon), false, false},
 		"a state that was lost, with a journal":                   {start(&shelf{}, "two", drained("one", nil), noon), false, true},
@@ -216,8 +216,8 @@ func TestWhatCannotBeKnownIsNotTold(t *testing.T) {
 		"a machine whose hardware was not known before, rebooted": {other(known, drained("one", nil)), false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if r := c.ledger.Unreported(); (r != nil) != c.told || c.ledger.Foreign() != c.foreign {
-				t.Errorf("Untold() = %v, foreign: %v, want told: %v, foreign: %v", r, c.ledger.Foreign(), c.told, c.foreign)
+			if r := c.ledger.Unreported(); (r != nil) != c.reported || c.ledger.Foreign() != c.foreign {
+				t.Errorf("Unreported() = %v, foreign: %v, want told: %v, foreign: %v", r, c.ledger.Foreign(), c.reported, c.foreign)
 			}
 		})
 	}
@@ -234,12 +234,12 @@ func TestAJournalThatCannotBeReadYetIsWaitedFor(t *testing.T) {
 	}
 	l.Ends(true) // what is to be judged is not touched
 	if l = start(&shelf{values: maps.Clone(store.values)}, "two", left{}, noon); !l.Settle(true) || l.Unreported() == nil || l.Unreported().Verdict != reboots.Unknown {
-		t.Errorf("Untold() = %v, want it judged by the end of the agent in the boot before", l.Unreported())
+		t.Errorf("Unreported() = %v, want it judged by the end of the agent in the boot before", l.Unreported())
 	}
 	l = reboots.Open(reboots.Options{Boot: "two", Journal: j, Store: store, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	*j = drained("one", nil)
 	if !l.Settle(false) || l.Unreported() == nil || l.Unreported().Kind != "reboot" {
-		t.Errorf("Untold() = %v, want it judged by the journal", l.Unreported())
+		t.Errorf("Unreported() = %v, want it judged by the journal", l.Unreported())
 	}
 	if !l.Settle(true) || strings.Count(log.String(), "host rebooted") != 1 {
 		t.Errorf("log = %s, want it told once", &log)
@@ -247,7 +247,7 @@ func TestAJournalThatCannotBeReadYetIsWaitedFor(t *testing.T) {
 
 	l = start(store, "three", left{}, noon)
 	if !l.Settle(true) || l.Unreported() == nil || l.Unreported().Verdict != reboots.Unexpected {
-		t.Errorf("Untold() = %v, want it judged by the agent's end", l.Unreported())
+		t.Errorf("Unreported() = %v, want it judged by the agent's end", l.Unreported())
 	}
 }
 

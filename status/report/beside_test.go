@@ -48,8 +48,8 @@ func TestBesideAKubeletOnlyHostlersConditionsAreWritten(t *testing.T) {
 		if _, _, connected, err := d.Current(); !connected || err != nil || d.stored(t) != nil {
 			t.Errorf("Current() = %v, %v, stored %v, want nothing amiss, and no Node", connected, err, d.stored(t))
 		}
-		if s := d.Standing(); !strings.Contains(s.Waits, "set node.name") {
-			t.Errorf("Standing() = %+v, want that it says what may be amiss", s)
+		if s := d.NodeState(); !strings.Contains(s.Waits, "set node.name") {
+			t.Errorf("NodeState() = %+v, want that it says what may be amiss", s)
 		}
 		theirs := d.kubelets()
 		d.client.Create(theirs)
@@ -59,8 +59,8 @@ func TestBesideAKubeletOnlyHostlersConditionsAreWritten(t *testing.T) {
 			n.Status.Conditions[0] != theirs.Status.Conditions[0] || n.Status.Conditions[1] != theirs.Status.Conditions[1] {
 			t.Errorf("the Node is %+v, want the kubelet's word untouched, and hostler's one condition", n)
 		}
-		if s := d.Standing(); s.Waits != "" {
-			t.Errorf("Standing() = %+v, want nothing waited for", s)
+		if s := d.NodeState(); s.Waits != "" {
+			t.Errorf("NodeState() = %+v, want nothing waited for", s)
 		}
 		if c := n.Status.Conditions[2]; c.Type != status.ShutdownProtected || c.Status != corev1.ConditionTrue {
 			t.Errorf("hostler's condition is %+v, want %s", c, status.ShutdownProtected)

@@ -156,11 +156,11 @@ func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 			r.cordons.replace(d, nil)
 			return stored, nil
 		}
-		told, err := cordoner.Cordon(ctx, stored.Name, d.Unschedulable)
+		reported, err := cordoner.Cordon(ctx, stored.Name, d.Unschedulable)
 		if err != nil {
 			return stored, err
 		}
-		stored = told
+		stored = reported
 	}
 	delivered := *d
 	delivered.Delivered = true

@@ -24,7 +24,7 @@ func (d *desk) again(t *testing.T, boot string) *desk {
 	next.kept, o.Store, o.Boot, o.Node = d.kept, d.kept, boot, d.o.Node
 	next.noted, o.Notes = d.noted, d.noted
 	o.Departures = OpenDepartures(d.noted, nodeName, d.client.Type(), o.Log)
-	o.Recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, o.Departures.Gone, silent())
+	o.Recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, o.Departures.Gone, discard())
 	next.Reporter = New(o)
 	next.holdToTable(t)
 	return next
@@ -73,7 +73,7 @@ func TestACordonIsStoredAndSurvivesRestartAndReboot(t *testing.T) {
 }
 
 // As a downgrade loses it, which sets the state file aside.
-func TestAPersonsWordOutlivesTheStore(t *testing.T) {
+func TestAPersonsDecisionOutlivesTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		next := func() {
 			t.Helper()
@@ -147,8 +147,8 @@ func TestACordonBeforeTheNodeIsRegisteredCounts(t *testing.T) {
 	})
 }
 
-// away makes the control plane unavailable to all but who looks from the side.
-func (d *desk) away() {
+// controlPlaneAway makes the control plane unavailable to all but who looks from the side.
+func (d *desk) controlPlaneAway() {
 	d.client.Inject(controlplanetest.Any, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
 }
 
@@ -174,7 +174,7 @@ func (c *cordoner) Cordon(ctx context.Context, name string, unschedulable bool) 
 	return c.Fake.Cordon(ctx, name, unschedulable)
 }
 
-func TestACordonReachesAControlPlaneThatIsAwayLater(t *testing.T) {
+func TestACordonReachesAControlPlaneThatIsUnreachableLater(t *testing.T) {
 	for name, restart := range map[string]bool{"the agent lives on": false, "the agent is started again meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
@@ -185,7 +185,7 @@ func TestACordonReachesAControlPlaneThatIsAwayLater(t *testing.T) {
 					t.Fatal(err)
 				}
 				plane.err = controlplane.ErrUnavailable
-				d.away()
+				d.controlPlaneAway()
 				for _, want := range []bool{true, false} { // said twice
 					if changed, err := d.decide(t, true); !errors.Is(err, controlplane.ErrUnavailable) || changed != want {
 						t.Errorf("Cordon() = %v, %v, want that the control plane is away, and a change: %v", changed, err, want)
@@ -242,10 +242,10 @@ func TestAShutdownsReportOvertakesACordonThatHangs(t *testing.T) {
 		d.o.Client = plane
 		d.start(t)
 		plane.hangs = 1
-		told := make(chan error, 1)
+		reported := make(chan error, 1)
 		go func() {
 			_, err := d.decide(t, true)
-			told <- err
+			reported <- err
 		}()
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -254,7 +254,7 @@ func TestAShutdownsReportOvertakesACordonThatHangs(t *testing.T) {
 		if err := d.ReportShutdown(ctx, drainingStatus()); err != nil || time.Since(began) > 0 {
 			t.Errorf("ReportShutdown() = %v after %v, want it told at once", err, time.Since(began))
 		}
-		if err := <-told; !errors.Is(err, errPreempted) {
+		if err := <-reported; !errors.Is(err, errPreempted) {
 			t.Errorf("Cordon() = %v, want it overtaken", err)
 		}
 		time.Sleep(time.Minute)

@@ -41,10 +41,10 @@ type desk struct {
 	counted  []string // transitions
 	theirs   []bool   // whether the Node had a kubelet's status
 
-	mu    sync.Mutex // guards what follows
-	mine  bool
-	guard shutdown.Status
-	beats []error
+	mu         sync.Mutex // guards what follows
+	mine       bool
+	guard      shutdown.Status
+	heartbeats []error
 }
 
 // shelf is a store in memory.
@@ -77,14 +77,14 @@ func (s *shelf) WriteNow(put map[string][]byte, remove []string) error { return 
 // newDesk is a desk whose runtime was asked how it is.
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	d := unasked(t)
+	d := newUnaskedDesk(t)
 	if err := d.runtimes.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
-func unasked(t *testing.T) *desk {
+func newUnaskedDesk(t *testing.T) *desk {
 	t.Helper()
 	reader, err := probe.New("../../test/hosts/small-vm")
 	if err != nil {
@@ -105,7 +105,7 @@ func unasked(t *testing.T) *desk {
 		guard:   shutdown.Status{State: shutdown.Armed, Reason: "shutdown lock held"},
 	}
 	t.Cleanup(func() { _ = d.runtime.Close() })
-	d.runtimes, err = discovery.New(discovery.Options{Observe: func(string, string, time.Duration, error) {}, Log: silent()})
+	d.runtimes, err = discovery.New(discovery.Options{Observe: func(string, string, time.Duration, error) {}, Log: discard()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func unasked(t *testing.T) *desk {
 	departures := OpenDepartures(d.noted, nodeName, d.client.Type(), d.log.Logger())
 	d.Reporter = New(Options{
 		Client:   d.client,
-		Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, departures.Gone, silent()),
+		Recorder: controlplane.NewRecorder(d.client, nodeName, time.Now, departures.Gone, discard()),
 		Facts: gather.NewFacts(gather.FactsOptions{
 			Reader: reader, Folder: "/", Runtimes: d.runtimes, Machine: machine,
 			MaxImages: func() int { return -1 },
@@ -154,7 +154,7 @@ func (d *desk) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
-		err := d.Run(ctx, func(err error) { d.mu.Lock(); defer d.mu.Unlock(); d.beats = append(d.beats, err) })
+		err := d.Run(ctx, func(err error) { d.mu.Lock(); defer d.mu.Unlock(); d.heartbeats = append(d.heartbeats, err) })
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Run() = %v, want that it was cancelled", err)
 		}

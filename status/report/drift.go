@@ -10,19 +10,19 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Standing is how it stands with the Node on the control plane, beside what the
+// NodeState is how it stands with the Node on the control plane, beside what the
 // Node says itself.
-type Standing struct {
+type NodeState struct {
 	Waits string  // why nothing is written there although nothing failed; empty if it is
 	Drift []Drift // what of the Node is not as configured, and not hostler's to correct
 }
 
 // Drift is one thing that a person has to correct.
-type Drift struct{ Message, Mend string }
+type Drift struct{ Message, Fix string }
 
-// Standing is how it stands with the Node on the control plane.
-func (r *Reporter) Standing() Standing {
-	s := r.view.standing()
+// NodeState is how it stands with the Node on the control plane.
+func (r *Reporter) NodeState() NodeState {
+	s := r.view.nodeState()
 	s.Drift = append(s.Drift, clonesDrift(r.options().Name, r.clones())...)
 	return s
 }
@@ -70,7 +70,7 @@ func (r *Reporter) reportReplaced(stored *corev1.Node, takeover bool) {
 	r.o.Log.Warn("took over node from another machine", "node", stored.Name, "before", other, "new", stored.UID != before.UID, "remains", len(remains))
 	rest := ""
 	for _, d := range remains {
-		rest += "; " + d.Message + "; fix it with `" + d.Mend + "`"
+		rest += "; " + d.Message + "; fix it with `" + d.Fix + "`"
 	}
 	if rest == "" || stored.UID != before.UID {
 		r.event(corev1.EventTypeNormal, "NodeReplaced", fmt.Sprintf("replaced the Node of another machine (%s), %s%s", other, why, rest))
@@ -87,17 +87,17 @@ func (r *Reporter) remains(stored *corev1.Node) []Drift {
 	}
 	var drift []Drift
 	if fixed := left.Fixed(); fixed != "" {
-		mend := recreateHere
+		fix := recreateHere
 		if r.shared() && !r.reconciles() {
-			mend = "kubectl delete node " + stored.Name
+			fix = "kubectl delete node " + stored.Name
 		}
 		drift = append(drift, Drift{
 			Message: "the Node still has settings of the previous machine that hostler may not remove (" + fixed + "); after you delete the Node, hostler registers it again",
-			Mend:    mend,
+			Fix:     fix,
 		})
 	}
 	if left.Unschedulable {
-		drift = append(drift, Drift{Message: "the Node is still cordoned from the previous machine", Mend: "hostler uncordon"})
+		drift = append(drift, Drift{Message: "the Node is still cordoned from the previous machine", Fix: "hostler uncordon"})
 	}
 	return drift
 }
@@ -119,7 +119,7 @@ func clonesDrift(node string, clones []controlplane.Clone) []Drift {
 	for _, c := range clones {
 		drift = append(drift, Drift{
 			Message: c.Message(node) + onTheCopy,
-			Mend:    c.Mend(),
+			Fix:     c.Fix(),
 		})
 	}
 	return drift
@@ -139,7 +139,7 @@ func (r *Reporter) noteTaints(stored *corev1.Node) {
 		}
 		drift = []Drift{{
 			Message: fmt.Sprintf("the Node lacks the configured taints %s, and a node may not change its own taints", strings.Join(names, ", ")),
-			Mend:    r.taintCommand(stored, missing),
+			Fix:     r.taintCommand(stored, missing),
 		}}
 	}
 	before := r.view.setLackingTaints(drift)
@@ -148,8 +148,8 @@ func (r *Reporter) noteTaints(stored *corev1.Node) {
 	case len(drift) == 0:
 		r.o.Log.Info("configured taints restored on the node", "node", stored.Name)
 	default:
-		r.o.Log.Warn("configured taints missing on the node", "node", stored.Name, "problem", drift[0].Message, "mend", drift[0].Mend)
-		r.event(corev1.EventTypeWarning, "TaintsMissing", drift[0].Message+"; fix it with `"+drift[0].Mend+"`")
+		r.o.Log.Warn("configured taints missing on the node", "node", stored.Name, "problem", drift[0].Message, "mend", drift[0].Fix)
+		r.event(corev1.EventTypeWarning, "TaintsMissing", drift[0].Message+"; fix it with `"+drift[0].Fix+"`")
 	}
 }
 

@@ -68,7 +68,7 @@ func TestWhatIsToBeReportedIsOnTheDiskWhileTheControlPlaneTakesLong(t *testing.T
 		released.State, released.Reason = shutdown.Released, "all pods stopped"
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		_ = Farewell{d.Reporter, d.chronicle(nil), disk.Flush}.ReportShutdown(ctx, released) // nobody publishes the Event
+		_ = ShutdownReporter{d.Reporter, d.bootEvents(nil), disk.Flush}.ReportShutdown(ctx, released) // nobody publishes the Event
 		if asked != 1 {
 			t.Errorf("the control plane was asked %d times, want once", asked)
 		}
@@ -92,7 +92,7 @@ func TestADiskThatHangsDoesNotTakeTheControlPlanesTime(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		defer cancel()
 		began := time.Now()
-		_ = Farewell{d.Reporter, d.chronicle(nil), func() error { return nil }}.ReportShutdown(ctx, released)
+		_ = ShutdownReporter{d.Reporter, d.bootEvents(nil), func() error { return nil }}.ReportShutdown(ctx, released)
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("ReportShutdown() took %v, want three quarters of the time at the most", took)
 		}

@@ -57,13 +57,13 @@ func (d *desk) goesDown(t *testing.T, bound time.Duration) (took time.Duration, 
 	released.State, released.Reason = shutdown.Released, "all pods stopped"
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
-	farewell := Farewell{d.Reporter, d.chronicle(nil), statefile.NewMemory().Flush}
+	reporter := ShutdownReporter{d.Reporter, d.bootEvents(nil), statefile.NewMemory().Flush}
 	began := time.Now()
-	err = farewell.ReportShutdown(ctx, released)
+	err = reporter.ReportShutdown(ctx, released)
 	return time.Since(began), err
 }
 
-func TestTheLastWordReachesAControlPlaneThatWasAwayAfterTheBoot(t *testing.T) {
+func TestTheFinalStatusReachesAControlPlaneThatWasUnreachableAfterTheBoot(t *testing.T) {
 	for name, fault := range map[string]controlplanetest.Fault{
 		"it refuses": {Err: controlplane.ErrUnavailable},
 		"it hangs":   {Hang: true},
@@ -102,7 +102,7 @@ func TestTheLastWordReachesAControlPlaneThatWasAwayAfterTheBoot(t *testing.T) {
 	}
 }
 
-func TestALastWordThatWasTakenIsNotToldAgain(t *testing.T) {
+func TestAFinalStatusThatWasTakenIsNotReportedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		w := d.witnessed()
 		if err := d.once(t.Context(), nil); err != nil {
@@ -126,7 +126,7 @@ func TestALastWordThatWasTakenIsNotToldAgain(t *testing.T) {
 	})
 }
 
-func TestALastWordOfAShutdownThatWasCancelledIsForgotten(t *testing.T) {
+func TestAFinalStatusOfAShutdownThatWasCancelledIsForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
@@ -148,12 +148,12 @@ func TestALastWordOfAShutdownThatWasCancelledIsForgotten(t *testing.T) {
 	})
 }
 
-func TestALastWordThatIsRefusedDoesNotHoldUpTheRest(t *testing.T) {
+func TestAFinalStatusThatIsRefusedDoesNotBlockTheRest(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		d.away()
+		d.controlPlaneAway()
 		if _, err := d.goesDown(t, 2*time.Second); err == nil {
 			t.Error("ReportShutdown() = nil without a control plane, want an error")
 		}
@@ -187,14 +187,14 @@ func TestAShutdownsReportOvertakesARoundThatHangs(t *testing.T) {
 	})
 }
 
-func TestTheLastWordIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
+func TestTheFinalStatusIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.client.Inject(controlplanetest.Any, controlplanetest.Fault{Hang: true})
 		early, hush := context.WithCancel(t.Context())
 		defer hush()
-		begun := make(chan error, 1)
-		go func() { begun <- d.ReportShutdown(early, drainingStatus()) }()
+		started := make(chan error, 1)
+		go func() { started <- d.ReportShutdown(early, drainingStatus()) }()
 		synctest.Wait()
 		d.set(func() { d.guard = drainingStatus() })
 		d.Changed() // a round queues behind the first report
@@ -203,7 +203,7 @@ func TestTheLastWordIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
 		if took, err := d.goesDown(t, 2*time.Second); err == nil || took > 1500*time.Millisecond {
 			t.Errorf("ReportShutdown() = %v after %v, want it given up in time", err, took)
 		}
-		<-begun
+		<-started
 		if values, _ := d.kept.Load(); !strings.Contains(string(values[keyFinal]), "all pods stopped") {
 			t.Errorf("kept is %s, want the last word", values[keyFinal])
 		}
@@ -212,8 +212,8 @@ func TestTheLastWordIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
 
 func TestEventsThatWereNotPublishedOutliveTheBoot(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.away()
-		before := d.chronicle(nil)
+		d.controlPlaneAway()
+		before := d.bootEvents(nil)
 		for range 3 * maxKeptEvents {
 			d.o.Recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "Tick", time.Now().String())
 			time.Sleep(time.Second)
@@ -225,7 +225,7 @@ func TestEventsThatWereNotPublishedOutliveTheBoot(t *testing.T) {
 		d.client.Heal()
 
 		next := d.again(t, "two")
-		after := next.chronicle(nil)
+		after := next.bootEvents(nil)
 		next.o.Recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "Later", "of this boot")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)

@@ -27,7 +27,7 @@ func (d *desk) strange(t *testing.T) (dies func()) {
 		t.Fatal(err)
 	}
 	d.edit(t, func(n *corev1.Node) { n.Labels, n.Spec.Unschedulable = map[string]string{"theirs": "1"}, true })
-	keeper, err := controlplane.NewLeaseKeeper(d.client, controlplane.LeasePolicy{Node: nodeName, Holder: stranger, Duration: leaseDuration, Interval: leaseInterval}, silent())
+	keeper, err := controlplane.NewLeaseKeeper(d.client, controlplane.LeasePolicy{Node: nodeName, Holder: stranger, Duration: leaseDuration, Interval: leaseInterval}, discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,12 +50,12 @@ func TestADeadMachineIsReplacedOnceItWasWatched(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.strange(t)()
 		d.o.Watch = controlplane.NewLeaseWatch(nil)
-		before, begun := d.stored(t).UID, time.Now()
+		before, started := d.stored(t).UID, time.Now()
 		d.start(t)
 		for range 3 {
-			s := d.Standing()
-			if !strings.Contains(s.Waits, "another") || !strings.Contains(s.Waits, "before "+begun.Add(leaseDuration).UTC().Format(time.RFC3339)) || d.machineOf(t) != "another" {
-				t.Errorf("Standing() = %+v, the Node is %s's, want it said which machine is watched and until when", s, d.machineOf(t))
+			s := d.NodeState()
+			if !strings.Contains(s.Waits, "another") || !strings.Contains(s.Waits, "before "+started.Add(leaseDuration).UTC().Format(time.RFC3339)) || d.machineOf(t) != "another" {
+				t.Errorf("NodeState() = %+v, the Node is %s's, want it said which machine is watched and until when", s, d.machineOf(t))
 			}
 			if _, _, connected, err := d.Current(); !connected || err != nil {
 				t.Errorf("Current() = %v, %v, want no failure", connected, err)
@@ -68,20 +68,20 @@ func TestADeadMachineIsReplacedOnceItWasWatched(t *testing.T) {
 		if n.UID == before || d.machineOf(t) != d.machine.MachineID || ready(n).Status != corev1.ConditionTrue || n.Labels["theirs"] != "" {
 			t.Errorf("after %v the Node is %+v, want it replaced by this machine's", leaseDuration, n)
 		}
-		if told := d.told("NodeReplaced"); len(told) != 1 || !strings.Contains(told[0], "machine ID another") || !strings.Contains(told[0], "`hostler uncordon`") {
-			t.Errorf("Events = %q, want the replacement told once, with the cordon that stays", told)
+		if reported := d.events("NodeReplaced"); len(reported) != 1 || !strings.Contains(reported[0], "machine ID another") || !strings.Contains(reported[0], "`hostler uncordon`") {
+			t.Errorf("Events = %q, want the replacement told once, with the cordon that stays", reported)
 		}
 		if d.log.Count("watching whether its lease") != 1 || d.log.Count("took over node from another machine") != 1 {
 			t.Errorf("log = %s, want the wait and its end told once", d.log)
 		}
-		if s := d.Standing(); s.Waits != "" || len(s.Drift) != 1 || s.Drift[0].Mend != "hostler uncordon" {
-			t.Errorf("Standing() = %+v, want the cordon, and no wait", s)
+		if s := d.NodeState(); s.Waits != "" || len(s.Drift) != 1 || s.Drift[0].Fix != "hostler uncordon" {
+			t.Errorf("NodeState() = %+v, want the cordon, and no wait", s)
 		}
 		d.edit(t, func(n *corev1.Node) { n.Spec.Unschedulable = false })
 		time.Sleep(2 * d.o.Rewrite)
 		synctest.Wait()
-		if s := d.Standing(); len(s.Drift) != 0 {
-			t.Errorf("Standing() of a Node that was uncordoned = %+v, want nothing left", s)
+		if s := d.NodeState(); len(s.Drift) != 0 {
+			t.Errorf("NodeState() of a Node that was uncordoned = %+v, want nothing left", s)
 		}
 	})
 }
@@ -95,8 +95,8 @@ func TestAMachineThatIsAliveIsNotReplaced(t *testing.T) {
 		synctest.Wait()
 		var identity *controlplane.IdentityError
 		_, _, _, err := d.Current()
-		if !errors.As(err, &identity) || identity.Watching() || d.Standing().Waits != "" || d.machineOf(t) != "another" {
-			t.Errorf("Current() = %v, Standing() %+v, the Node is %s's, want it refused for the machine that lives", err, d.Standing(), d.machineOf(t))
+		if !errors.As(err, &identity) || identity.Watching() || d.NodeState().Waits != "" || d.machineOf(t) != "another" {
+			t.Errorf("Current() = %v, NodeState() %+v, the Node is %s's, want it refused for the machine that lives", err, d.NodeState(), d.machineOf(t))
 		}
 		dies()
 		time.Sleep(leaseDuration + 2*d.o.Update)
@@ -147,7 +147,7 @@ func TestANodeThatAnotherMachineHasTakenIsLeftToItUntilThatIsDead(t *testing.T) 
 	}
 }
 
-func TestWhatAClusterKeepsOfADeadMachineIsToldUntilItIsMended(t *testing.T) {
+func TestWhatAClusterKeepsOfADeadMachineIsReportedUntilItIsFixed(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.strange(t)()
 		d.client.KeepNodes()
@@ -158,14 +158,14 @@ func TestWhatAClusterKeepsOfADeadMachineIsToldUntilItIsMended(t *testing.T) {
 		if n := d.stored(t); n.UID != before || d.machineOf(t) != d.machine.MachineID {
 			t.Errorf("the Node is %+v, want it taken over as it is", n)
 		}
-		if told := d.told("NodeTakenOver"); len(told) != 1 || !strings.Contains(told[0], "labels theirs") || !strings.Contains(told[0], "`kubectl delete node node-a`") || !strings.Contains(told[0], "as set by node.takeover") {
-			t.Errorf("Events = %q, want what remains, and the mend", told)
+		if reported := d.events("NodeTakenOver"); len(reported) != 1 || !strings.Contains(reported[0], "labels theirs") || !strings.Contains(reported[0], "`kubectl delete node node-a`") || !strings.Contains(reported[0], "as set by node.takeover") {
+			t.Errorf("Events = %q, want what remains, and the fix", reported)
 		}
 		wantDrift := func(when string, d *desk) {
 			t.Helper()
-			s := d.Standing()
-			if len(s.Drift) != 2 || !strings.Contains(s.Drift[0].Message, "labels theirs") || s.Drift[0].Mend != "kubectl delete node node-a" || s.Drift[1].Mend != "hostler uncordon" {
-				t.Errorf("%s: Standing() = %+v, want what remains", when, s)
+			s := d.NodeState()
+			if len(s.Drift) != 2 || !strings.Contains(s.Drift[0].Message, "labels theirs") || s.Drift[0].Fix != "kubectl delete node node-a" || s.Drift[1].Fix != "hostler uncordon" {
+				t.Errorf("%s: NodeState() = %+v, want what remains", when, s)
 			}
 		}
 		wantDrift("after the takeover", d)
@@ -174,16 +174,16 @@ func TestWhatAClusterKeepsOfADeadMachineIsToldUntilItIsMended(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantDrift("after a restart", next)
-		if told := next.told("NodeTakenOver"); len(told) != 0 {
-			t.Errorf("Events after a restart = %q, want it no news", told)
+		if reported := next.events("NodeTakenOver"); len(reported) != 0 {
+			t.Errorf("Events after a restart = %q, want it no news", reported)
 		}
 		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(d.o.Update)
 		synctest.Wait()
-		if n, s := d.stored(t), d.Standing(); n.UID == before || len(s.Drift) != 0 || n.Labels["theirs"] != "" {
-			t.Errorf("once somebody deleted it the Node is %+v, Standing() %+v, want it registered anew, and nothing left", n, s)
+		if n, s := d.stored(t), d.NodeState(); n.UID == before || len(s.Drift) != 0 || n.Labels["theirs"] != "" {
+			t.Errorf("once somebody deleted it the Node is %+v, NodeState() %+v, want it registered anew, and nothing left", n, s)
 		}
 	})
 }
@@ -195,18 +195,18 @@ func TestANodeThatMayOnlyBeAdoptedWaitsForTheWatchToo(t *testing.T) {
 		d.o.Watch, d.o.AdoptOnly, d.o.Waits = controlplane.NewLeaseWatch(nil), true, func(why string) { lease = why }
 		d.start(t)
 		time.Sleep(leaseDuration - time.Second)
-		if d.machineOf(t) != "another" || lease == "" || !strings.Contains(d.Standing().Waits, "does not renew its lease before") {
-			t.Errorf("the Node is %s's, Standing() %+v, the lease waits for %q, want both to wait", d.machineOf(t), d.Standing(), lease)
+		if d.machineOf(t) != "another" || lease == "" || !strings.Contains(d.NodeState().Waits, "does not renew its lease before") {
+			t.Errorf("the Node is %s's, NodeState() %+v, the lease waits for %q, want both to wait", d.machineOf(t), d.NodeState(), lease)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if d.machineOf(t) != d.machine.MachineID || d.stored(t).UID != before || lease != "" || d.Standing().Waits != "" {
-			t.Errorf("the Node is %s's, Standing() %+v, the lease waits for %q, want it adopted, and nothing waited for", d.machineOf(t), d.Standing(), lease)
+		if d.machineOf(t) != d.machine.MachineID || d.stored(t).UID != before || lease != "" || d.NodeState().Waits != "" {
+			t.Errorf("the Node is %s's, NodeState() %+v, the lease waits for %q, want it adopted, and nothing waited for", d.machineOf(t), d.NodeState(), lease)
 		}
 	})
 }
 
-func TestClonesAreToldOnceAndUntilTheyAreGone(t *testing.T) {
+func TestClonesAreReportedOnceAndUntilTheyAreGone(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		var mu sync.Mutex
 		var clones []controlplane.Clone
@@ -221,16 +221,16 @@ func TestClonesAreToldOnceAndUntilTheyAreGone(t *testing.T) {
 		d.configure(func(o *status.Options) { o.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}} })
 		d.start(t)
 		set(controlplane.Clone{Node: nodeName, Instance: "boot/1/x"}, controlplane.Clone{Node: "node-b"})
-		told := d.told("MachineCloned")
-		if len(told) != 2 || !strings.Contains(told[0], "boot/1/x") || !strings.Contains(told[1], "node-b") || !strings.Contains(told[1], "systemd-machine-id-setup") {
-			t.Errorf("Events = %q, want each clone told once, with the mend", told)
+		reported := d.events("MachineCloned")
+		if len(reported) != 2 || !strings.Contains(reported[0], "boot/1/x") || !strings.Contains(reported[1], "node-b") || !strings.Contains(reported[1], "systemd-machine-id-setup") {
+			t.Errorf("Events = %q, want each clone told once, with the fix", reported)
 		}
-		if s := d.Standing(); len(s.Drift) != 2 || !strings.Contains(s.Drift[1].Mend, "rm -f /etc/machine-id") {
-			t.Errorf("Standing() = %+v, want both clones", s)
+		if s := d.NodeState(); len(s.Drift) != 2 || !strings.Contains(s.Drift[1].Fix, "rm -f /etc/machine-id") {
+			t.Errorf("NodeState() = %+v, want both clones", s)
 		}
 		set()
-		if s := d.Standing(); len(s.Drift) != 0 {
-			t.Errorf("Standing() = %+v, want nothing once they are gone", s)
+		if s := d.NodeState(); len(s.Drift) != 0 {
+			t.Errorf("NodeState() = %+v, want nothing once they are gone", s)
 		}
 		set(controlplane.Clone{Node: "node-b"})
 		counts := map[int32]int{} // the same Event again is counted

@@ -16,9 +16,9 @@ import (
 
 func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		err   error
-		pause bool
-		says  string
+		err     error
+		pause   bool
+		message string
 	}{
 		"it is gone":                        {nil, true, "alice deregistered the Node"},
 		"somebody with the right has to":    {controlplane.ErrForbidden, true, "which a user with the permission has to delete"},
@@ -48,8 +48,8 @@ func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
 				if got := d.stored(t) == nil; got != c.pause {
 					t.Errorf("the Node is gone: %v, want %v", got, c.pause)
 				}
-				if s := d.Standing(); !strings.Contains(s.Waits, c.says) || (s.Waits == "") == c.pause {
-					t.Errorf("Standing() = %+v, want that it says %q", s, c.says)
+				if s := d.NodeState(); !strings.Contains(s.Waits, c.message) || (s.Waits == "") == c.pause {
+					t.Errorf("NodeState() = %+v, want that it says %q", s, c.message)
 				}
 				if n, _, _, err := d.Current(); n == nil || err != nil {
 					t.Errorf("Current() = %v, %v, want the host known all the same", n, err)
@@ -59,8 +59,8 @@ func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
 					if err := next.once(t.Context(), nil); err != nil || (d.stored(t) == nil) != c.pause || (next.Left() != nil) != c.pause {
 						t.Errorf("a round of the next start in boot %s = %v, Node there: %v, want it to stay away: %v", boot, err, d.stored(t) != nil, c.pause)
 					}
-					if s := next.Standing(); !strings.Contains(s.Waits, c.says) || (s.Waits == "") == c.pause {
-						t.Errorf("Standing() after a start in boot %s = %+v, want that it says %q", boot, s, c.says)
+					if s := next.NodeState(); !strings.Contains(s.Waits, c.message) || (s.Waits == "") == c.pause {
+						t.Errorf("NodeState() after a start in boot %s = %+v, want that it says %q", boot, s, c.message)
 					}
 				}
 			})
@@ -104,8 +104,8 @@ func TestANodeThatReturnsIsRegisteredAtOnce(t *testing.T) {
 					t.Errorf("Return() = %v, %v, want it done", changed, err)
 				}
 				synctest.Wait()
-				if n := d.stored(t); n == nil || ready(n).Status != corev1.ConditionTrue || d.Left() != nil || d.Standing().Waits != "" {
-					t.Errorf("the Node = %v, Left() = %v, Standing() = %+v, want it Ready, and nothing said of leaving", n, d.Left(), d.Standing())
+				if n := d.stored(t); n == nil || ready(n).Status != corev1.ConditionTrue || d.Left() != nil || d.NodeState().Waits != "" {
+					t.Errorf("the Node = %v, Left() = %v, NodeState() = %+v, want it Ready, and nothing said of leaving", n, d.Left(), d.NodeState())
 				}
 				if changed, err := d.Return(t.Context(), "bob"); changed || err != nil {
 					t.Errorf("Return() of a Node that is there = %v, %v, want nothing done", changed, err)
@@ -130,14 +130,14 @@ func TestADepartureIsOfOneNodeAndOneControlPlane(t *testing.T) {
 			"another control plane": {Node: left.Node, ControlPlane: "another"},
 		} {
 			d.o.Departures.set(&elsewhere)
-			if next := d.again(t, "two"); next.Left() != nil || next.Standing().Waits != "" {
+			if next := d.again(t, "two"); next.Left() != nil || next.NodeState().Waits != "" {
 				t.Errorf("Left() of a departure under %s = %v, want none", name, next.Left())
 			}
 		}
 	})
 }
 
-func TestOfANodeThatHasLeftTheFleetHearsNoMore(t *testing.T) {
+func TestTheFleetGetsNoMoreEventsOfANodeThatHasLeft(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		if err := d.Leave(t.Context(), "alice"); err != nil {
@@ -148,24 +148,24 @@ func TestOfANodeThatHasLeftTheFleetHearsNoMore(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		counted := len(d.counted)
-		if told := d.told("NodeNotReady"); counted == 0 || len(told) > 0 {
-			t.Errorf("%d transitions counted, Events = %q, want some and none", counted, told)
+		if reported := d.events("NodeNotReady"); counted == 0 || len(reported) > 0 {
+			t.Errorf("%d transitions counted, Events = %q, want some and none", counted, reported)
 		}
 		d.o.Recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "ImagesCollected", "removed 9 images")
-		if told := d.told("ImagesCollected", "Left"); len(told) != 1 || !strings.HasPrefix(told[0], "Left: ") {
-			t.Errorf("Events = %q, want that it has left and nothing after it", told)
+		if reported := d.events("ImagesCollected", "Left"); len(reported) != 1 || !strings.HasPrefix(reported[0], "Left: ") {
+			t.Errorf("Events = %q, want that it has left and nothing after it", reported)
 		}
 		if _, err := d.Return(t.Context(), "alice"); err != nil {
 			t.Fatal(err)
 		}
 		d.o.Recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "ImagesCollected", "removed 9 images")
-		if told := d.told("ImagesCollected"); len(told) != 1 {
-			t.Errorf("after its return Events = %q, want one", told)
+		if reported := d.events("ImagesCollected"); len(reported) != 1 {
+			t.Errorf("after its return Events = %q, want one", reported)
 		}
 	})
 }
 
-func TestAKubeletsNodeIsNotTakenAway(t *testing.T) {
+func TestAKubeletsNodeIsNotRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.beside()
 		d.client.Create(d.kubelets())

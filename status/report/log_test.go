@@ -4,4 +4,4 @@ import (
 	"log/slog"
 )
 
-func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

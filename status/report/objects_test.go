@@ -38,7 +38,7 @@ func inArchive(t *testing.T, test func(t *testing.T, a *archive)) {
 		a.keeper, err = controlplane.NewLeaseKeeper(a.client, controlplane.LeasePolicy{
 			Node: nodeName, Holder: controlplane.Identity{MachineID: d.machine.MachineID, SystemUUID: d.machine.SystemUUID},
 			Duration: leaseDuration, Interval: leaseInterval, Watch: d.o.Watch,
-		}, silent())
+		}, discard())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestAStatusThatIsSetBackIsWrittenAgainSoon(t *testing.T) {
 	})
 }
 
-func TestAHostMendsItsOwnTaintsInAStore(t *testing.T) {
+func TestAHostFixesItsOwnTaintsInAStore(t *testing.T) {
 	inArchive(t, func(t *testing.T, a *archive) {
 		ours := corev1.Taint{Key: "example.com/gpu", Value: "true", Effect: corev1.TaintEffectNoSchedule}
 		later := corev1.Taint{Key: "example.com/later", Effect: corev1.TaintEffectNoExecute}
@@ -186,8 +186,8 @@ func TestAHostMendsItsOwnTaintsInAStore(t *testing.T) {
 			if missing := controlplane.MissingTaints(node, want); len(missing) > 0 || len(node.Spec.Taints) != len(want) {
 				t.Errorf("%s: taints = %v, want %v", when, node.Spec.Taints, want)
 			}
-			for _, d := range a.Standing().Drift {
-				t.Errorf("%s: drift = %q, mend %q, want none", when, d.Message, d.Mend)
+			for _, d := range a.NodeState().Drift {
+				t.Errorf("%s: drift = %q, fix %q, want none", when, d.Message, d.Fix)
 			}
 		}
 		wantTaints("at first", ours)
@@ -197,7 +197,7 @@ func TestAHostMendsItsOwnTaintsInAStore(t *testing.T) {
 		}
 		synctest.Wait()
 		wantTaints("as soon as somebody has taken it away", ours, theirs)
-		if got := a.told("NodeRestored"); len(got) != 1 || !strings.Contains(got[0], "taint example.com/gpu=true:NoSchedule") {
+		if got := a.events("NodeRestored"); len(got) != 1 || !strings.Contains(got[0], "taint example.com/gpu=true:NoSchedule") {
 			t.Errorf("Events = %q, want one of the taint that is set again", got)
 		}
 		mu.Lock()
@@ -206,7 +206,7 @@ func TestAHostMendsItsOwnTaintsInAStore(t *testing.T) {
 		a.Changed()
 		synctest.Wait()
 		wantTaints("configured anew", theirs, later)
-		if got := a.told("TaintsMissing", "NodeRestored"); len(got) != 1 {
+		if got := a.events("TaintsMissing", "NodeRestored"); len(got) != 1 {
 			t.Errorf("Events = %q, want no more", got)
 		}
 	})
@@ -214,7 +214,7 @@ func TestAHostMendsItsOwnTaintsInAStore(t *testing.T) {
 
 // What a machine before has left is fixed by the host itself: there may be no kubectl
 // at all.
-func TestRemainsInAStoreAreMendedFromTheHost(t *testing.T) {
+func TestRemainsInAStoreAreFixedFromTheHost(t *testing.T) {
 	inArchive(t, func(t *testing.T, a *archive) {
 		other := bare()
 		other.Labels = map[string]string{"old": "1"}
@@ -226,11 +226,11 @@ func TestRemainsInAStoreAreMendedFromTheHost(t *testing.T) {
 		a.configure(func(o *status.Options) { o.Labels = map[string]string{"rack": "r1"} })
 		a.o.AdoptOnly = true
 		a.runs(t, true)
-		drift := a.Standing().Drift
-		if len(drift) != 1 || !strings.Contains(drift[0].Message, "10.1.0.0/24") || strings.Contains(drift[0].Mend, "kubectl") || !strings.Contains(drift[0].Mend, "hostler leave") {
-			t.Errorf("Standing() has drift %+v, want what remains, and a mend on this host", drift)
+		drift := a.NodeState().Drift
+		if len(drift) != 1 || !strings.Contains(drift[0].Message, "10.1.0.0/24") || strings.Contains(drift[0].Fix, "kubectl") || !strings.Contains(drift[0].Fix, "hostler leave") {
+			t.Errorf("NodeState() has drift %+v, want what remains, and a fix on this host", drift)
 		}
-		if got := a.told("NodeTakenOver"); len(got) != 1 || slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "kubectl") }) {
+		if got := a.events("NodeTakenOver"); len(got) != 1 || slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "kubectl") }) {
 			t.Errorf("Events = %q, want one, without kubectl", got)
 		}
 	})

@@ -57,12 +57,12 @@ type Storage struct {
 // Listeners are called on the reporter's goroutine; each but Named, Observe and Count may be
 // nil.
 type Listeners struct {
-	Named   func(types.UID)            // with the UID that the control plane gave the Node
-	Asked   func(leaseDuration string) // with what the stored Node requests of its Lease, with each read
-	Waits   func(why string)           // with why the Lease has to wait for the Node; empty once it need not
-	Theirs  func(kubelets bool)        // with whether the Node has a kubelet's status, where it is not hostler's
-	Observe func(err error)            // after each write
-	Count   func(corev1.NodeCondition) // after each transition, with what the condition is now
+	Named     func(types.UID)            // with the UID that the control plane gave the Node
+	Requested func(leaseDuration string) // with what the stored Node requests of its Lease, with each read
+	Waits     func(why string)           // with why the Lease has to wait for the Node; empty once it need not
+	Theirs    func(kubelets bool)        // with whether the Node has a kubelet's status, where it is not hostler's
+	Observe   func(err error)            // after each write
+	Count     func(corev1.NodeCondition) // after each transition, with what the condition is now
 }
 
 // Facts are what a Node is made from: a *gather.Facts.

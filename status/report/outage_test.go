@@ -24,14 +24,14 @@ const (
 	maxQueued     = 1000 // Events
 )
 
-// tells keeps a lease, publishes Events and watches the Node until the returned
+// renewingLease keeps a lease, publishes Events and watches the Node until the returned
 // function is called.
-func (d *desk) tells(t *testing.T, client controlplane.Client, now func() time.Time) (*controlplane.LeaseKeeper, func()) {
+func (d *desk) renewingLease(t *testing.T, client controlplane.Client, now func() time.Time) (*controlplane.LeaseKeeper, func()) {
 	t.Helper()
 	keeper, err := controlplane.NewLeaseKeeper(client, controlplane.LeasePolicy{
 		Node: nodeName, Holder: controlplane.Identity{MachineID: d.machine.MachineID, SystemUUID: d.machine.SystemUUID},
 		Duration: leaseDuration, Interval: leaseInterval, Now: now,
-	}, silent())
+	}, discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestAnHourWithoutAControlPlane(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
-				keeper, _ := d.tells(t, d.client, nil)
+				keeper, _ := d.renewingLease(t, d.client, nil)
 				time.Sleep(10 * time.Minute)
 				d.client.Inject(controlplanetest.Any, c.fault)
 				var recorded []string
@@ -75,7 +75,7 @@ func TestAnHourWithoutAControlPlane(t *testing.T) {
 				if n := d.o.Recorder.Stats(); n.Queued > maxQueued || n.Queued < maxQueued-1 {
 					t.Errorf("Stats() = %+v, want as many Events queued as may be, and no more", n)
 				}
-				if s := keeper.Stats(); s.Overdue(leaseDuration) == nil || s.ConsecutiveFailures < 200 {
+				if s := keeper.Stats(); s.Expired(leaseDuration) == nil || s.ConsecutiveFailures < 200 {
 					t.Errorf("Stats() = %+v, want the lease tried all the time", s)
 				}
 
@@ -84,7 +84,7 @@ func TestAnHourWithoutAControlPlane(t *testing.T) {
 				d.set(func() { d.guard.Reason = "news of the outage" })
 				time.Sleep(c.resume)
 				synctest.Wait()
-				if s := keeper.Stats(); s.Overdue(leaseDuration) != nil || s.LastRenewed.Before(ended) {
+				if s := keeper.Stats(); s.Expired(leaseDuration) != nil || s.LastRenewed.Before(ended) {
 					t.Errorf("the lease was renewed %v after the end of the outage, want it renewed", s.LastRenewed.Sub(ended))
 				}
 				if own := d.stored(t).Status.Conditions; !slices.ContainsFunc(own, func(c corev1.NodeCondition) bool {
@@ -236,7 +236,7 @@ func TestTheClockMayBeSetBackAndForth(t *testing.T) {
 					next := d.again(t, "one")
 					next.o.Client, next.o.Now = w, clock.now
 					d = next
-					_, stop = d.tells(t, client, clock.now)
+					_, stop = d.renewingLease(t, client, clock.now)
 					time.Sleep(time.Minute)
 					clock.step(step)
 				}
@@ -248,7 +248,7 @@ func TestTheClockMayBeSetBackAndForth(t *testing.T) {
 			next := d.again(t, "one")
 			next.o.Client, next.o.Now = w, clock.now
 			d = next
-			_, stop = d.tells(t, client, clock.now)
+			_, stop = d.renewingLease(t, client, clock.now)
 			time.Sleep(15 * time.Minute)
 		}
 		stop()

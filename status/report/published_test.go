@@ -26,8 +26,8 @@ func (c checked) Now(ctx context.Context, guarded *shutdown.Status) status.Facts
 	return f
 }
 
-// says has checks of these types find a problem.
-func (d *desk) says(types ...corev1.NodeConditionType) {
+// wantPublished has checks of these types find a problem.
+func (d *desk) wantPublished(types ...corev1.NodeConditionType) {
 	c := checked{Facts: d.o.Facts}
 	if before, ok := d.o.Facts.(checked); ok {
 		c.Facts = before.Facts
@@ -82,7 +82,7 @@ func TestAConditionWhoseCheckIsGoneGoes(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				d.says(ownDomain, otherDomain)
+				d.wantPublished(ownDomain, otherDomain)
 				round(d)
 				if err := d.client.Edit(t.Context(), nodeName, func(n *corev1.Node) {
 					n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: theirs, Status: corev1.ConditionFalse, Reason: "KernelHasNoDeadlock"})
@@ -91,10 +91,10 @@ func TestAConditionWhoseCheckIsGoneGoes(t *testing.T) {
 				}
 				d.wantCustoms(t, "at first", theirs, otherDomain, ownDomain)
 				d = restart(t, d)
-				d.says(ownDomain)
+				d.wantPublished(ownDomain)
 				round(d)
 				d.wantCustoms(t, "with one check less", theirs, ownDomain)
-				d.says()
+				d.wantPublished()
 				round(d)
 				d.wantCustoms(t, "without checks", theirs)
 				if left := d.published.types(); len(left) > 0 {
@@ -105,15 +105,15 @@ func TestAConditionWhoseCheckIsGoneGoes(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeTakenAwayIsTriedAgain(t *testing.T) {
+func TestWhatCannotBeRemovedIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.says(otherDomain)
+		d.wantPublished(otherDomain)
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		d.client.Forget()
 		d = d.again(t, "one")
-		d.says()
+		d.wantPublished()
 		d.client.Inject(controlplanetest.UpdateConditions, controlplanetest.Fault{Err: controlplane.ErrConflict})
 		d.start(t)
 		d.wantCustoms(t, "while the server refuses", otherDomain)
@@ -126,7 +126,7 @@ func TestWhatCannotBeTakenAwayIsTriedAgain(t *testing.T) {
 
 func TestOnAKubeletsNodeOnlyTypesOfHostlersDomainArePublished(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.says(otherDomain)
+		d.wantPublished(otherDomain)
 		if err := d.once(t.Context(), nil); err != nil { // as the Node's owner
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestOnAKubeletsNodeOnlyTypesOfHostlersDomainArePublished(t *testing.T) {
 		d.wantCustoms(t, "at first", otherDomain)
 		d = d.again(t, "one")
 		d.beside()
-		d.says(otherDomain, ownDomain)
+		d.wantPublished(otherDomain, ownDomain)
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestOnAKubeletsNodeOnlyTypesOfHostlersDomainArePublished(t *testing.T) {
 		if n, _, _, _ := d.Current(); len(n.Status.Conditions) != 8 {
 			t.Errorf("Current() = %v, want all of them to be seen on the host", n.Status.Conditions)
 		}
-		d.says()
+		d.wantPublished()
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ import (
 // status changes and is written. Run with -race.
 func TestTheWatchAndTheStatusLoopShareNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.o.Asked = func(string) { // takes a moment, in which the watch continues
+		d.o.Requested = func(string) { // takes a moment, in which the watch continues
 			for range 5_000 {
 				goruntime.Gosched()
 			}
@@ -52,7 +52,7 @@ func TestTheWatchAndTheStatusLoopShareNothing(t *testing.T) {
 					t.Error(err)
 				}
 				_, _, _, _ = d.Current()
-				_ = d.Standing()
+				_ = d.NodeState()
 			}
 		})
 		others.Wait()
@@ -73,7 +73,7 @@ func TestTheWatchAndTheStatusLoopShareNothing(t *testing.T) {
 // Run with -race: people and other loops call the reporter while other writers change its Node.
 func TestManyCallTheReporterWhileItsNodeChanges(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.o.Asked = func(string) { time.Sleep(rand.N(100 * time.Millisecond)) }
+		d.o.Requested = func(string) { time.Sleep(rand.N(100 * time.Millisecond)) }
 		d.start(t)
 		d.watch(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -89,7 +89,7 @@ func TestManyCallTheReporterWhileItsNodeChanges(t *testing.T) {
 		}
 		repeat(d.Changed)
 		repeat(func() { _, _, _, _ = d.Current(); _, _ = d.Decided(), d.Left() })
-		repeat(func() { _ = d.Standing() })
+		repeat(func() { _ = d.NodeState() })
 		repeat(func() {
 			_, _ = d.Cordon(ctx, Decision{Unschedulable: rand.N(2) == 0, By: "alice", At: time.Now()})
 		})

@@ -110,7 +110,7 @@ func (r *Reporter) register(ctx context.Context, node *corev1.Node) error {
 		Takeover: takeover, Lost: g.entered, AdoptOnly: r.o.AdoptOnly, Watch: r.o.Watch,
 		Replaces: func(before *corev1.Node) { g.replaced = before },
 	})
-	r.o.Watch.Asked(err)
+	r.o.Watch.NoteAnswer(err)
 	other, taken := errors.AsType[*controlplane.IdentityError](err)
 	switch {
 	case r.o.AdoptOnly && errors.Is(err, controlplane.ErrNotFound):
@@ -265,8 +265,8 @@ func (r *Reporter) takeIn(stored, node *corev1.Node) {
 	if r.registration.known == nil || r.registration.known.UID != stored.UID { // whoever made it another one
 		r.o.Named(stored.UID)
 	}
-	if r.o.Asked != nil {
-		r.o.Asked(stored.Annotations[controlplane.AnnotationLeaseDuration])
+	if r.o.Requested != nil {
+		r.o.Requested(stored.Annotations[controlplane.AnnotationLeaseDuration])
 	}
 	r.registration.drifted = r.drift(stored, node)
 	r.registration.addressed = len(stored.Status.Addresses) > 0

@@ -23,15 +23,15 @@ func (d *desk) configure(change func(*status.Options)) {
 	d.o.Node = func() status.Options { return options }
 }
 
-// told are the Events so far, whose reasons are among those given: "Reason: message".
-func (d *desk) told(reasons ...string) []string {
-	var told []string
+// events are the Events so far, whose reasons are among those given: "Reason: message".
+func (d *desk) events(reasons ...string) []string {
+	var reported []string
 	for _, e := range d.o.Recorder.Queued() {
 		if slices.Contains(reasons, e.Reason) {
-			told = append(told, e.Reason+": "+e.Message)
+			reported = append(reported, e.Reason+": "+e.Message)
 		}
 	}
-	return told
+	return reported
 }
 
 // edit changes the stored Node as another client would.
@@ -59,8 +59,8 @@ func TestANodeThatSomebodyElseHasToCreateIsWaitedFor(t *testing.T) {
 				if d.stored(t) != nil || len(d.named) > 0 || d.log.Count("waiting until it is created") != 1 {
 					t.Errorf("stored %v, log %s, want no Node, and that told once", d.stored(t), d.log)
 				}
-				if s := d.Standing(); !strings.Contains(s.Waits, "no Node node-a exists yet: node.register is false") || waits[len(waits)-1] != s.Waits {
-					t.Errorf("Standing() = %+v, the lease waits for %q, want what is waited for", s, waits)
+				if s := d.NodeState(); !strings.Contains(s.Waits, "no Node node-a exists yet: node.register is false") || waits[len(waits)-1] != s.Waits {
+					t.Errorf("NodeState() = %+v, the lease waits for %q, want what is waited for", s, waits)
 				}
 				if _, _, connected, err := d.Current(); !connected || err != nil {
 					t.Errorf("Current() = %v, %v, want that the control plane answers", connected, err)
@@ -72,8 +72,8 @@ func TestANodeThatSomebodyElseHasToCreateIsWaitedFor(t *testing.T) {
 				}
 				synctest.Wait()
 				node := d.stored(t)
-				if ready(node).Status != corev1.ConditionTrue || node.Labels[corev1.LabelHostname] != nodeName || d.Standing().Waits != "" || waits[len(waits)-1] != "" {
-					t.Errorf("a Node that was created = %+v, Standing() %+v, want it filled in", node, d.Standing())
+				if ready(node).Status != corev1.ConditionTrue || node.Labels[corev1.LabelHostname] != nodeName || d.NodeState().Waits != "" || waits[len(waits)-1] != "" {
+					t.Errorf("a Node that was created = %+v, NodeState() %+v, want it filled in", node, d.NodeState())
 				}
 
 				if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
@@ -81,8 +81,8 @@ func TestANodeThatSomebodyElseHasToCreateIsWaitedFor(t *testing.T) {
 				}
 				time.Sleep(2 * d.o.Rewrite)
 				synctest.Wait()
-				if d.stored(t) != nil || d.Standing().Waits == "" || waits[len(waits)-1] == "" || d.log.Count("waiting until it is created") != 2 {
-					t.Errorf("a Node that was deleted again = %v, Standing() %+v, want it waited for", d.stored(t), d.Standing())
+				if d.stored(t) != nil || d.NodeState().Waits == "" || waits[len(waits)-1] == "" || d.log.Count("waiting until it is created") != 2 {
+					t.Errorf("a Node that was deleted again = %v, NodeState() %+v, want it waited for", d.stored(t), d.NodeState())
 				}
 			})
 		})
@@ -126,7 +126,7 @@ func TestTheLeaseOfANodeThatIsNotHostlersWaitsForNobody(t *testing.T) {
 	})
 }
 
-func TestTaintsThatTheNodeLacksAreToldWithTheMend(t *testing.T) {
+func TestTaintsThatTheNodeLacksAreReportedWithTheFix(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.configure(func(o *status.Options) {
 			o.ExternalCloud = true // whose taint is not configured
@@ -134,12 +134,12 @@ func TestTaintsThatTheNodeLacksAreToldWithTheMend(t *testing.T) {
 		})
 		d.start(t)
 		d.watch(t)
-		if s := d.Standing(); len(s.Drift) != 0 || len(d.stored(t).Spec.Taints) != 3 {
-			t.Errorf("a Node that hostler created: Standing() = %+v, taints %v, want nothing amiss", s, d.stored(t).Spec.Taints)
+		if s := d.NodeState(); len(s.Drift) != 0 || len(d.stored(t).Spec.Taints) != 3 {
+			t.Errorf("a Node that hostler created: NodeState() = %+v, taints %v, want nothing amiss", s, d.stored(t).Spec.Taints)
 		}
 		for _, step := range []struct {
 			taints []corev1.Taint
-			mend   string
+			fix    string
 		}{
 			{nil, "kubectl taint nodes node-a gpu=a:NoSchedule x:NoExecute"},
 			{[]corev1.Taint{{Key: "gpu", Value: "b", Effect: corev1.TaintEffectNoSchedule}}, "kubectl taint nodes node-a gpu=a:NoSchedule x:NoExecute --overwrite"},
@@ -148,16 +148,16 @@ func TestTaintsThatTheNodeLacksAreToldWithTheMend(t *testing.T) {
 			d.edit(t, func(n *corev1.Node) { n.Spec.Taints = step.taints })
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			s := d.Standing()
-			if step.mend == "" && len(s.Drift) > 0 || step.mend != "" && (len(s.Drift) != 1 || s.Drift[0].Mend != step.mend) {
-				t.Errorf("Standing() with taints %v = %+v, want the mend %q", step.taints, s, step.mend)
+			s := d.NodeState()
+			if step.fix == "" && len(s.Drift) > 0 || step.fix != "" && (len(s.Drift) != 1 || s.Drift[0].Fix != step.fix) {
+				t.Errorf("NodeState() with taints %v = %+v, want the fix %q", step.taints, s, step.fix)
 			}
 			if got := d.stored(t).Spec.Taints; len(got) != len(step.taints) {
 				t.Errorf("the stored taints are %v, want them left alone", got)
 			}
 		}
-		if told := d.told("TaintsMissing"); len(told) != 2 || !strings.Contains(told[0], "lacks the configured taints gpu=a:NoSchedule, x:NoExecute") || !strings.Contains(told[0], "`kubectl taint") {
-			t.Errorf("Events = %q, want each loss told once", told)
+		if reported := d.events("TaintsMissing"); len(reported) != 2 || !strings.Contains(reported[0], "lacks the configured taints gpu=a:NoSchedule, x:NoExecute") || !strings.Contains(reported[0], "`kubectl taint") {
+			t.Errorf("Events = %q, want each loss told once", reported)
 		}
 		if d.log.Count("configured taints missing") != 2 || d.log.Count("configured taints restored") != 1 {
 			t.Errorf("log = %s, want each loss told once, and the end", d.log)
@@ -168,7 +168,7 @@ func TestTaintsThatTheNodeLacksAreToldWithTheMend(t *testing.T) {
 // alone is a control plane that nobody else writes.
 type alone struct{ controlplane.Client }
 
-func TestTaintsOfAControlPlaneThatNobodyElseWritesAreMendedHere(t *testing.T) {
+func TestTaintsOfAControlPlaneThatNobodyElseWritesAreFixedHere(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
@@ -177,8 +177,8 @@ func TestTaintsOfAControlPlaneThatNobodyElseWritesAreMendedHere(t *testing.T) {
 		d.o.Client = alone{d.client}
 		d.configure(func(o *status.Options) { o.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}} })
 		d.start(t)
-		if s := d.Standing(); len(s.Drift) != 1 || s.Drift[0].Mend != "hostler leave && hostler leave --undo" {
-			t.Errorf("Standing() = %+v, want it mended by a Node that is created anew", s)
+		if s := d.NodeState(); len(s.Drift) != 1 || s.Drift[0].Fix != "hostler leave && hostler leave --undo" {
+			t.Errorf("NodeState() = %+v, want it mended by a Node that is created anew", s)
 		}
 	})
 }
@@ -230,7 +230,7 @@ func TestReadyIsNotMadeUnknownByAStartBesideASlowControlPlane(t *testing.T) {
 		}
 		since := ready(d.stored(t)).LastTransitionTime
 		time.Sleep(time.Minute)
-		next := unasked(t)
+		next := newUnaskedDesk(t)
 		next.client, next.o.Client, next.kept, next.o.Store = d.client, d.client, d.kept, d.kept
 		w := next.witnessed()
 		d.client.Inject(controlplanetest.Node, controlplanetest.Fault{Delay: 2 * time.Second})

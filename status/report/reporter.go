@@ -78,7 +78,7 @@ func (r *Reporter) options() status.Options {
 func (r *Reporter) Changed() { r.o.Changed.Send() }
 
 // Run looks and writes until ctx ends. beat is called with how each round ended.
-func (r *Reporter) Run(ctx context.Context, beat func(error)) error {
+func (r *Reporter) Run(ctx context.Context, heartbeat func(error)) error {
 	tick := time.NewTicker(r.o.Update)
 	defer tick.Stop()
 	failing := false
@@ -90,7 +90,7 @@ func (r *Reporter) Run(ctx context.Context, beat func(error)) error {
 		if errors.Is(err, errPreempted) {
 			err = nil // the report that went first says how it went
 		}
-		beat(err)
+		heartbeat(err)
 		switch {
 		case err != nil && !failing:
 			r.o.Log.Warn("cannot write node status, retrying", "error", err)
@@ -214,7 +214,7 @@ func (r *Reporter) event(kind, reason, message string) {
 }
 
 // flushIfSlow has what is kept written to the disk while the control plane is being asked, which
-// may take all the time that there is. Nobody waits for it: Farewell flushes at the end. Where the
+// may take all the time that there is. Nobody waits for it: ShutdownReporter flushes at the end. Where the
 // control plane answers at once that is the only flush. The caller calls stop when it has answered.
 func (r *Reporter) flushIfSlow() (stop func() bool) {
 	return time.AfterFunc(slowAnswer, func() {

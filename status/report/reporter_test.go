@@ -93,8 +93,8 @@ func TestAnUnavailableControlPlaneIsLoggedWhenItBeginsAndEnds(t *testing.T) {
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if last := len(d.beats) - 1; last < 50 || d.beats[0] == nil || d.beats[last] != nil {
-			t.Errorf("%d beats, first %v, last %v, want a failure told each round, then success", len(d.beats), d.beats[0], d.beats[last])
+		if last := len(d.heartbeats) - 1; last < 50 || d.heartbeats[0] == nil || d.heartbeats[last] != nil {
+			t.Errorf("%d beats, first %v, last %v, want a failure told each round, then success", len(d.heartbeats), d.heartbeats[0], d.heartbeats[last])
 		}
 	})
 }
@@ -250,7 +250,7 @@ func TestAnAgentThatIsStartedAgainRemembers(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 
-				next := unasked(t)
+				next := newUnaskedDesk(t)
 				next.client, next.o.Client = d.client, d.client
 				if err := next.once(t.Context(), nil); err != nil {
 					t.Fatal(err)
@@ -329,7 +329,7 @@ func TestANodeThatIsNeverThereIsNotRegisteredInAHurry(t *testing.T) {
 
 // A status that nobody takes waits for as long as the server asks, except a shutdown's;
 // the host is read meanwhile.
-func TestAServerThatAsksForTimeIsLeftAlone(t *testing.T) {
+func TestAServerThatRequestsTimeIsLeftAlone(t *testing.T) {
 	for name, c := range map[string]struct{ asked, least, most time.Duration }{
 		"for less than an interval":   {5 * time.Second, 5 * time.Second, 20 * time.Second},
 		"for a minute":                {time.Minute, time.Minute, 85 * time.Second},

@@ -11,7 +11,7 @@ import (
 )
 
 // What is reserved stands for the host's size: that one shrinks is as if the other grew.
-func TestAHostThatShrinksBelowWhatIsReservedSaysSoOnce(t *testing.T) {
+func TestAHostThatShrinksBelowWhatIsReservedReportsItOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		options := d.o.Node()
 		d.o.Node = func() status.Options { d.mu.Lock(); defer d.mu.Unlock(); return options }

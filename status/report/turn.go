@@ -31,8 +31,8 @@ func newTurn() *turn {
 // of an urgent caller is not ended. release gives the turn back.
 func (t *turn) take(ctx context.Context, urgent bool) (work context.Context, release func(), err error) {
 	if urgent {
-		t.hurry(1)
-		defer t.hurry(-1)
+		t.addUrgent(1)
+		defer t.addUrgent(-1)
 	}
 	select {
 	case <-t.token:
@@ -58,8 +58,8 @@ func (t *turn) take(ctx context.Context, urgent bool) (work context.Context, rel
 	}, nil
 }
 
-// hurry counts urgent callers, and interrupts the work in progress for them.
-func (t *turn) hurry(more int) {
+// addUrgent counts urgent callers, and interrupts the work in progress for them.
+func (t *turn) addUrgent(more int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.urgent += more

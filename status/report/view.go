@@ -129,8 +129,8 @@ func (v *view) Current() (node *corev1.Node, facts status.Facts, connected bool,
 	return v.node.DeepCopy(), v.facts, v.connected, v.lastError
 }
 
-func (v *view) standing() Standing {
+func (v *view) nodeState() NodeState {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return Standing{Waits: v.waits, Drift: slices.Concat(v.taints, v.remains)}
+	return NodeState{Waits: v.waits, Drift: slices.Concat(v.taints, v.remains)}
 }

@@ -19,7 +19,7 @@ import (
 // in as it happens. It hands what it sees to Run, for which it is a reason to read the Node,
 // and no more: it may be older than what was written since. beat is called with how it goes.
 // One Watch may run at a time.
-func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, beat func(error)) error {
+func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, heartbeat func(error)) error {
 	backoff, failing := controlplane.Retry(), false
 	for {
 		started := time.Now()
@@ -28,12 +28,12 @@ func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, 
 				r.o.Log.Info("watch of the node restored")
 			}
 			failing = false
-			beat(nil)
+			heartbeat(nil)
 		})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		beat(err)
+		heartbeat(err)
 		if !failing {
 			r.o.Log.Warn("cannot watch node, changes by others are seen at the next write only", "error", err)
 		}
@@ -55,7 +55,7 @@ func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, 
 
 // watchOnce follows the Node until the watch ends, and returns why. It calls heard
 // with each Node that is seen.
-func (r *Reporter) watchOnce(ctx context.Context, watcher controlplane.NodeWatcher, heard func()) error {
+func (r *Reporter) watchOnce(ctx context.Context, watcher controlplane.NodeWatcher, answered func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	seen, ended := make(chan *corev1.Node), make(chan error, 1)
@@ -63,7 +63,7 @@ func (r *Reporter) watchOnce(ctx context.Context, watcher controlplane.NodeWatch
 	for {
 		select {
 		case node := <-seen:
-			heard()
+			answered()
 			select {
 			case <-r.watched: // Run has not come to it, and this one is newer
 			default:

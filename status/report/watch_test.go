@@ -54,7 +54,7 @@ func TestWhatOthersChangeIsSetAgain(t *testing.T) {
 			"NodeRestored: restored settings that another client changed: annotation note",
 			"NodeRestored: restored settings that another client changed: annotation hostler.io/owned",
 		}
-		if got := d.told("NodeRestored"); !slices.Equal(got, want) {
+		if got := d.events("NodeRestored"); !slices.Equal(got, want) {
 			t.Errorf("Events = %q, want %q", got, want)
 		}
 		if d.log.Count("node registered") != 1 || len(d.named) != 1 {
@@ -104,8 +104,8 @@ func TestNobodyIsFoughtInATightLoop(t *testing.T) {
 		if reads > 2*registered+1 {
 			t.Errorf("read the Node %d times, want one for each time that it was changed", reads)
 		}
-		if told := d.told("NodeRestored"); len(told) != 1 || d.log.Count("restored settings") != 1 {
-			t.Errorf("Events = %q, log %s, want it told once", told, d.log)
+		if reported := d.events("NodeRestored"); len(reported) != 1 || d.log.Count("restored settings") != 1 {
+			t.Errorf("Events = %q, log %s, want it told once", reported, d.log)
 		}
 	})
 }
@@ -129,14 +129,14 @@ func TestACordonOnTheControlPlaneIsHonouredAtOnce(t *testing.T) {
 			}
 		}
 		want := []string{"NodeSchedulable: uncordoned on the control plane", "NodeNotSchedulable: cordoned on the control plane"}
-		if got := d.told("NodeSchedulable", "NodeNotSchedulable"); !slices.Equal(got, want) {
+		if got := d.events("NodeSchedulable", "NodeNotSchedulable"); !slices.Equal(got, want) {
 			t.Errorf("Events = %q, want %q", got, want)
 		}
 	})
 }
 
 // The watch may report what was before a person's word only after it.
-func TestAPersonsWordIsNotTakenBackByOldNews(t *testing.T) {
+func TestAPersonsDecisionIsNotTakenBackByOldNews(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		old := d.stored(t)
@@ -149,8 +149,8 @@ func TestAPersonsWordIsNotTakenBackByOldNews(t *testing.T) {
 		if by := d.Decided(); by == nil || by.By != "alice" {
 			t.Errorf("Decided() = %+v, want alice's word", by)
 		}
-		if told := d.told("NodeSchedulable"); len(told) > 0 {
-			t.Errorf("Events = %q, want none", told)
+		if reported := d.events("NodeSchedulable"); len(reported) > 0 {
+			t.Errorf("Events = %q, want none", reported)
 		}
 	})
 }
@@ -173,7 +173,7 @@ func TestADeletedNodeIsRegisteredAgainWithinAnInterval(t *testing.T) {
 		if n := d.stored(t); n.Labels[corev1.LabelHostname] != nodeName || ready(n).Status != corev1.ConditionTrue || len(d.named) != 3 {
 			t.Errorf("a Node that somebody else created in its place = %+v, want it adopted", n)
 		}
-		if told := d.told("NodeGone"); len(told) == 0 {
+		if reported := d.events("NodeGone"); len(reported) == 0 {
 			t.Error("no Event of the loss")
 		}
 	})
@@ -190,7 +190,7 @@ func lose(n *corev1.Node) {
 }
 
 // Whoever reads the Node counts from when it was taken back, as with a kubelet.
-func TestWhatIsTakenBackHasChangedAnew(t *testing.T) {
+func TestWhatIsTakenBackHasChangedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -218,7 +218,7 @@ func TestWhatIsTakenBackHasChangedAnew(t *testing.T) {
 		if !slices.Equal(kinds, []string{"MemoryPressure", "DiskPressure", "PIDPressure", "Ready"}) {
 			t.Errorf("counted %q, want each of the four once", d.counted[counted:])
 		}
-		if got := d.told("NodeReady"); len(got) != 2 || !strings.Contains(got[1], "was Unknown") {
+		if got := d.events("NodeReady"); len(got) != 2 || !strings.Contains(got[1], "was Unknown") {
 			t.Errorf("Events = %q, want a second one that it is Ready", got)
 		}
 		if n := d.log.Count("type=Ready"); n != 1 {
@@ -233,7 +233,7 @@ func TestWhatIsTakenBackHasChangedAnew(t *testing.T) {
 
 // It leaves it to the Node to take that back, also where nothing has changed on the
 // host, and the Lease is renewed again by then.
-func TestAHostThatWasTakenForLostSaysThatItIsThere(t *testing.T) {
+func TestAHostThatWasJudgedLostSaysThatItIsThere(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -255,7 +255,7 @@ func TestAHostThatWasTakenForLostSaysThatItIsThere(t *testing.T) {
 	})
 }
 
-func TestWhoeverTakesAHostForLostAgainAndAgainIsNotFoughtInATightLoop(t *testing.T) {
+func TestWhoeverJudgesAHostLostAgainAndAgainIsNotFoughtInATightLoop(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -354,7 +354,7 @@ func TestAWatchComesBackWhenItIsAskedTo(t *testing.T) {
 }
 
 // The person's own Event was made when he said it.
-func TestAPersonsWordThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testing.T) {
+func TestAPersonsDecisionThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -369,8 +369,8 @@ func TestAPersonsWordThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testing.T)
 		if by := d.Decided(); by == nil || !by.Delivered {
 			t.Errorf("Decided() = %+v, want alice's word delivered", by)
 		}
-		if told := d.told("NodeNotSchedulable"); len(told) > 0 {
-			t.Errorf("Events = %q, want none of the control plane", told)
+		if reported := d.events("NodeNotSchedulable"); len(reported) > 0 {
+			t.Errorf("Events = %q, want none of the control plane", reported)
 		}
 	})
 }
@@ -378,7 +378,7 @@ func TestAPersonsWordThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testing.T)
 func TestWhatTheNodeAsksOfItsLeaseIsTakenUpAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		var asked []string
-		d.o.Asked = func(leaseDuration string) { asked = append(asked, leaseDuration) }
+		d.o.Requested = func(leaseDuration string) { asked = append(asked, leaseDuration) }
 		d.start(t)
 		d.watch(t)
 		for _, want := range []string{"2m", "3m", ""} {

@@ -219,10 +219,10 @@ func Absent(err error) bool {
 // nobody reads, which is about 160.
 const maxUnanswered = 32
 
-// Heard takes in how a call ended. A bus from which nothing returns any more
+// NoteResult takes in how a call ended. A bus from which nothing returns any more
 // is hung up on: once its socket is full, a call hangs in the write, which no
 // deadline ends, and so does closing the connection.
-func (b *Connection) Heard(conn *dbus.Conn, err error) {
+func (b *Connection) NoteResult(conn *dbus.Conn, err error) {
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		b.unanswered.Store(0)
 		return

@@ -94,7 +94,7 @@ func TestNotifierWithoutAServiceManagerDoesNothing(t *testing.T) {
 	}
 }
 
-func TestNotifierWhoseServiceManagerIsGoneSaysSo(t *testing.T) {
+func TestNotifierWhoseServiceManagerIsGoneReportsIt(t *testing.T) {
 	env := environment{"NOTIFY_SOCKET": t.TempDir() + "/none"}
 	if err := notify.New(env.get, env.unset).Ready(); err == nil || !strings.Contains(err.Error(), "READY=1") {
 		t.Errorf("Ready() = %v, want an error that names READY=1", err)

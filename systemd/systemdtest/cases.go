@@ -42,7 +42,7 @@ func raises(t *testing.T, r *rig) {
 	}
 }
 
-func outsorts(_ *testing.T, r *rig) {
+func sortsLast(_ *testing.T, r *rig) {
 	r.write("/etc/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf", "[Login]\nInhibitDelayMaxSec=30\n")
 	r.raise()
 }

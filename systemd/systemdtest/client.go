@@ -134,10 +134,10 @@ func (c *client) handle(msg *dbus.Message) {
 // dispatch finds the service and has it answer.
 func (c *client) dispatch(destination string, msg *dbus.Message) ([]any, *dbus.Error) {
 	c.server.mu.Lock()
-	said := c.unique != "" || c.server.peer != nil
+	greeted := c.unique != "" || c.server.peer != nil
 	svc := c.server.find(destination)
 	c.server.mu.Unlock()
-	if !said {
+	if !greeted {
 		return nil, fault(busError+"AccessDenied", "client tried to send a message without first having called Hello")
 	}
 	if svc == nil {
@@ -283,11 +283,11 @@ func (c *client) bus(msg *dbus.Message) ([]any, *dbus.Error) {
 	}
 	if member == "AddMatch" {
 		c.rules = append(c.rules, rule)
-		if told := s.subscribed; told != nil {
+		if reported := s.subscribed; reported != nil {
 			func() {
 				s.mu.Unlock()
 				defer s.mu.Lock()
-				told(rule["member"])
+				reported(rule["member"])
 			}()
 		}
 		return nil, nil

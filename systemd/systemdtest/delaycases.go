@@ -32,9 +32,9 @@ func putBack(t *testing.T, r *rig) {
 	}
 }
 
-// goesWithIt: nobody requests more any longer, so that what hostler needs is left;
+// endsWithIt: nobody requests more any longer, so that what hostler needs is left;
 // whether logind has read that the file is gone, or not yet.
-func goesWithIt(t *testing.T, r *rig) {
+func endsWithIt(t *testing.T, r *rig) {
 	const path = "/etc/systemd/logind.conf.d/99-kubelet.conf"
 	for _, reread := range []bool{false, true} {
 		r.write(path, "[Login]\nInhibitDelayMaxSec=600\n")
@@ -143,7 +143,7 @@ func readsAlike(t *testing.T, r *rig) {
 	}
 }
 
-func tellsDelay(t *testing.T, r *rig) {
+func reportsDelay(t *testing.T, r *rig) {
 	const path = "/etc/systemd/logind.conf.d/zzz.conf"
 	r.raise()
 	w := r.watch()
@@ -160,9 +160,9 @@ func tellsDelay(t *testing.T, r *rig) {
 	w.expect(shutdown.Altered)
 }
 
-// tellsDelaySeenBetween: who asks between two looks is told that it is as it was
+// reportsDelaySeenBetween: who asks between two looks is told that it is as it was
 // before, although nothing has changed since the first check.
-func tellsDelaySeenBetween(t *testing.T, r *rig) {
+func reportsDelaySeenBetween(t *testing.T, r *rig) {
 	const path, other = "/etc/systemd/logind.conf.d/aaa.conf", "/etc/systemd/logind.conf.d/aab.conf"
 	r.raise()
 	w := r.watch()
@@ -183,7 +183,7 @@ func tellsDelaySeenBetween(t *testing.T, r *rig) {
 	w.expect(shutdown.Altered)
 }
 
-func tellsLocks(t *testing.T, r *rig) {
+func reportsLocks(t *testing.T, r *rig) {
 	w := r.watch()
 	other := newLogind(t, r.Bed, systemd.LogindOptions{Who: "kubelet"})
 	lock := r.lock(other)

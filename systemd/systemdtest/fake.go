@@ -122,10 +122,10 @@ func (f *Fake) Hold(member string) (release func()) { return f.bus.hold(member) 
 
 // OnSubscribe has told called with each signal that somebody subscribes to, before he knows: on
 // another goroutine than the test's.
-func (f *Fake) OnSubscribe(told func(member string)) {
+func (f *Fake) OnSubscribe(reported func(member string)) {
 	f.bus.mu.Lock()
 	defer f.bus.mu.Unlock()
-	f.bus.subscribed = told
+	f.bus.subscribed = reported
 }
 
 // HoldManager is Hold for the private socket.
@@ -208,6 +208,6 @@ func (f *Fake) Reboot(t testing.TB) {
 // AbortShutdown has the job that brings the system down cancelled.
 func (f *Fake) AbortShutdown(testing.TB) { f.login.abort() }
 
-// CallOffShutdown takes a shutdown back that locks delay, without a word to
+// CancelShutdown takes a shutdown back that locks delay, without a word to
 // anybody, as `shutdown -c` does from systemd 257 on.
-func (f *Fake) CallOffShutdown(testing.TB) { f.login.callOff() }
+func (f *Fake) CancelShutdown(testing.TB) { f.login.cancelShutdown() }

@@ -80,11 +80,11 @@ func newLogin1(root string, bus *server, o FakeOptions) *login1 {
 func (l *login1) preparingWithMetadata() any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	said := map[string]dbus.Variant{"preparing": dbus.MakeVariant(l.preparing != "")}
+	output := map[string]dbus.Variant{"preparing": dbus.MakeVariant(l.preparing != "")}
 	if l.preparing != "" {
-		said["type"] = dbus.MakeVariant(l.preparing)
+		output["type"] = dbus.MakeVariant(l.preparing)
 	}
-	return said
+	return output
 }
 
 // start reads the configuration, opens the fifos that an earlier life left, and
@@ -167,15 +167,15 @@ func (l *login1) await(i *inhibitor, fifo *os.File) {
 	fifo.Close()
 	os.Remove(i.path)
 	l.inhibitors = slices.DeleteFunc(l.inhibitors, func(other *inhibitor) bool { return other == i })
-	l.tellInhibitors()
+	l.sendInhibitors()
 	if l.deadline != nil && !l.delayed() {
 		l.proceed()
 	}
 }
 
-// tellInhibitors signals what is delayed now, as the real one does whenever an
+// sendInhibitors signals what is delayed now, as the real one does whenever an
 // inhibitor comes or goes. Called with mu held.
-func (l *login1) tellInhibitors() {
+func (l *login1) sendInhibitors() {
 	delayed := ""
 	if l.delayed() {
 		delayed = "shutdown"
@@ -234,7 +234,7 @@ func (l *login1) inhibit(args []any) ([]any, *dbus.Error) {
 	}
 	l.inhibitors = append(l.inhibitors, i)
 	go l.await(i, i.fifo)
-	l.tellInhibitors()
+	l.sendInhibitors()
 	return []any{dbus.UnixFD(writer)}, nil
 }
 
@@ -289,8 +289,8 @@ func (l *login1) abort() {
 	}
 }
 
-// callOff takes a delayed shutdown back as systemd 257 does: nobody is told.
-func (l *login1) callOff() {
+// cancelShutdown takes a delayed shutdown back as systemd 257 does: nobody is told.
+func (l *login1) cancelShutdown() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget()

@@ -174,7 +174,7 @@ type pkg struct {
 	Imports    []string
 }
 
-func TestRoomsImportOnlyWhatTheyMay(t *testing.T) {
+func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
 	for _, p := range packages(t) {
 		pkg := folder(p)
 		if strings.HasPrefix(pkg, "test") {

@@ -27,7 +27,7 @@ var window = flag.Duration("window", 5*time.Minute, "how long requests to the AP
 
 // prepareCluster builds the programs of a cluster where its benchmark is asked for.
 func prepareCluster(log *slog.Logger) error {
-	if !asked("BenchmarkCluster") {
+	if !selected("BenchmarkCluster") {
 		return nil
 	}
 	return kube.Prepare(context.Background(), log, kube.Etcd, kube.APIServer, kube.Kubectl, kube.ControllerManager, kube.Kubelet)
@@ -162,8 +162,8 @@ func (f *fleet) timeStart(node string, start func() (stop func())) (leased, isRe
 	second := time.Now().Truncate(time.Second)
 	leases := follow(ctx, f, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", node, func(*coordinationv1.Lease) bool { return true })
 	nodes := follow(ctx, f, "/api/v1/nodes", node, func(n *corev1.Node) bool {
-		beat := ready(n)
-		return beat.Status == corev1.ConditionTrue && !beat.LastHeartbeatTime.Time.Before(second)
+		heartbeat := ready(n)
+		return heartbeat.Status == corev1.ConditionTrue && !heartbeat.LastHeartbeatTime.Time.Before(second)
 	})
 	began := time.Now()
 	stop := start()

@@ -125,7 +125,7 @@ func measureRemovals(b *testing.B, t *table) {
 	defer a.end(syscall.SIGTERM)
 	bare := figure{name: "500 images: a bare loop of RemoveImage", unit: "s"}
 	all := figure{name: "500 images: gc run --all-unused", unit: "s"}
-	room := figure{name: "500 images: gc run --target-percent 1, measured on the way", unit: "s"}
+	space := figure{name: "500 images: gc run --target-percent 1, measured on the way", unit: "s"}
 	allRatio := figure{name: "500 images: all unused, of the bare loop of the same round", unit: "times", target: 0.5}
 	roomRatio := figure{name: "500 images: measured, of the bare loop of the same round", unit: "times", target: 0.5}
 	window := figure{name: "500 images: longest time from asking whether one is used to its removal's end", unit: "ms"}
@@ -140,12 +140,12 @@ func measureRemovals(b *testing.B, t *table) {
 		measured := l.collected(a, api.CollectRequest{Images: true, TargetPercent: 1})
 		bare.samples = append(bare.samples, loop)
 		all.samples = append(all.samples, unused.Duration.Seconds())
-		room.samples = append(room.samples, measured.Duration.Seconds())
+		space.samples = append(space.samples, measured.Duration.Seconds())
 		allRatio.samples = append(allRatio.samples, unused.Duration.Seconds()/loop)
 		roomRatio.samples = append(roomRatio.samples, measured.Duration.Seconds()/loop)
 		window.samples = append(window.samples, milliseconds(unused.LongestWindow.Duration), milliseconds(measured.LongestWindow.Duration))
 	}
-	for _, f := range []figure{bare, all, room, allRatio, roomRatio, window} {
+	for _, f := range []figure{bare, all, space, allRatio, roomRatio, window} {
 		t.add(f)
 	}
 }

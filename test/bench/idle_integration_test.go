@@ -38,14 +38,14 @@ func (t *bed) measureIdle(into *table) {
 	anonymous := figure{name: where + "anonymous memory", unit: "MB", target: 12}
 	pss := figure{name: where + "PSS", unit: "MB"}
 	processor := figure{name: where + "CPU in a minute", unit: "s", target: 0.1}
-	told := figure{name: where + "CRI calls in a minute, as the agent counts", unit: "calls", target: 30}
+	reported := figure{name: where + "CRI calls in a minute, as the agent counts", unit: "calls", target: 30}
 	seen := figure{name: where + "CRI calls in a minute, as a proxy counts", unit: "calls", target: 30}
 	methods := map[string]int{}
 	for range idleWindows {
 		calls, began, ran := a.calls(), time.Now(), a.processorSeconds()
 		time.Sleep(idleWindow)
 		processor.samples = append(processor.samples, a.processorSeconds()-ran)
-		told.samples = append(told.samples, sum(a.calls())-sum(calls))
+		reported.samples = append(reported.samples, sum(a.calls())-sum(calls))
 		through := t.proxy.since(began)
 		seen.samples = append(seen.samples, float64(len(through)))
 		for _, c := range through {
@@ -55,7 +55,7 @@ func (t *bed) measureIdle(into *table) {
 		anonymous.samples = append(anonymous.samples, memory["Anonymous"]/megabyte)
 		pss.samples = append(pss.samples, memory["Pss"]/megabyte)
 	}
-	for _, f := range []figure{anonymous, pss, processor, told, seen} {
+	for _, f := range []figure{anonymous, pss, processor, reported, seen} {
 		into.add(f)
 	}
 	for _, method := range slices.Sorted(maps.Keys(methods)) {

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	kits := []lab.Kit{lab.KitContainers, lab.KitLogin}
-	if asked("BenchmarkRuntimes") || asked("BenchmarkFinding") {
+	if selected("BenchmarkRuntimes") || selected("BenchmarkFinding") {
 		kits = append(kits, lab.KitDocker, lab.KitPodman, lab.KitCrun)
 	}
 	if _, err := lab.Enter(context.Background(), lab.Options{Fetch: lab.FetchOptions{Kits: kits}, Log: log}); err != nil {
@@ -54,9 +54,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// asked tells whether a benchmark is among those to run; a pattern that is none the
+// selected tells whether a benchmark is among those to run; a pattern that is none the
 // testing package tells better.
-func asked(benchmark string) bool {
+func selected(benchmark string) bool {
 	pattern, _, _ := strings.Cut(flag.Lookup("test.bench").Value.String(), "/")
 	yes, err := regexp.MatchString(pattern, benchmark)
 	return err == nil && yes

@@ -21,7 +21,7 @@ const (
 	usualImages       = 500
 	runtimeContainers = 10 // of each further runtime
 	runtimeImages     = 20 // of each that has images
-	looksAtMemory     = 12 // in a minute: garbage comes and goes
+	memorySamples     = 12 // in a minute: garbage comes and goes
 )
 
 // BenchmarkRuntimes takes what each further runtime of a host costs an agent that has
@@ -35,7 +35,7 @@ func BenchmarkRuntimes(b *testing.B) {
 	lab.LoginFor(b, lab.LoginOptions{})
 
 	alone := inhabitContainerd(b, containerd)
-	further := []neighbour{inhabitDocker(b), inhabitPodman(b), inhabitRunc(b)}
+	further := []peer{inhabitDocker(b), inhabitPodman(b), inhabitRunc(b)}
 	anonymous, processor := make([]figure, len(further)), make([]figure, len(further))
 	for i, n := range further {
 		anonymous[i] = figure{name: n.name + " beside containerd: anonymous memory", unit: "MB", target: 2}
@@ -61,7 +61,7 @@ func BenchmarkRuntimes(b *testing.B) {
 			c := idleBeside(b, alone, n)
 			anonymous[i].samples, processor[i].samples = append(anonymous[i].samples, c.anonymous-least.anonymous), append(processor[i].samples, c.ran-least.ran)
 		}
-		idleBeside(b, append([]neighbour{alone}, further...)...).addTo(whole)
+		idleBeside(b, append([]peer{alone}, further...)...).addTo(whole)
 	}
 }
 
@@ -76,13 +76,13 @@ func (c idleCost) addTo(figures []figure) {
 	}
 }
 
-// neighbour is a runtime with containers.
-type neighbour struct {
+// peer is a runtime with containers.
+type peer struct {
 	name, kind, endpoint string
 	environ              []string // what an agent needs for running its program
 }
 
-func inhabitContainerd(b *testing.B, c *lab.Containerd) neighbour {
+func inhabitContainerd(b *testing.B, c *lab.Containerd) peer {
 	b.Helper()
 	for i := range usualImages {
 		_, err := c.Pull(b.Context(), lab.ImageSpec{Names: []string{imageName(i)}})
@@ -92,10 +92,10 @@ func inhabitContainerd(b *testing.B, c *lab.Containerd) neighbour {
 		_, err := c.RunPod(b.Context(), lab.PodSpec{Name: fmt.Sprintf("web-%d", i), Containers: []lab.ContainerSpec{{Name: "main", Image: imageName(i), Ready: "ready"}}})
 		check(b, err)
 	}
-	return neighbour{name: "containerd", kind: "cri", endpoint: c.Endpoint}
+	return peer{name: "containerd", kind: "cri", endpoint: c.Endpoint}
 }
 
-func inhabitDocker(b *testing.B) neighbour {
+func inhabitDocker(b *testing.B) peer {
 	b.Helper()
 	d := lab.DockerFor(b, lab.DockerOptions{})
 	for i := range runtimeImages {
@@ -106,10 +106,10 @@ func inhabitDocker(b *testing.B) neighbour {
 			check(b, err)
 		}
 	}
-	return neighbour{name: "docker", kind: "docker", endpoint: d.Endpoint}
+	return peer{name: "docker", kind: "docker", endpoint: d.Endpoint}
 }
 
-func inhabitPodman(b *testing.B) neighbour {
+func inhabitPodman(b *testing.B) peer {
 	b.Helper()
 	p := lab.PodmanFor(b, lab.PodmanOptions{Activated: true})
 	for i := range runtimeImages {
@@ -120,21 +120,21 @@ func inhabitPodman(b *testing.B) neighbour {
 			check(b, err)
 		}
 	}
-	return neighbour{name: "podman", kind: "podman", endpoint: "/run/podman/podman.sock"}
+	return peer{name: "podman", kind: "podman", endpoint: "/run/podman/podman.sock"}
 }
 
-func inhabitRunc(b *testing.B) neighbour {
+func inhabitRunc(b *testing.B) peer {
 	b.Helper()
 	r := lab.RuncFor(b, "")
 	for i := range runtimeContainers {
 		check(b, r.Run(b.Context(), lab.RuncContainer{ID: fmt.Sprintf("web-%d", i), Command: lab.ServeFor(0), Ready: "ready"}))
 	}
-	return neighbour{name: "runc", kind: "runc", endpoint: r.Root, environ: r.Environ()}
+	return peer{name: "runc", kind: "runc", endpoint: r.Root, environ: r.Environ()}
 }
 
 // idleBeside is what a new agent costs in an idle minute beside these runtimes, of memory the
 // median.
-func idleBeside(b *testing.B, runtimes ...neighbour) idleCost {
+func idleBeside(b *testing.B, runtimes ...peer) idleCost {
 	b.Helper()
 	var list, environ []string
 	for _, n := range runtimes {
@@ -148,8 +148,8 @@ func idleBeside(b *testing.B, runtimes ...neighbour) idleCost {
 	})
 	time.Sleep(settling)
 	anonymous, pss, before := figure{}, figure{}, a.processorSeconds()
-	for range looksAtMemory {
-		time.Sleep(idleWindow / looksAtMemory)
+	for range memorySamples {
+		time.Sleep(idleWindow / memorySamples)
 		memory := a.memory()
 		anonymous.samples, pss.samples = append(anonymous.samples, memory["Anonymous"]/megabyte), append(pss.samples, memory["Pss"]/megabyte)
 	}

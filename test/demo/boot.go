@@ -20,7 +20,7 @@ const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // showNextBoot goes down and up again, and shows what is known of the shutdown.
 func (h *host) showNextBoot(ctx context.Context) error {
-	h.out.say(`The machine cannot really reboot here, so the boot is played: the agent,
+	h.out.printf(`The machine cannot really reboot here, so the boot is played: the agent,
 		containerd, logind and the bus are ended in the order in which systemd would
 		end them, the kernel's boot ID is covered with a new one, and all are started
 		again on the same disk and the same state folder.`)

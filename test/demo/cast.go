@@ -197,7 +197,7 @@ func (h *host) startDaemons(ctx context.Context) (err error) {
 // setTheStage starts the daemons, fills the host with images and pods, and shows
 // them.
 func (h *host) setTheStage(ctx context.Context) error {
-	h.out.say(`This is a private corner of the machine: own mounts, processes, network, bus
+	h.out.printf(`This is a private corner of the machine: own mounts, processes, network, bus
 		and cgroups, all of which end with this program. In it run a real containerd
 		with an image file system of its own, a real dbus-daemon and a real
 		systemd-logind. Only the service manager below logind is a stand-in, so that

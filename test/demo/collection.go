@@ -52,7 +52,7 @@ func (h *host) showLog(ctx context.Context, text string) error {
 
 // showCollection fills the image file system and shows how the agent makes room.
 func (h *host) showCollection(ctx context.Context) error {
-	h.out.say("Images come and nothing uses them; a job fails and is tried again. Room is made from %d%% on, down to %d%%, every %s.", highPercent, lowPercent, interval)
+	h.out.printf("Images come and nothing uses them; a job fails and is tried again. Room is made from %d%% on, down to %d%%, every %s.", highPercent, lowPercent, interval)
 	if err := h.fill(ctx); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (h *host) showCollection(ctx context.Context) error {
 	if !h.checkPlan(plan, before, older, newer) {
 		return nil // its faults say why
 	}
-	h.out.say("Now the agent collects, by itself.")
+	h.out.printf("Now the agent collects, by itself.")
 	s, err := h.awaitStatus(ctx, 2*interval, "the agent collecting images and dead containers", func(s api.Status) (bool, string) {
 		// A run of images that is short of room takes dead containers first.
 		images := removed(s.ImageGC.LastRun, runs.KindImage)

@@ -44,8 +44,8 @@ func (c *console) chapter(title string) {
 	fmt.Fprintf(c.w, "\n%s\n", c.paint("1", line+strings.Repeat("=", max(0, width-len(line)))))
 }
 
-// say prints a paragraph.
-func (c *console) say(format string, args ...any) {
+// printf prints a paragraph.
+func (c *console) printf(format string, args ...any) {
 	fmt.Fprintln(c.w)
 	line := ""
 	for _, word := range strings.Fields(fmt.Sprintf(format, args...)) {

@@ -94,7 +94,7 @@ func play(interrupted context.Context, h *host) int {
 
 	switch {
 	case interrupted.Err() != nil:
-		out.say("Interrupted; everything that was started is ended.")
+		out.printf("Interrupted; everything that was started is ended.")
 		return 130
 	case err != nil:
 		out.failed(err, log)

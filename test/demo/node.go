@@ -121,7 +121,7 @@ func memTotal() (int64, error) {
 
 // showLease looks at the Lease until it was renewed twice.
 func (h *host) showLease(ctx context.Context, s api.Status) error {
-	h.out.say("The first look saw a Lease that was renewed %s after the agent was started and is good for %ds. Three looks at its renewTime:",
+	h.out.printf("The first look saw a Lease that was renewed %s after the agent was started and is good for %ds. Three looks at its renewTime:",
 		s.Lease.Spec.RenewTime.Sub(h.started).Round(time.Millisecond), *s.Lease.Spec.LeaseDurationSeconds)
 	times := []time.Time{s.Lease.Spec.RenewTime.Time}
 	for len(times) < 3 {

@@ -43,7 +43,7 @@ func (h *host) showShutdown(ctx context.Context) error {
 		return err
 	}
 
-	h.out.say("Now logind is asked for a reboot, over D-Bus as `systemctl reboot` does.")
+	h.out.printf("Now logind is asked for a reboot, over D-Bus as `systemctl reboot` does.")
 	asked := time.Now()
 	if err := h.login.Reboot(ctx); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (h *host) checkLock(ctx context.Context, held bool) error {
 	if err != nil {
 		return err
 	}
-	h.out.say("Asked for its inhibitor locks, logind lists:")
+	h.out.printf("Asked for its inhibitor locks, logind lists:")
 	h.out.lines(lines...)
 	h.out.checks()
 	h.out.check(len(locks) == 1 && locks[0].Who == "hostler" && locks[0].Mode == "delay" && locks[0].What == "shutdown", "hostler holds a delay lock on shutdown", "logind lists: %s", strings.Join(lines, "; "))

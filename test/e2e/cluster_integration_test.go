@@ -100,7 +100,7 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 	c.kubectl("label", "node", "modest", "example.com/rack=r2", "--overwrite")
 	eventually(t, "the label is set again", func() bool { return c.node("modest").Labels["example.com/rack"] == "r1" })
 	c.kubectl("taint", "node", "modest", "example.com/new-")
-	eventually(t, "doctor names the taint and what mends it", func() bool {
+	eventually(t, "doctor names the taint and what fixes it", func() bool {
 		return slices.ContainsFunc(a.diagnose().Checks, func(c doctor.Check) bool {
 			return c.Name == "cluster-node" && c.Status == doctor.Warn && strings.Contains(c.Hint, "kubectl taint nodes modest example.com/new")
 		})
@@ -270,8 +270,8 @@ func TestTheDocumentedWayToJoin(t *testing.T) {
 	}
 	shell := exec.Command("bash", "-euo", "pipefail", "-c", strings.Join(token, "\n"))
 	shell.Dir = folder
-	if said, err := shell.CombinedOutput(); err != nil {
-		t.Fatalf("%q: %v\n%s", token, err, said)
+	if text, err := shell.CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v\n%s", token, err, text)
 	}
 	for _, command := range before {
 		c.kubectl(command...)

@@ -135,10 +135,10 @@ func TestAChecksPrivileges(t *testing.T) {
 	t.Parallel()
 	a, folder := withConditions(t)
 	// A shell has its script open as 10 or 255.
-	const tell = `echo "$(id -u) $(id -g) [$(id -G)] $(sed -n 's/^\(CapPrm\|CapEff\|CapAmb\|NoNewPrivs\):\t//p' /proc/self/status | tr '\n' ' ')$(ls /proc/self/fd | grep -vx '10\|255' | tr '\n' ' ')"` + "\n"
-	executable(t, filepath.Join(folder, "nobody"), tell, 0o755)
-	executable(t, filepath.Join(folder, "root"), "# hostler:\n#   user: root\n"+tell, 0o755)
-	executable(t, filepath.Join(folder, "closed"), tell, 0o700)
+	const report = `echo "$(id -u) $(id -g) [$(id -G)] $(sed -n 's/^\(CapPrm\|CapEff\|CapAmb\|NoNewPrivs\):\t//p' /proc/self/status | tr '\n' ' ')$(ls /proc/self/fd | grep -vx '10\|255' | tr '\n' ' ')"` + "\n"
+	executable(t, filepath.Join(folder, "nobody"), report, 0o755)
+	executable(t, filepath.Join(folder, "root"), "# hostler:\n#   user: root\n"+report, 0o755)
+	executable(t, filepath.Join(folder, "closed"), report, 0o700)
 	a.start()
 	// ls has its folder open besides the three that every program has.
 	const none, fds = "0000000000000000", "0 1 2 3"

@@ -17,9 +17,9 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// TestContentionIsToldWhereItIsSwitchedOn has more processes run than there are CPUs,
+// TestContentionIsReportedWhereItIsSwitchedOn has more processes run than there are CPUs,
 // on this kernel, whether it keeps pressure stall information or not.
-func TestContentionIsToldWhereItIsSwitchedOn(t *testing.T) {
+func TestContentionIsReportedWhereItIsSwitchedOn(t *testing.T) {
 	const pressure = quick + "pressure: {transitionPeriod: 1s, psi: {cpu: {kind: some, window: 10s, threshold: 1%}, memory: {kind: full, window: 5m, threshold: 99%}}}\n"
 	want, reason, says := corev1.ConditionTrue, status.ReasonStallsAboveThreshold, "CPU stalled some"
 	if _, err := os.ReadFile("/proc/pressure/cpu"); err != nil {

@@ -313,7 +313,7 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 		t.Errorf("hostler doctor --socket = %d, want 3: nobody is there", got.code)
 	}
 
-	look := func() doctor.Report {
+	diagnose := func() doctor.Report {
 		t.Helper()
 		answer := command(t, nil, "doctor", "-o", "json")
 		var r doctor.Report
@@ -322,7 +322,7 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 		}
 		return r
 	}
-	r := look()
+	r := diagnose()
 	if r.Protected || r.Message == "" {
 		t.Errorf("hostler doctor = %+v, want it unprotected, and to say that no agent answers", r)
 	}
@@ -343,14 +343,14 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 	a.awaitGuard(shutdown.Armed)
 	a.kill()
 	wantLocks(t, login, "kept by systemd", 1)
-	r = look()
+	r = diagnose()
 	found(t, r, "lock", doctor.Warn, "no agent answers")
 	found(t, r, "delay-files", doctor.Warn, "left by an agent", "rm "+systemd.DropInPath)
 
 	setting(t, "/etc/systemd/logind.conf.d/zzz.conf", "8")
-	found(t, look(), "delay", doctor.Fail, "zzz.conf", "36 or more")
+	found(t, diagnose(), "delay", doctor.Fail, "zzz.conf", "36 or more")
 	check(t, login.Bus.Kill())
-	found(t, look(), "dbus", doctor.Fail, "systemctl start dbus")
+	found(t, diagnose(), "dbus", doctor.Fail, "systemctl start dbus")
 
 	text := command(t, nil, "doctor")
 	mentions(t, "hostler doctor", text.out, "no agent answers", "NOT PROTECTED", "FAIL")

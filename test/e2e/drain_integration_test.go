@@ -127,7 +127,7 @@ func TestCtrlCEndsADrain(t *testing.T) {
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	check(t, cmd.Start())
-	s := a.await("the drain is seen", func(s api.Status) bool { return s.Shutdown.ByHand != nil && len(s.Shutdown.ByHand.Pods) == 2 })
+	s := a.await("the drain is seen", func(s api.Status) bool { return s.Shutdown.ManualDrain != nil && len(s.Shutdown.ManualDrain.Pods) == 2 })
 	if s.Shutdown.State == shutdown.Draining {
 		t.Error("a drain by hand is taken for a shutdown")
 	}
@@ -143,7 +143,7 @@ func TestCtrlCEndsADrain(t *testing.T) {
 		t.Errorf("the drain that was interrupted ended with %v, want exit code 1", err)
 	}
 	mentions(t, "its stderr", errs.String(), "interrupted", "still running or stopping: ", "greedy", "database", "stays cordoned", "hostler uncordon")
-	a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.ByHand == nil })
+	a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.ManualDrain == nil })
 	untouched(t, database, before)
 	if !cordoned(t, a.status()) {
 		t.Error("the node is not cordoned any more")
@@ -152,7 +152,7 @@ func TestCtrlCEndsADrain(t *testing.T) {
 	untouched(t, database, before)
 }
 
-func TestADrainEndsWithTheAgentAndSaysSo(t *testing.T) {
+func TestADrainEndsWithTheAgentAndReportsIt(t *testing.T) {
 	pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
 	database := pod(t, "database", critical, 0, lab.ServeFor(0))
 	before := mainOf(t, database)
@@ -168,7 +168,7 @@ func TestADrainEndsWithTheAgentAndSaysSo(t *testing.T) {
 		a.awaitNode()
 		done := make(chan answer)
 		go func() { done <- a.hostler("drain", "--all") }()
-		a.await("the drain runs", func(s api.Status) bool { return s.Shutdown.ByHand != nil && len(s.Shutdown.ByHand.Pods) == 2 })
+		a.await("the drain runs", func(s api.Status) bool { return s.Shutdown.ManualDrain != nil && len(s.Shutdown.ManualDrain.Pods) == 2 })
 		c.end()
 		r := <-done
 		if r.code != c.code {
@@ -191,7 +191,7 @@ func TestADrainStopsPodsThatAppearMeanwhile(t *testing.T) {
 	a.awaitNode()
 	done := make(chan answer)
 	go func() { done <- a.hostler("drain") }()
-	a.await("the drain runs", func(s api.Status) bool { return s.Shutdown.ByHand != nil && len(s.Shutdown.ByHand.Pods) == 1 })
+	a.await("the drain runs", func(s api.Status) bool { return s.Shutdown.ManualDrain != nil && len(s.Shutdown.ManualDrain.Pods) == 1 })
 	late := pod(t, "late", nil, 0, lab.ServeFor(0))
 	r := <-done
 	if r.code != 0 {
@@ -264,7 +264,7 @@ func TestEveryWayToSayWhoIsCriticalAndHowLongCounts(t *testing.T) {
 	a.stop()
 }
 
-func TestWhatTheLastShutdownEndedIsToldAndKeptForADay(t *testing.T) {
+func TestWhatTheLastShutdownEndedIsReportedAndKeptForADay(t *testing.T) {
 	login := logind(t)
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
 	_, err := c.Pull(t.Context(), lab.ImageSpec{Names: []string{webImage}})
@@ -291,7 +291,7 @@ func TestWhatTheLastShutdownEndedIsToldAndKeptForADay(t *testing.T) {
 	boot(t, login)
 
 	// Root reads it without an agent, too.
-	type told struct {
+	type reported struct {
 		Pods []struct {
 			Name, UID string
 			Status    journal.PodStatus
@@ -306,7 +306,7 @@ func TestWhatTheLastShutdownEndedIsToldAndKeptForADay(t *testing.T) {
 	a.start()
 	a.awaitReady(corev1.ConditionTrue)
 	status := map[string]journal.PodStatus{}
-	for _, p := range answers[told](a, "ps", "--last-shutdown").Pods {
+	for _, p := range answers[reported](a, "ps", "--last-shutdown").Pods {
 		status[p.Name] = p.Status
 		if want := map[string]string{"web": web.UID, "deaf": deaf.UID}[p.Name]; p.UID != want {
 			t.Errorf("UID of %s = %q, want %q", p.Name, p.UID, want)
@@ -351,7 +351,7 @@ func wantEvents(t testing.TB, a *agent, texts ...string) {
 	}
 }
 
-func TestAForcedRebootIsToldInPlainWords(t *testing.T) {
+func TestAForcedRebootIsReportedInPlainWords(t *testing.T) {
 	login := logind(t)
 	web := pod(t, "web", nil, 0, lab.ServeFor(0))
 	a := startAgent(t, phases)

@@ -88,7 +88,7 @@ func TestAFleetInEtcdThatIsSetBack(t *testing.T) {
 		stored := f.node(name)
 		a.await("hostler status says so", func(s api.Status) bool {
 			c := s.ControlPlane
-			return c.Connected && c.LastError == "" && c.Overdue == "" && c.Resting == "" && s.Node.UID == stored.UID
+			return c.Connected && c.LastError == "" && c.Overdue == "" && c.Paused == "" && s.Node.UID == stored.UID
 		})
 		if len(a.status().Drift) > 0 {
 			t.Errorf("drift after a backup was restored = %+v, want none", a.status().Drift)
@@ -234,7 +234,7 @@ func TestAFleetInEtcdThatAsksForLongerLeases(t *testing.T) {
 	mentions(t, "hostler status", a.screen(), "valid for 120s; the control plane's setting for all hosts requests 2m0s")
 	f.ctl("put", setting, "soon")
 	s := a.await("it says what is of no use", func(s api.Status) bool { return s.LeasePace != nil && len(s.LeasePace.Faults) == 1 })
-	mentions(t, "what it says", s.LeasePace.Faults[0].Message+s.LeasePace.Faults[0].Mend, `"soon"`, "settings/lease-duration")
+	mentions(t, "what it says", s.LeasePace.Faults[0].Message+s.LeasePace.Faults[0].Fix, `"soon"`, "settings/lease-duration")
 	if s.LeasePace.Duration.Duration != 2*time.Minute || f.good(name) != "120, etcd 120" {
 		t.Errorf("the Lease after a slip = %v, %s, want it as before", s.LeasePace.Duration, f.good(name))
 	}

@@ -44,7 +44,7 @@ func TestAShutdownIsAsGoodWhileListenersAreFlooded(t *testing.T) {
 			const gid = 4711
 			login := logind(t)
 			addGroup(t, "hostler", gid)
-			h := fullHouse(t)
+			h := fullWorkload(t)
 			a := newAgent(t, phases+"metrics: {listen: \""+c.metrics+"\"}\n")
 			a.dropIn = c.dropIn
 			a.overNetwork("127.0.0.1:9758")
@@ -57,8 +57,8 @@ func TestAShutdownIsAsGoodWhileListenersAreFlooded(t *testing.T) {
 				flood(t, address, 65534, gid)
 			}
 			mentions(t, "hostler status for root", a.screen(), "Ready")
-			if told := len(a.logLines("accepting fewer connections")) > 0; told != (c.dropIn != nil) {
-				t.Errorf("the log says that fewer connections are accepted: %t, want %t", told, c.dropIn != nil)
+			if reported := len(a.logLines("accepting fewer connections")) > 0; reported != (c.dropIn != nil) {
+				t.Errorf("the log says that fewer connections are accepted: %t, want %t", reported, c.dropIn != nil)
 			}
 
 			began := time.Now()
@@ -108,9 +108,9 @@ func flood(t testing.TB, address string, uid, gid uint32) {
 			check(t, cmd.Wait())
 		})
 		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-		said, err := bufio.NewReader(out).ReadString('\n')
+		text, err := bufio.NewReader(out).ReadString('\n')
 		if late.Stop(); err != nil {
-			t.Fatalf("%d connections to %s are not held: %q, %v", heldByOne, address, said, err)
+			t.Fatalf("%d connections to %s are not held: %q, %v", heldByOne, address, text, err)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func TestWithNothingInstalledTheAgentGoesOnAndSaysWhatIsMissing(t *testing.T) {
 	a.stop()
 }
 
-func TestABusWithoutLogindIsSaidSoAndLogindIsTakenUpWhenItComes(t *testing.T) {
+func TestABusWithoutLogindIsReportedAndLogindIsTakenUpWhenItComes(t *testing.T) {
 	login := logind(t)
 	check(t, login.Logind.Stop(t.Context()))
 	a := startAgent(t, quick)
@@ -109,7 +109,7 @@ func TestABusWithoutLogindIsSaidSoAndLogindIsTakenUpWhenItComes(t *testing.T) {
 	a.stop()
 }
 
-func TestTheNodeTellsOfTheHost(t *testing.T) {
+func TestTheNodeReportsTheHost(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "node: {labels: {example.com/rack: r7}, reserved: {memory: 64Mi, cpu: 100m}}\n")
 	s := a.awaitReady(corev1.ConditionTrue)
@@ -180,7 +180,7 @@ func TestAHostWithAnotherMachineIDReplacesItsNode(t *testing.T) {
 	if got := s.Node.Annotations[controlplane.AnnotationMachineID]; got != other {
 		t.Errorf("the Node is machine %s's, want %s's", got, other)
 	}
-	if s.ControlPlane.LastError != "" || s.ControlPlane.Resting != "" {
+	if s.ControlPlane.LastError != "" || s.ControlPlane.Paused != "" {
 		t.Errorf("control plane: %+v, want nothing amiss", s.ControlPlane)
 	}
 	a.stop()

@@ -49,16 +49,16 @@ func TestAReinstalledHost(t *testing.T) {
 	const id = "0123456789abcdef0123456789abcdef"
 	reinstalled(t, id)
 	a = startAgent(t, settings)
-	s := a.await("it says which machine it watches", func(s api.Status) bool { return s.ControlPlane.Resting != "" })
-	mentions(t, "why nothing is written", s.ControlPlane.Resting, before.Annotations[controlplane.AnnotationMachineID], id, "does not renew its lease before", "node.takeover")
+	s := a.await("it says which machine it watches", func(s api.Status) bool { return s.ControlPlane.Paused != "" })
+	mentions(t, "why nothing is written", s.ControlPlane.Paused, before.Annotations[controlplane.AnnotationMachineID], id, "does not renew its lease before", "node.takeover")
 
 	eventually(t, "the node is this machine's", func() bool {
 		return c.node("again").Annotations[controlplane.AnnotationMachineID] == id
 	})
-	s = a.await("what remains is told", func(s api.Status) bool { return len(s.Drift) == 2 && s.ControlPlane.Resting == "" })
+	s = a.await("what remains is told", func(s api.Status) bool { return len(s.Drift) == 2 && s.ControlPlane.Paused == "" })
 	mentions(t, "what remains", s.Drift[0].Message, "labels", "theirs.example.com/rack", "taints theirs.example.com/gpu=yes:NoSchedule")
-	if s.Drift[0].Mend != "kubectl delete node again" || s.Drift[1].Mend != "hostler uncordon" {
-		t.Errorf("drift = %+v, want the commands that mend it", s.Drift)
+	if s.Drift[0].Fix != "kubectl delete node again" || s.Drift[1].Fix != "hostler uncordon" {
+		t.Errorf("drift = %+v, want the commands that fix it", s.Drift)
 	}
 	a.awaitLease(s) // the last machine's has ended meanwhile
 	mentions(t, "status", a.screen(), "drift:", "theirs.example.com/rack", "`kubectl delete node again`")
@@ -99,7 +99,7 @@ func TestTwoThatAreOneHost(t *testing.T) {
 	second := startAgent(t, settings)
 	for _, a := range []*agent{first, second} {
 		s := a.await("it sees the other", func(s api.Status) bool { return len(s.Drift) > 0 })
-		mentions(t, "what it says of the other", s.Drift[0].Message+s.Drift[0].Mend, "also writes this Node", "systemd-machine-id-setup")
+		mentions(t, "what it says of the other", s.Drift[0].Message+s.Drift[0].Fix, "also writes this Node", "systemd-machine-id-setup")
 	}
 	eventually(t, "it is told as an Event", func() bool {
 		return strings.Contains(c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), "MachineCloned")

@@ -99,9 +99,9 @@ func TestANodeOfACluster(t *testing.T) {
 		c.kubectl("label", "node", "rack1-node1", "example.com/rack=r2", "--overwrite")
 		eventually(t, "the label is set again", func() bool { return c.node("rack1-node1").Labels["example.com/rack"] == "r1" })
 		c.kubectl("taint", "node", "rack1-node1", "example.com/new-")
-		eventually(t, "hostler tells what mends the taint", func() bool {
+		eventually(t, "hostler tells what fixes the taint", func() bool {
 			return slices.ContainsFunc(a.status().Drift, func(d api.Drift) bool {
-				return strings.Contains(d.Mend, "kubectl taint nodes rack1-node1 example.com/new:NoSchedule") || strings.Contains(d.Mend, "kubectl taint nodes rack1-node1 example.com/new=:NoSchedule")
+				return strings.Contains(d.Fix, "kubectl taint nodes rack1-node1 example.com/new:NoSchedule") || strings.Contains(d.Fix, "kubectl taint nodes rack1-node1 example.com/new=:NoSchedule")
 			})
 		})
 	})
@@ -344,7 +344,7 @@ func TestTheClusterSeesThatAShutdownWasCancelled(t *testing.T) {
 		w.await("the cluster sees the node Ready again", before, says(up))
 		want = append(want, down, up)
 	}
-	told := func(reason string) (times int) {
+	reported := func(reason string) (times int) {
 		for count := range strings.FieldsSeq(c.kubectl("get", "events", "-o", `jsonpath={range .items[?(@.reason=="`+reason+`")]}{.count} {end}`)) {
 			n, err := strconv.Atoi(count)
 			check(t, err)
@@ -352,13 +352,13 @@ func TestTheClusterSeesThatAShutdownWasCancelled(t *testing.T) {
 		}
 		return times
 	}
-	eventually(t, "the cluster is told of the last cancellation", func() bool { return told("ShutdownCancelled") >= cancellations })
+	eventually(t, "the cluster is told of the last cancellation", func() bool { return reported("ShutdownCancelled") >= cancellations })
 	a.stop() // what there is to tell is told by then
 	if got := readies(w.sightings()[first:]); !slices.Equal(got, want) {
 		t.Errorf("the cluster saw %q, want %q", got, want)
 	}
 	for _, reason := range []string{"Shutdown", "ShutdownCancelled"} {
-		if n := told(reason); n != cancellations {
+		if n := reported(reason); n != cancellations {
 			t.Errorf("the cluster was told %d times of %s, want %d", n, reason, cancellations)
 		}
 	}

@@ -47,7 +47,7 @@ func TestLastUseOfAnImageSurvivesWhatMayCome(t *testing.T) {
 
 	pod, err := c.RunPod(t.Context(), lab.PodSpec{Name: "short"})
 	check(t, err)
-	begun := time.Now()
+	started := time.Now()
 	id, err := c.RunContainer(t.Context(), pod, lab.ContainerSpec{Name: "main", Image: old, Command: lab.ExitWith(0)})
 	check(t, err)
 	_, err = c.AwaitExit(t.Context(), id)
@@ -60,8 +60,8 @@ func TestLastUseOfAnImageSurvivesWhatMayCome(t *testing.T) {
 		used = imageNamed(a, old).LastUsed
 		return !used.IsZero()
 	})
-	if used.Before(begun) || used.After(ended) {
-		t.Errorf("image was last used at %s, want between %s and %s", used, begun, ended)
+	if used.Before(started) || used.After(ended) {
+		t.Errorf("image was last used at %s, want between %s and %s", used, started, ended)
 	}
 	a.stop()
 

@@ -33,7 +33,7 @@ func outages() []outage {
 		{
 			"a network that drops packets",
 			func(c cluster) error { return c.Cut() },
-			func(c cluster) error { return c.Mend() },
+			func(c cluster) error { return c.Restore() },
 		},
 		{
 			"a server that is stopped",
@@ -172,7 +172,7 @@ func (c cluster) asked(node, what string, since time.Time) kube.Request {
 // they happened.
 func (c cluster) awaitEvents(node string, reasons ...string) {
 	c.t.Helper()
-	var told []string
+	var reported []string
 	eventually(c.t, fmt.Sprintf("the cluster has Events %v", reasons), func() bool {
 		var events corev1.EventList
 		check(c.t, json.Unmarshal([]byte(c.kubectl("get", "events", "-o", "json")), &events))
@@ -180,13 +180,13 @@ func (c cluster) awaitEvents(node string, reasons ...string) {
 			return cmp.Compare(number(c.t, a.ResourceVersion), number(c.t, b.ResourceVersion))
 		})
 		last := ""
-		told = nil
+		reported = nil
 		for _, e := range events.Items {
 			if e.InvolvedObject.Name != node {
 				continue
 			}
 			if slices.Contains(reasons, e.Reason) {
-				told = append(told, e.Reason)
+				reported = append(reported, e.Reason)
 			}
 			if e.Count > 1 { // it was told anew
 				continue
@@ -197,10 +197,10 @@ func (c cluster) awaitEvents(node string, reasons ...string) {
 			}
 			last = e.Name
 		}
-		return len(told) >= len(reasons)
+		return len(reported) >= len(reasons)
 	})
-	if !slices.Equal(told, reasons) {
-		c.t.Errorf("Events came as %q, want %q", told, reasons)
+	if !slices.Equal(reported, reasons) {
+		c.t.Errorf("Events came as %q, want %q", reported, reasons)
 	}
 }
 

@@ -81,7 +81,7 @@ func owned(s api.Status, owner string, jobs ...string) bool {
 	return true
 }
 
-func TestBesideAKubeletTheAgentStandsBackAndTakesOverWhenAPersonSaysSo(t *testing.T) {
+func TestBesideAKubeletTheAgentYieldsAndTakesOverWhenAPersonRequestsIt(t *testing.T) {
 	login := logind(t)
 	cmd := kubelet(t)
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{})

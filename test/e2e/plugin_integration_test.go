@@ -155,8 +155,8 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 	})
 }
 
-// TestTheLastWordOfAShutdownGoesThroughThePlugin has the final status of a shutdown reach it.
-func TestTheLastWordOfAShutdownGoesThroughThePlugin(t *testing.T) {
+// TestTheFinalStatusOfAShutdownGoesThroughThePlugin has the final status of a shutdown reach it.
+func TestTheFinalStatusOfAShutdownGoesThroughThePlugin(t *testing.T) {
 	login, manager := logind(t), serviceManager(t)
 	f := newEndpoint(t)
 	const name = "goes-down"

@@ -20,12 +20,12 @@ const hangUp = syscall.SIGHUP
 func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "imageGC: {highThresholdPercent: 90}")
-	reload := func(settings, said string) {
+	reload := func(settings, text string) {
 		t.Helper()
 		a.configure(settings)
-		before := len(a.logLines(said))
+		before := len(a.logLines(text))
 		a.signal(hangUp)
-		eventually(t, "the log says "+said, func() bool { return len(a.logLines(said)) > before })
+		eventually(t, "the log says "+text, func() bool { return len(a.logLines(text)) > before })
 	}
 	high := func() int { return a.status().ImageGC.HighThresholdPercent }
 

@@ -62,8 +62,8 @@ func TestContainersOfRuncAloneAreLookedAfterBesideContainerd(t *testing.T) {
 	if !report.Graceful || len(outcomes) != 4 || outcomes["web"] != journal.Stopped || outcomes["dns"] != journal.Stopped || outcomes["pod"] != journal.Stopped || outcomes["stubborn"] != journal.Killed {
 		t.Errorf("drain --all = %+v, want all stopped, and the stubborn one killed after its grace", report)
 	}
-	if said, err := r.Output("web"); err != nil || !strings.Contains(said, "ended") {
-		t.Errorf("web printed %q, %v, want that it took its second to end", said, err)
+	if text, err := r.Output("web"); err != nil || !strings.Contains(text, "ended") {
+		t.Errorf("web printed %q, %v, want that it took its second to end", text, err)
 	}
 	for _, id := range []string{"web", "stubborn", "dns"} {
 		if left, err := r.Processes(id); err != nil || len(left) > 0 {

@@ -20,12 +20,12 @@ import (
 // processOf is the process that CRI tells of to whoever looks for a fault.
 func processOf(t testing.TB, info map[string]string) int {
 	t.Helper()
-	var said struct{ PID int }
-	check(t, json.Unmarshal([]byte(info["info"]), &said))
-	if said.PID <= 1 {
+	var text struct{ PID int }
+	check(t, json.Unmarshal([]byte(info["info"]), &text))
+	if text.PID <= 1 {
 		t.Fatalf("CRI tells of no process in %s", info["info"])
 	}
-	return said.PID
+	return text.PID
 }
 
 // killSandbox kills what holds a pod's namespaces, as the kernel does where memory is short, and

@@ -144,12 +144,12 @@ func TestWithoutAServiceManagerTheLockEndsWithTheAgent(t *testing.T) {
 	a.stop()
 }
 
-func TestTheServiceManagerIsToldWhatTheAgentDoes(t *testing.T) {
+func TestTheServiceManagerIsNotifiedOfWhatTheAgentDoes(t *testing.T) {
 	logind(t)
 	manager := serviceManager(t)
 	a := newAgent(t, quick)
 	a.notify, a.env = manager, []string{"WATCHDOG_USEC=2000000"}
-	told := func(field, value string, since time.Time) time.Time {
+	reported := func(field, value string, since time.Time) time.Time {
 		t.Helper()
 		m, err := manager.Await(within(t), field, value, since)
 		check(t, err)
@@ -158,23 +158,23 @@ func TestTheServiceManagerIsToldWhatTheAgentDoes(t *testing.T) {
 
 	began := time.Now()
 	a.start()
-	up := told("READY", "1", began)
+	up := reported("READY", "1", began)
 	if _, err := os.Stat(a.socket); err != nil {
 		t.Errorf("Stat of the socket at READY=1 = %v, want it there", err)
 	}
 	a.awaitGuard(shutdown.Armed)
-	armed := told("STATUS", "shutdown guard Armed: shutdown lock held", began)
-	told("WATCHDOG", "1", told("WATCHDOG", "1", told("WATCHDOG", "1", up)))
+	armed := reported("STATUS", "shutdown guard Armed: shutdown lock held", began)
+	reported("WATCHDOG", "1", reported("WATCHDOG", "1", reported("WATCHDOG", "1", up)))
 
 	reloaded := time.Now()
 	a.signal(syscall.SIGHUP)
-	again := told("READY", "1", told("RELOADING", "1", reloaded))
+	again := reported("READY", "1", reported("RELOADING", "1", reloaded))
 	i := slices.IndexFunc(manager.Notifications(), func(n lab.Notification) bool { return n.Fields["RELOADING"] == "1" })
 	if usec := manager.Notifications()[i].Fields["MONOTONIC_USEC"]; usec == "" {
 		t.Error("RELOADING=1 came without MONOTONIC_USEC, want it for Type=notify-reload")
 	}
 	a.stop()
-	told("STOPPING", "1", again)
+	reported("STOPPING", "1", again)
 	for _, n := range manager.Notifications() {
 		if n.Fields["EXTEND_TIMEOUT_USEC"] != "" && n.Time.After(armed) {
 			t.Errorf("the agent asked for more time to stop, want none: it left the pods alone")

@@ -24,17 +24,17 @@ import (
 // phases give regular pods 4 s and critical ones 10 s.
 const phases = quick + "shutdown: {gracePeriod: 14s, gracePeriodCriticalPods: 10s}\n"
 
-// house is a host full of pods of every kind.
-type house struct {
+// workload is a host full of pods of every kind.
+type workload struct {
 	polite   *lab.Pod // ends when asked
 	stubborn *lab.Pod // ignores SIGTERM, and has 1 s
 	greedy   *lab.Pod // ignores SIGTERM, and has more than its phase
 	critical *lab.Pod // ends when asked, and has to be last
 }
 
-func fullHouse(t testing.TB) house {
+func fullWorkload(t testing.TB) workload {
 	t.Helper()
-	return house{
+	return workload{
 		polite:   pod(t, "polite", nil, 0, lab.ServeFor(0)),
 		stubborn: pod(t, "stubborn", nil, time.Second, lab.IgnoreTerm()),
 		greedy:   pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm()),
@@ -43,7 +43,7 @@ func fullHouse(t testing.TB) house {
 }
 
 // emptied checks that the house was closed in order, from a time on.
-func (h house) emptied(t testing.TB, since time.Time) (last time.Time) {
+func (h workload) emptied(t testing.TB, since time.Time) (last time.Time) {
 	t.Helper()
 	politeEnd, politeCode := ended(t, h.polite)
 	stubbornEnd, stubbornCode := ended(t, h.stubborn)
@@ -108,7 +108,7 @@ func wantLimits(t testing.TB, r *journal.Record) {
 
 func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 	login, manager := logind(t), serviceManager(t)
-	h := fullHouse(t)
+	h := fullWorkload(t)
 	a := newAgent(t, phases)
 	a.notify = manager
 	a.start()
@@ -251,7 +251,7 @@ func TestAShutdownThatIsCancelledMeanwhileSparesThePodsNotYetStopped(t *testing.
 
 func TestAServiceStopWhileTheSystemStopsDrains(t *testing.T) {
 	login, manager := logind(t), serviceManager(t)
-	h := fullHouse(t)
+	h := fullWorkload(t)
 	a := newAgent(t, phases)
 	a.notify = manager
 	a.start()

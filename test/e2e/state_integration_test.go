@@ -121,7 +121,7 @@ func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
 }
 
 // A host that somebody took out of service must not come back by itself.
-func TestAPersonsWordOutlivesTheStateFiles(t *testing.T) {
+func TestAPersonsDecisionOutlivesTheStateFiles(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, quick)
 	first := a.awaitNode()
@@ -138,16 +138,16 @@ func TestAPersonsWordOutlivesTheStateFiles(t *testing.T) {
 		a.start()
 	}
 	a.prints("cordon")
-	said := a.status().Cordon
+	text := a.status().Cordon
 	lose(a.kill) // the word was on disk before it was answered
 	s := a.awaitNode()
-	if s.Node.UID == first.Node.UID || !cordoned(t, s) || s.Cordon == nil || said == nil || *s.Cordon != *said {
-		t.Errorf("the Node anew = %+v, cordon %+v, want another one that is cordoned as %+v says", s.Node.ObjectMeta, s.Cordon, said)
+	if s.Node.UID == first.Node.UID || !cordoned(t, s) || s.Cordon == nil || text == nil || *s.Cordon != *text {
+		t.Errorf("the Node anew = %+v, cordon %+v, want another one that is cordoned as %+v says", s.Node.ObjectMeta, s.Cordon, text)
 	}
 	a.prints("leave")
 	lose(a.kill)
-	s = a.await("the Node stays away", func(s api.Status) bool { return s.ControlPlane.Resting != "" })
-	mentions(t, "why nothing is written", s.ControlPlane.Resting, said.By+" deregistered the Node", "hostler leave --undo")
+	s = a.await("the Node stays away", func(s api.Status) bool { return s.ControlPlane.Paused != "" })
+	mentions(t, "why nothing is written", s.ControlPlane.Paused, text.By+" deregistered the Node", "hostler leave --undo")
 	a.prints("leave", "--undo")
 	lose(a.stop)
 	if s := a.awaitNode(); !cordoned(t, s) {

@@ -70,14 +70,14 @@ func TestVerifyingAClusterLeavesNothingBehind(t *testing.T) {
 		t.Errorf("kubectl get events after a verification as an administrator = %q, want none", events)
 	}
 
-	var said bytes.Buffer
+	var text bytes.Buffer
 	impatient := verify("--kubeconfig", c.AdminKubeconfig())
-	impatient.Stdout, impatient.Stderr = &said, &said
+	impatient.Stdout, impatient.Stderr = &text, &text
 	check(t, impatient.Start())
 	eventually(t, "a check makes a node", func() bool { return strings.Contains(c.kubectl("get", "nodes", "-o", "name"), "hostler-verify") })
 	check(t, impatient.Process.Signal(syscall.SIGINT))
-	if err := impatient.Wait(); err == nil || !strings.Contains(said.String(), "interrupted") {
-		t.Errorf("verify that is interrupted = %v, %s, want that it says so", err, said.String())
+	if err := impatient.Wait(); err == nil || !strings.Contains(text.String(), "interrupted") {
+		t.Errorf("verify that is interrupted = %v, %s, want that it says so", err, text.String())
 	}
 	alone("an interruption")
 }

@@ -297,8 +297,8 @@ func (c *Cluster) Leader(ctx context.Context) (*Member, error) {
 // Cut lets all packets to and from the member vanish. It needs Options.Apart.
 func (m *Member) Cut() error { return m.wall.Cut() }
 
-// Mend ends a Cut.
-func (m *Member) Mend() error { return m.wall.Mend() }
+// Restore ends a Cut.
+func (m *Member) Restore() error { return m.wall.Restore() }
 
 // Backup writes what is stored into a file.
 func (c *Cluster) Backup(ctx context.Context, file string) error {

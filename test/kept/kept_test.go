@@ -21,13 +21,13 @@ func (r *recorder) Errorf(format string, _ ...any) { r.said += format }
 
 func (r *recorder) Fatalf(format string, _ ...any) { r.said += format; panic(r) }
 
-func attempt(f func(testing.TB)) (said string) {
+func attempt(f func(testing.TB)) (output string) {
 	r := &recorder{}
 	defer func() {
 		if e := recover(); e != nil && e != r {
 			panic(e)
 		}
-		said = r.said
+		output = r.said
 	}()
 	f(r)
 	return r.said
@@ -36,10 +36,10 @@ func attempt(f func(testing.TB)) (said string) {
 func TestJSON(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results.json")
 	kept.JSON(t, file, []int{1, 2}, true, "")
-	if said := attempt(func(tb testing.TB) { kept.JSON(tb, file, []int{1, 2}, false, "") }); said != "" {
-		t.Errorf("JSON() of what is kept failed: %s", said)
+	if output := attempt(func(tb testing.TB) { kept.JSON(tb, file, []int{1, 2}, false, "") }); output != "" {
+		t.Errorf("JSON() of what is kept failed: %s", output)
 	}
-	if said := attempt(func(tb testing.TB) { kept.JSON(tb, file, []int{2}, false, "") }); said == "" {
+	if output := attempt(func(tb testing.TB) { kept.JSON(tb, file, []int{2}, false, "") }); output == "" {
 		t.Error("JSON() of something else did not fail")
 	}
 }
@@ -50,8 +50,8 @@ func TestBlock(t *testing.T) {
 	if err := os.WriteFile(file, []byte("# Head\n"+begin+"old\n"+end+"tail\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if said := attempt(func(tb testing.TB) { kept.Block(tb, file, "new\n", false, "") }); !strings.Contains(said, "write it with") {
-		t.Errorf("Block() of something else says %q, want how it is written", said)
+	if output := attempt(func(tb testing.TB) { kept.Block(tb, file, "new\n", false, "") }); !strings.Contains(output, "write it with") {
+		t.Errorf("Block() of something else says %q, want how it is written", output)
 	}
 	kept.Block(t, file, "new\n", true, "")
 	kept.Block(t, file, "new\n", false, "")
@@ -59,7 +59,7 @@ func TestBlock(t *testing.T) {
 	if want := "# Head\n" + begin + "new\n" + end + "tail\n"; err != nil || string(text) != want {
 		t.Errorf("the file is %q, %v, want %q", text, err, want)
 	}
-	if said := attempt(func(tb testing.TB) { kept.Block(tb, os.DevNull, "", false, "") }); !strings.Contains(said, "no block") {
-		t.Errorf("Block() of a file without one says %q, want so", said)
+	if output := attempt(func(tb testing.TB) { kept.Block(tb, os.DevNull, "", false, "") }); !strings.Contains(output, "no block") {
+		t.Errorf("Block() of a file without one says %q, want so", output)
 	}
 }

@@ -308,12 +308,12 @@ func (c *Cluster) Cut() error {
 	return c.wall.Cut()
 }
 
-// Mend ends a Cut.
-func (c *Cluster) Mend() error {
+// Restore ends a Cut.
+func (c *Cluster) Restore() error {
 	if c.wall == nil {
 		return errTogether
 	}
-	return c.wall.Mend()
+	return c.wall.Restore()
 }
 
 // Close ends the control plane and removes its files.

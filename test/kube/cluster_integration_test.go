@@ -140,7 +140,7 @@ func TestAControlPlaneInTrouble(t *testing.T) {
 	if got := kubectl(t, c, "get", "nodes", "-o", "name"); !strings.Contains(got, "node/machine-1\n") {
 		t.Errorf("behind the cut, and after all that, nodes are %q, want machine-1 among them", got)
 	}
-	if err := errors.Join(c.Mend(), dial(t, server)); err != nil {
+	if err := errors.Join(c.Restore(), dial(t, server)); err != nil {
 		t.Errorf("dial across the mended network = %v, want it to succeed", err)
 	}
 	if err := exchange(conn, long); err != nil {

@@ -143,13 +143,13 @@ func (d *Docker) Load(ctx context.Context, spec ImageSpec) (id string, err error
 		return "", fmt.Errorf("load image %s: %w", spec.Names[0], err)
 	}
 	// It is loaded when all has been said.
-	said, err := io.ReadAll(reply)
+	text, err := io.ReadAll(reply)
 	if err := errors.Join(err, reply.Close()); err != nil {
 		return "", fmt.Errorf("load image %s: %w", spec.Names[0], err)
 	}
 	image, err := d.API.ImageInspect(ctx, spec.Names[0])
 	if err != nil {
-		return "", fmt.Errorf("load image %s: %w: %s", spec.Names[0], err, said)
+		return "", fmt.Errorf("load image %s: %w: %s", spec.Names[0], err, text)
 	}
 	return image.ID, nil
 }

@@ -126,7 +126,7 @@ func TestNotifyStoresNoMoreThanItsLimit(t *testing.T) {
 	}
 }
 
-func TestNotifyDropsWhatHungUpUnlessToldNotTo(t *testing.T) {
+func TestNotifyDropsWhatHungUpUnlessConfiguredNotTo(t *testing.T) {
 	n := startNotify(t, 4)
 	for _, message := range []string{"FDSTORE=1\nFDNAME=polled", "FDSTORE=1\nFDNAME=kept\nFDPOLL=0"} {
 		r, w, err := os.Pipe()

@@ -167,8 +167,8 @@ func (w *Wall) Remove() error {
 // network does: no connection is reset.
 func (w *Wall) Cut() error { return w.set("cut", netlink.LinkSetDown) }
 
-// Mend ends a Cut.
-func (w *Wall) Mend() error {
+// Restore ends a Cut.
+func (w *Wall) Restore() error {
 	return w.set("mend", func(link netlink.Link) error {
 		// With the interface went the way out.
 		return errors.Join(netlink.LinkSetUp(link), leadOut(w.link, strings.TrimSuffix(w.Address, ".2")+".1"))

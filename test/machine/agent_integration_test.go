@@ -15,10 +15,10 @@ import (
 // shutdown bypasses logind.
 func TestAnAgentThatEndsTouchesNoContainer(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
-		o.Config = houseConfig()
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
-		m.Deploy(house()...)
-		for _, pod := range house() {
+		m.Deploy(workload()...)
+		for _, pod := range workload() {
 			expectGroup(t, m, pod.Name, "kubepods/", "")
 		}
 		for _, way := range []struct {
@@ -45,7 +45,7 @@ func TestAnAgentThatEndsTouchesNoContainer(t *testing.T) {
 			})
 		}
 		t.Run("systemctl start reboot.target", func(t *testing.T) {
-			bypass(t, m, wayDown{name: "systemctl start reboot.target, without scopes", down: by("systemctl start reboot.target")}, house())
+			bypass(t, m, wayDown{name: "systemctl start reboot.target, without scopes", down: by("systemctl start reboot.target")}, workload())
 		})
 	})
 }

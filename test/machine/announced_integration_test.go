@@ -31,7 +31,7 @@ func by(command string) func(m *machine.Machine) machine.Down {
 // logind: pods stop in two phases while it waits.
 func TestAnnouncedShutdowns(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
-		o.Config = houseConfig()
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		t.Logf("seen: %s", versions(m))
 		ways := []wayDown{
@@ -50,9 +50,9 @@ func TestAnnouncedShutdowns(t *testing.T) {
 			// The last one: what follows cannot be told from it by the boot's ID.
 			ways = append(ways, wayDown{name: "systemctl soft-reboot", down: by("systemctl soft-reboot"), same: true, kind: "soft-reboot"})
 		}
-		t.Run("scheduled and called off", func(t *testing.T) { calledOff(t, m) })
+		t.Run("scheduled and called off", func(t *testing.T) { cancelAnnounced(t, m) })
 		for i, way := range ways {
-			pods := house() // that was left open
+			pods := workload() // that was left open
 			if i > 0 {
 				m.Deploy(pods...)
 			}
@@ -75,9 +75,9 @@ func goDown(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) {
 	if down.Off {
 		m.Start()
 	}
-	c := lookBack(t, m, before)
-	c.tells(t, way.name)
-	checkHouse(t, c, pods, journal.TriggerShutdown)
+	c := readBack(t, m, before)
+	c.logFindings(t, way.name)
+	checkWorkload(t, c, pods, journal.TriggerShutdown)
 	expectReboot(t, m, reboots.Expected)
 	if m.Options.Release == machine.Debian12 {
 		way.kind = "" // logind does not tell
@@ -85,8 +85,8 @@ func goDown(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) {
 	if c.last.Kind != way.kind {
 		t.Errorf("LastShutdown() is of kind %q, want %q", c.last.Kind, way.kind)
 	}
-	if told := m.Hostler("status"); !strings.Contains(told, way.kind+" "+c.last.StartedAt.UTC().Format(time.RFC3339)) {
-		t.Errorf("hostler status does not tell of the %q:\n%s", way.kind, told)
+	if output := m.Hostler("status"); !strings.Contains(output, way.kind+" "+c.last.StartedAt.UTC().Format(time.RFC3339)) {
+		t.Errorf("hostler status does not tell of the %q:\n%s", way.kind, output)
 	}
 	logindWaitedIn(t, m, logOf(way))
 }
@@ -124,10 +124,10 @@ func scheduleIn(d time.Duration, kind string) string {
 		kind, d.Microseconds())
 }
 
-// calledOff schedules shutdowns and takes the word back before their time has
+// cancelAnnounced schedules shutdowns and takes the word back before their time has
 // come: logind has announced nothing by then, and nothing happens.
-func calledOff(t *testing.T, m *machine.Machine) {
-	m.Deploy(house()...)
+func cancelAnnounced(t *testing.T, m *machine.Machine) {
+	m.Deploy(workload()...)
 	plans := func() string {
 		return m.Run("busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ScheduledShutdown")
 	}
@@ -150,14 +150,14 @@ func calledOff(t *testing.T, m *machine.Machine) {
 	stillOpen(t, m, "it was called off, and its time is over")
 }
 
-// TestAShutdownIsCalledOffTooLate takes one back while it is being delayed. systemd 252 says
+// TestAShutdownIsCancelledTooLate takes one back while it is being delayed. systemd 252 says
 // that it did, and shuts down nevertheless (systemd#34554). 257 does as it says, and tells
 // nobody: what is left of the house stays open until the next shutdown.
-func TestAShutdownIsCalledOffTooLate(t *testing.T) {
+func TestAShutdownIsCancelledTooLate(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
-		o.Config = houseConfig()
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
-		pods, before := house(), m.BootID()
+		pods, before := workload(), m.BootID()
 		tooLate := func() error {
 			m.Run(scheduleIn(time.Second, "reboot"))
 			m.Eventually("hostler closes the house", func() bool { return m.Status().Shutdown.State == shutdown.Draining })
@@ -167,7 +167,7 @@ func TestAShutdownIsCalledOffTooLate(t *testing.T) {
 		if o.Release == machine.Debian12 {
 			m.Deploy(pods...)
 			m.AwaitDown("`shutdown -c`", tooLate)
-			checkHouse(t, lookBack(t, m, before), pods, journal.TriggerShutdown)
+			checkWorkload(t, readBack(t, m, before), pods, journal.TriggerShutdown)
 			return
 		}
 		for i := range pods {
@@ -187,7 +187,7 @@ func TestAShutdownIsCalledOffTooLate(t *testing.T) {
 			t.Errorf("db was asked to end although the shutdown was called off before its turn:\n%s", work)
 		}
 		m.GoesDown("systemctl reboot")
-		if c := lookBack(t, m, before); !c.work.Ended("db") || c.last.Trigger != journal.TriggerShutdown || !c.last.Graceful || c.pod("db").Outcome != journal.Stopped || c.pod("stubborn").Outcome != journal.Killed {
+		if c := readBack(t, m, before); !c.work.Ended("db") || c.last.Trigger != journal.TriggerShutdown || !c.last.Graceful || c.pod("db").Outcome != journal.Stopped || c.pod("stubborn").Outcome != journal.Killed {
 			t.Errorf("LastShutdown() after one that was called off = %+v, want it announced, and what was left of the house closed:\n%s", c.last, c.work)
 		}
 	})

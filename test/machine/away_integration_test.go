@@ -22,10 +22,10 @@ import (
 // first change.
 const wordPath = `jsonpath={.status.conditions[?(@.type=="Ready")].status}/{.status.conditions[?(@.type=="Ready")].reason}{"\n"}`
 
-// TestTheControlPlaneIsAway shuts down while no packet reaches kube-apiserver, nor any comes
+// TestTheControlPlaneIsUnreachable shuts down while no packet reaches kube-apiserver, nor any comes
 // back: the pods get their time, nobody waits for it, and what there was to tell it is told
 // after the boot.
-func TestTheControlPlaneIsAway(t *testing.T) {
+func TestTheControlPlaneIsUnreachable(t *testing.T) {
 	inVMs(t, func(t *testing.T, o machine.Options) {
 		cluster := kube.For(t, kube.Options{Apart: true})
 		o.Uplink, o.Config, o.Files = true, clusterConfig+gracesOf(o.Bed).config(), credentials(t, cluster)
@@ -37,7 +37,7 @@ func TestTheControlPlaneIsAway(t *testing.T) {
 		}
 		const up, down = "True/" + status.ReasonHostReady, "False/" + status.ReasonDraining
 		m.Eventually("the cluster sees the node Ready", func() bool { return word() == up })
-		said := recording(t, cluster, "get", "node", "machine", "--watch", "-o", wordPath)
+		text := recording(t, cluster, "get", "node", "machine", "--watch", "-o", wordPath)
 		if err := cluster.Cut(); err != nil {
 			t.Fatal(err)
 		}
@@ -57,24 +57,24 @@ func TestTheControlPlaneIsAway(t *testing.T) {
 		}
 		logindWaited(t, m)
 		m.AwaitArmed()
-		if err := cluster.Mend(); err != nil {
+		if err := cluster.Restore(); err != nil {
 			t.Fatal(err)
 		}
 		m.Eventually("the cluster sees the node Ready again", func() bool {
 			return word() == up && strings.Contains(m.Journal(0, "-u hostler"), "wrote final status of the last shutdown")
 		})
 		for _, event := range []string{"Shutdown", "ShutdownReleased", "LastShutdownGraceful"} {
-			var told string
+			var output string
 			m.Eventually("the cluster has the Event "+event, func() bool {
 				var err error
-				told, err = kubectl(t, cluster, "get", "events", "--all-namespaces", "--field-selector", "involvedObject.name=machine,reason="+event, "-o", "jsonpath={.items[*].message}")
-				return err == nil && told != ""
+				output, err = kubectl(t, cluster, "get", "events", "--all-namespaces", "--field-selector", "involvedObject.name=machine,reason="+event, "-o", "jsonpath={.items[*].message}")
+				return err == nil && output != ""
 			})
-			if event == "Shutdown" && o.Release != machine.Debian12 && !strings.Contains(told, "(reboot)") {
-				t.Errorf("the Event %s is %q, want it to tell of a reboot", event, told)
+			if event == "Shutdown" && o.Release != machine.Debian12 && !strings.Contains(output, "(reboot)") {
+				t.Errorf("the Event %s is %q, want it to tell of a reboot", event, output)
 			}
 		}
-		if got := slices.Compact(said()); !slices.Equal(got, []string{up, down, up}) {
+		if got := slices.Compact(text()); !slices.Equal(got, []string{up, down, up}) {
 			t.Errorf("the cluster heard %v, want it to hear of the shutdown that it missed", got)
 		}
 	})
@@ -97,10 +97,10 @@ func loggedAt(t *testing.T, m *machine.Machine, text string) time.Time {
 	return time.Time{}
 }
 
-// TestTheStoreIsAway takes the store of the embedded control plane away, which is the
+// TestTheStoreIsUnreachable takes the store of the embedded control plane away, which is the
 // one of a machine that is told of no other, and shuts down: the pods get their time, and
 // nobody waits for the store.
-func TestTheStoreIsAway(t *testing.T) {
+func TestTheStoreIsUnreachable(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = gracesOf(o.Bed).config()
 		m := machine.Boot(t, o)
@@ -120,7 +120,7 @@ func storeRefuses(t *testing.T, m *machine.Machine) {
 	}
 	expectAilment(t, m, ailment{
 		name: "a state folder that is read-only", reason: status.ReasonArmed, protected: true,
-		check: "state", verdict: doctor.Warn, says: "hostler may lose its state: not persisted", mend: "writable",
+		check: "state", verdict: doctor.Warn, message: "hostler may lose its state: not persisted", fix: "writable",
 	})
 	m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true})
 	boot := m.BootID()
@@ -156,14 +156,14 @@ ExecStop=fsfreeze --unfreeze /var/lib/hostler
 	awaitReady(t, m, "after a boot with a store that hung")
 }
 
-// TestARuntimeIsAwayWhenTheAgentIsNew has an agent that never saw the runtime asked to close
+// TestARuntimeIsUnreachableWhenTheAgentIsNew has an agent that never saw the runtime asked to close
 // the house: what it cannot see it does not take for gone, and says so after the boot.
-func TestARuntimeIsAwayWhenTheAgentIsNew(t *testing.T) {
+func TestARuntimeIsUnreachableWhenTheAgentIsNew(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)
 		o.Config = g.config()
 		m := machine.Boot(t, o)
-		for _, story := range []struct {
+		for _, scenario := range []struct {
 			name  string
 			known bool // which pods there are
 			down  func() machine.Down
@@ -184,13 +184,13 @@ func TestARuntimeIsAwayWhenTheAgentIsNew(t *testing.T) {
 			m.Deploy(machine.Pod{Name: "web", Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: g.regular() / 2}}}, machine.Pod{Name: "db", Critical: true})
 			m.AwaitArmed()
 			boot := m.BootID()
-			story.down()
+			scenario.down()
 			last := m.LastShutdown()
 			if last == nil || !strings.HasPrefix(last.BootID, boot) || last.Graceful || !strings.Contains(last.Error, "containerd") {
-				t.Fatalf("LastShutdown() where the runtime went away %s = %+v, want one that was not graceful, and that names it", story.name, last)
+				t.Fatalf("LastShutdown() where the runtime went away %s = %+v, want one that was not graceful, and that names it", scenario.name, last)
 			}
-			if i := slices.IndexFunc(last.Pods, func(p journal.PodRecord) bool { return p.Name == "db" }); story.known && (i < 0 || last.Pods[i].Outcome == journal.Stopped) {
-				t.Errorf("LastShutdown() where the runtime went away %s = %+v, want db in it, and not stopped: nobody has asked it", story.name, last)
+			if i := slices.IndexFunc(last.Pods, func(p journal.PodRecord) bool { return p.Name == "db" }); scenario.known && (i < 0 || last.Pods[i].Outcome == journal.Stopped) {
+				t.Errorf("LastShutdown() where the runtime went away %s = %+v, want db in it, and not stopped: nobody has asked it", scenario.name, last)
 			}
 		}
 	})

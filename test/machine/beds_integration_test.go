@@ -28,49 +28,49 @@ func releases(everyday machine.Release) []machine.Release {
 
 // onDebian runs a story on both releases, and in `make test` on the one that is given. Half of the
 // stories are given either.
-func onDebian(t *testing.T, everyday machine.Release, story func(t *testing.T, o machine.Options)) {
+func onDebian(t *testing.T, everyday machine.Release, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
-	onDebians(t, releases(everyday), bed(), story)
+	onDebians(t, releases(everyday), bed(), scenario)
 }
 
 // onBothDebians runs a story on both releases whose programs differ in what the story is about.
-func onBothDebians(t *testing.T, story func(t *testing.T, o machine.Options)) {
+func onBothDebians(t *testing.T, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
-	onDebians(t, machine.Releases(), bed(), story)
+	onDebians(t, machine.Releases(), bed(), scenario)
 }
 
 // inVMs runs a story on both releases that a container cannot run, because it changes
 // what a container shares with its host.
-func inVMs(t *testing.T, story func(t *testing.T, o machine.Options)) {
+func inVMs(t *testing.T, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
 	if bed() != machine.VM {
 		t.Skip("needs a VM: run make test-machine")
 	}
-	onBothDebians(t, story)
+	onBothDebians(t, scenario)
 }
 
 // aloneOnDebian is onDebian of a story that keeps a whole host busy: it runs on one release after
 // the other, and before all stories that run beside each other.
-func aloneOnDebian(t *testing.T, everyday machine.Release, story func(t *testing.T, o machine.Options)) {
+func aloneOnDebian(t *testing.T, everyday machine.Release, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
-	onEach(t, releases(everyday), bed(), story)
+	onEach(t, releases(everyday), bed(), scenario)
 }
 
 // onDebians runs a story on some releases, beside other stories.
-func onDebians(t *testing.T, releases []machine.Release, bed machine.Bed, story func(t *testing.T, o machine.Options)) {
+func onDebians(t *testing.T, releases []machine.Release, bed machine.Bed, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
 	t.Parallel()
 	onEach(t, releases, bed, func(t *testing.T, o machine.Options) {
 		t.Parallel()
-		story(t, o)
+		scenario(t, o)
 	})
 }
 
-func onEach(t *testing.T, releases []machine.Release, bed machine.Bed, story func(t *testing.T, o machine.Options)) {
+func onEach(t *testing.T, releases []machine.Release, bed machine.Bed, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
 	for _, release := range releases {
 		t.Run("debian"+string(release)+"-"+string(bed), func(t *testing.T) {
-			story(t, machine.Options{Release: release, Bed: bed})
+			scenario(t, machine.Options{Release: release, Bed: bed})
 		})
 	}
 }

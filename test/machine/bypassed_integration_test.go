@@ -20,7 +20,7 @@ import (
 // says. TestAnAgentThatEndsTouchesNoContainer ends so without scopes.
 func TestShutdownsThatBypassLogind(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
-		o.Config, o.SystemdCgroup = houseConfig(), true
+		o.Config, o.SystemdCgroup = workloadConfig(), true
 		m := machine.Boot(t, o)
 		t.Run("systemctl start reboot.target", func(t *testing.T) { longGrace(t, m) })
 		for i, way := range []wayDown{
@@ -28,7 +28,7 @@ func TestShutdownsThatBypassLogind(t *testing.T) {
 			{name: "Ctrl-Alt-Del", down: (*machine.Machine).CtrlAltDel},
 		} {
 			t.Run(way.name, func(t *testing.T) {
-				pods := house()
+				pods := workload()
 				spread(t, m, i+1, pods...)
 				bypass(t, m, way, pods)
 			})
@@ -69,9 +69,9 @@ func bypass(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) c
 	if down := way.down(m); down.Off || !down.NewKernel {
 		t.Errorf("the machine went down as %+v, want a new boot", down)
 	}
-	c := lookBack(t, m, before)
-	c.tells(t, way.name)
-	checkHouse(t, c, pods, journal.TriggerServiceStop)
+	c := readBack(t, m, before)
+	c.logFindings(t, way.name)
+	checkWorkload(t, c, pods, journal.TriggerServiceStop)
 	expectReboot(t, m, reboots.Expected)
 	during, after := unmounts(m)
 	t.Logf("seen: %s: systemd unmounted %d of the containers' file systems before hostler had ended, %d after", way.name, during, after)
@@ -106,7 +106,7 @@ func unmounts(m *machine.Machine) (before, after int) {
 // (TimeoutStopSec=30s), unless the agent asks for more.
 func longGrace(t *testing.T, m *machine.Machine) {
 	const needs = 35 * time.Second
-	pods := house()
+	pods := workload()
 	for i := range pods {
 		if pods[i].Name == "batch" {
 			pods[i].Grace, pods[i].Containers[0].EndsSlowly = needs+20*time.Second, needs
@@ -135,12 +135,12 @@ func writtenDown(t *testing.T, m *machine.Machine) []journal.Ref {
 
 // uncaught ends a boot without anybody being asked. The next one says so.
 func uncaught(t *testing.T, m *machine.Machine) {
-	pods := house()
+	pods := workload()
 	spread(t, m, 0, pods...)
 	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
 	before := m.BootID()
 	m.GoesDown("systemctl reboot -ff")
-	c := lookBack(t, m, before)
+	c := readBack(t, m, before)
 	expectReboot(t, m, reboots.Unexpected)
 	if c.last.Graceful || c.last.Trigger != journal.TriggerUnknown || len(c.last.Pods) != len(pods) {
 		t.Errorf("LastShutdown() = %+v, want one that was not graceful, for an unknown reason, of %d pods", c.last, len(pods))
@@ -155,13 +155,13 @@ func uncaught(t *testing.T, m *machine.Machine) {
 			t.Errorf("%s was asked to end:\n%s", life.Pod, c.work)
 		}
 	}
-	for where, said := range map[string]struct{ out, want string }{
+	for where, text := range map[string]struct{ out, want string }{
 		"status":             {m.Hostler("status"), "NOT graceful"},
 		"ps --last-shutdown": {m.Hostler("ps", "--last-shutdown"), "NOT graceful"},
 		"log":                {m.Journal(0, "-u hostler"), "graceful=false"},
 	} {
-		if !strings.Contains(said.out, said.want) {
-			t.Errorf("the %s does not say that the last shutdown was not graceful, by %q:\n%s", where, said.want, said.out)
+		if !strings.Contains(text.out, text.want) {
+			t.Errorf("the %s does not say that the last shutdown was not graceful, by %q:\n%s", where, text.want, text.out)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func uncaught(t *testing.T, m *machine.Machine) {
 // drop-in systemd asks all containers to end at once.
 func unordered(t *testing.T, m *machine.Machine) {
 	m.Run("rm -r /usr/lib/systemd/system/*-.scope.d && systemctl daemon-reload")
-	pods := house()
+	pods := workload()
 	spread(t, m, 0, pods...)
 	before := m.BootID()
 	m.GoesDown("systemctl start reboot.target")

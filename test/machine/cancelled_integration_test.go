@@ -142,10 +142,10 @@ func (c *cancelled) betweenPhases() {
 	c.forget()
 	// Whether db's turn has come by then nobody can tell beforehand: hostler has it on record.
 	db := 0
-	if r := awaitState(c.T, c.m, shutdown.Armed).Shutdown.CalledOff; c.asked(r, c.db) {
+	if r := awaitState(c.T, c.m, shutdown.Armed).Shutdown.Cancelled; c.asked(r, c.db) {
 		db = 1
 	} else if !c.asked(r, c.web) {
-		c.Errorf("Status().Shutdown.CalledOff = %+v, want the one that has stopped %s", r, c.web)
+		c.Errorf("Status().Shutdown.Cancelled = %+v, want the one that has stopped %s", r, c.web)
 	}
 	c.expectTerms(1, db)
 }
@@ -200,8 +200,8 @@ func (c *cancelled) outOfTime() {
 	}
 	c.expectUnharmed("after logind ran out of time")
 	c.expectNoLeak("after logind ran out of time")
-	if told := c.m.Run("hostler ps --last-shutdown"); !strings.Contains(told, ", cancelled, ") || !strings.Contains(told, " "+c.web+" ") {
-		c.Errorf("hostler ps --last-shutdown = %s, want also the one that was cancelled, and that it stopped %s", told, c.web)
+	if output := c.m.Run("hostler ps --last-shutdown"); !strings.Contains(output, ", cancelled, ") || !strings.Contains(output, " "+c.web+" ") {
+		c.Errorf("hostler ps --last-shutdown = %s, want also the one that was cancelled, and that it stopped %s", output, c.web)
 	}
 }
 

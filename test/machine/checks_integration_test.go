@@ -12,11 +12,11 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestChecksDoNotHoldUpTheirAgent restarts an agent one of whose checks runs, and
+// TestChecksDoNotBlockTheirAgent restarts an agent one of whose checks runs, and
 // another has left behind what does not end when it is asked to.
-func TestChecksDoNotHoldUpTheirAgent(t *testing.T) {
+func TestChecksDoNotBlockTheirAgent(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
-		o.Config = houseConfig()
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		const folder = "/etc/hostler/conditions.d/"
 		m.Write(folder+"leaves", `#!/bin/sh
@@ -51,7 +51,7 @@ sleep 60
 		if state := m.Run("ps -o stat=,args= -p " + left + " || true"); state != "" {
 			t.Errorf("what a check left behind is still there: %s", state)
 		}
-		if told := m.Run("cat /run/told 2>/dev/null || true"); told != "" {
+		if output := m.Run("cat /run/told 2>/dev/null || true"); output != "" {
 			t.Error("systemd ended a check, which is the agent's to end: a check that was cut off is no answer")
 		}
 		if log := m.Journal(0, "-u hostler"); strings.Contains(log, "type=hostler.io/Runs status=Unknown") {

@@ -35,13 +35,13 @@ func TestACrowd(t *testing.T) {
 		m.Run("ln -sf /usr/local/bin/guest /usr/local/sbin/runc") // which can make a container immortal
 
 		two := []machine.ContainerSpec{{Name: "main"}, {Name: "helper", EndsSlowly: time.Second}}
-		crowd := []machine.Pod{{Name: "immortal", Containers: two}, {Name: "hung", Containers: two}, {Name: "paused", Containers: two}}
-		for i := len(crowd); i < pods; i++ {
-			crowd = append(crowd, machine.Pod{Name: fmt.Sprintf("pod%d", i), Critical: i%5 == 0, Containers: two})
+		manyPods := []machine.Pod{{Name: "immortal", Containers: two}, {Name: "hung", Containers: two}, {Name: "paused", Containers: two}}
+		for i := len(manyPods); i < pods; i++ {
+			manyPods = append(manyPods, machine.Pod{Name: fmt.Sprintf("pod%d", i), Critical: i%5 == 0, Containers: two})
 		}
-		begun := time.Now()
-		m.Deploy(crowd...)
-		if took := time.Since(begun); 3*took > g.all { // a slow machine's runtime stops them as slowly
+		started := time.Now()
+		m.Deploy(manyPods...)
+		if took := time.Since(started); 3*took > g.all { // a slow machine's runtime stops them as slowly
 			g = graces{3 * took.Truncate(time.Second), took.Truncate(time.Second)}
 			m.Write("/etc/hostler/hostler.yaml", g.config())
 			m.Run("systemctl restart hostler")

@@ -21,7 +21,7 @@ import (
 func TestThePowerIsCutInADrain(t *testing.T) {
 	// The one story in a VM of `make test`.
 	onDebians(t, releases(machine.Debian12), machine.VM, func(t *testing.T, o machine.Options) {
-		o.Config = houseConfig()
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		m.Write("/srv/kept", "over a power cut\n")
 		m.Deploy(
@@ -44,7 +44,7 @@ func TestThePowerIsCutInADrain(t *testing.T) {
 		if text := m.Read("/srv/kept"); text != "over a power cut\n" {
 			t.Errorf("Read() = %q, want what was synced before the power was cut", text)
 		}
-		c := lookBack(t, m, before)
+		c := readBack(t, m, before)
 		if c.last.Graceful || c.last.Trigger != journal.TriggerShutdown || !c.last.FinishedAt.IsZero() || !strings.Contains(c.last.Error, "during the drain") || len(c.last.Pods) != 3 {
 			t.Errorf("LastShutdown() = %+v, want one of three pods that was announced, and came to no end", c.last)
 		}
@@ -70,10 +70,10 @@ func expectCutOff(t *testing.T, m *machine.Machine) {
 		journal.PodRecord
 		Status journal.PodStatus `json:"status"`
 	}
-	told := machine.Answer[struct{ Pods []pod }](m, "ps", "--last-shutdown")
-	t.Logf("seen: hostler ps --last-shutdown after a power cut in a drain: %+v", told)
+	output := machine.Answer[struct{ Pods []pod }](m, "ps", "--last-shutdown")
+	t.Logf("seen: hostler ps --last-shutdown after a power cut in a drain: %+v", output)
 	got := map[string]pod{}
-	for _, p := range told.Pods {
+	for _, p := range output.Pods {
 		got[p.Name] = p
 	}
 	if web := got["web"]; web.Outcome != journal.Stopped || web.FinishedAt.IsZero() || web.Status.Reason == journal.ReasonTerminated {
@@ -88,13 +88,13 @@ func expectCutOff(t *testing.T, m *machine.Machine) {
 			t.Errorf("hostler ps --last-shutdown says of %s %+v, want it Failed with reason %s", name, p.Status, journal.ReasonTerminated)
 		}
 	}
-	for where, said := range map[string]struct{ out, want string }{
+	for where, output := range map[string]struct{ out, want string }{
 		"status":             {m.Hostler("status"), "NOT graceful, 3 pods (2 left): the host went down during the drain"},
 		"ps --last-shutdown": {m.Hostler("ps", "--last-shutdown"), "NOT graceful, 3 pods (2 left): the host went down during the drain"},
 		"log":                {m.Journal(0, "-u hostler"), "graceful=false"},
 	} {
-		if text := strings.Join(strings.Fields(said.out), " "); !strings.Contains(text, said.want) { // however it is wrapped
-			t.Errorf("the %s does not say %q:\n%s", where, said.want, said.out)
+		if text := strings.Join(strings.Fields(output.out), " "); !strings.Contains(text, output.want) { // however it is wrapped
+			t.Errorf("the %s does not say %q:\n%s", where, output.want, output.out)
 		}
 	}
 }

@@ -131,7 +131,7 @@ func TestAComposeProjectComesBack(t *testing.T) {
 
 		m.GoesDown("systemctl reboot")
 
-		closed := lookBack(t, m, before)
+		closed := readBack(t, m, before)
 		checkShopClosed(t, closed)
 		checkShopBack(t, m)
 		t.Logf("seen: %s: down in %v", strings.Join(strings.Fields(m.Run("docker version --format '{{.Server.Version}}' && docker info --format '{{.Driver}} {{.CgroupDriver}}'")), " "),
@@ -177,7 +177,7 @@ func checkShopBack(t *testing.T, m *machine.Machine) {
 			want[shopContainer(s.name)] = journal.RunsAnyway
 		}
 	}
-	if _, told := outcomes["away"]; told { // it ended so shortly before that hostler asked it, too
+	if _, output := outcomes["away"]; output { // it ended so shortly before that hostler asked it, too
 		want["away"] = journal.LeftStopped
 	}
 	if !maps.Equal(outcomes, want) {
@@ -204,12 +204,12 @@ func checkShopBack(t *testing.T, m *machine.Machine) {
 		t.Errorf("after the boot there were %d lives, want one of each service:\n%s", len(work), work)
 	}
 
-	told := m.Hostler("ps", "--last-shutdown")
-	_, again, _ := strings.Cut(told, "restarted: ")
+	output := m.Hostler("ps", "--last-shutdown")
+	_, again, _ := strings.Cut(output, "restarted: ")
 	for _, s := range shop() {
 		if strings.Contains(again, shopContainer(s.name)) != (s.restart != "always") {
-			t.Errorf("hostler ps --last-shutdown does not tell of %s, with the policy %s, what it should:\n%s", s.name, s.restart, told)
+			t.Errorf("hostler ps --last-shutdown does not tell of %s, with the policy %s, what it should:\n%s", s.name, s.restart, output)
 		}
 	}
-	t.Logf("hostler ps --last-shutdown prints\n%s", told)
+	t.Logf("hostler ps --last-shutdown prints\n%s", output)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // TestCommandsOfTheDocs runs every command of hostler's that the documentation names, and
-// those of others that ask the agent or its journal, or that mend the host, as a reader would
+// those of others that ask the agent or its journal, or that fix the host, as a reader would
 // type it, on a host with a pod and a shutdown behind it. Where they go through a pipe or into
 // a file, so they do here.
 func TestCommandsOfTheDocs(t *testing.T) {
@@ -42,7 +42,7 @@ func TestCommandsOfTheDocs(t *testing.T) {
 			if strings.Contains(line, "--watch") {
 				line, want = "timeout 2 "+line, 124 // until it is interrupted
 			}
-			quiet := silent.MatchString(line) || into.MatchString(line)
+			quiet := withoutOutput.MatchString(line) || into.MatchString(line)
 			r, err := m.Try(ctx, "exec bash -o pipefail -c '"+strings.ReplaceAll(line, "'", `'\''`)+"'")
 			if err != nil {
 				t.Fatalf("%s: %v", c, err)
@@ -50,19 +50,19 @@ func TestCommandsOfTheDocs(t *testing.T) {
 			if r.Code != want || (r.Stdout == "") != quiet {
 				t.Errorf("%s ends with %d, want %d and an answer\n%s%s", c, r.Code, want, r.Stdout, r.Stderr)
 			}
-			if strings.Contains(r.Stdout, "-- No entries --") && !unsaid.MatchString(line) {
+			if strings.Contains(r.Stdout, "-- No entries --") && !optionalField.MatchString(line) {
 				t.Errorf("%s finds nothing", c)
 			}
 			if file := into.FindStringSubmatch(line); file != nil && m.Read(file[1]) == "" {
 				t.Errorf("%s leaves nothing in %s", c, file[1])
 			}
-			if silent.MatchString(line) {
+			if withoutOutput.MatchString(line) {
 				m.AwaitArmed()
 			}
 		}
 		m.Write("/root/check", script)
-		if said := m.Run("chmod 755 /root/check && { /root/check || [ $? = 2 ]; }"); said != "all arrays have all their disks\n" && said != "no /proc/mdstat\n" {
-			t.Errorf("the check of docs/howto/custom-condition.md says %q on a host without arrays", said)
+		if text := m.Run("chmod 755 /root/check && { /root/check || [ $? = 2 ]; }"); text != "all arrays have all their disks\n" && text != "no /proc/mdstat\n" {
+			t.Errorf("the check of docs/howto/custom-condition.md says %q on a host without arrays", text)
 		}
 		if t.Failed() {
 			return // what happened is told by this boot

@@ -28,15 +28,15 @@ func beginnings() map[string]int {
 	}
 }
 
-// silent are the beginnings of those that print nothing.
-var silent = regexp.MustCompile(`^(systemctl (enable|start|restart|reload|unmask|daemon-reload)|usermod|ip link set)\b`)
+// withoutOutput are the beginnings of those that print nothing.
+var withoutOutput = regexp.MustCompile(`^(systemctl (enable|start|restart|reload|unmask|daemon-reload)|usermod|ip link set)\b`)
 
 // into is the file that a command's output goes into.
 var into = regexp.MustCompile(` >(\S+)$`)
 
-// unsaid are those that ask the journal for what has not happened on this host: nothing was
+// optionalField are those that ask the journal for what has not happened on this host: nothing was
 // collected on it.
-var unsaid = regexp.MustCompile(`HOSTLER_(POD|IMAGE|LOOP)=`)
+var optionalField = regexp.MustCompile(`HOSTLER_(POD|IMAGE|LOOP)=`)
 
 // rebirth begins the command after which a machine is another one: it is the last.
 const rebirth = "rm -f /etc/machine-id "
@@ -133,13 +133,13 @@ func documented(t *testing.T) (commands []string, script, last string) {
 			}
 		}
 		for _, code := range page.Spans(t, root, name) {
-			said := strings.HasPrefix(code, "hostler ") && strings.ContainsAny(code, "…<:") // a sentence, or what it says
+			text := strings.HasPrefix(code, "hostler ") && strings.ContainsAny(code, "…<:") // a sentence, or what it says
 			i := slices.IndexFunc(explained, func(e struct{ page, line, why string }) bool {
 				return e.page == "" && strings.HasPrefix(code, e.line)
 			})
 			if i >= 0 {
 				needed[i] = true
-			} else if known(code) && !said {
+			} else if known(code) && !text {
 				commands = append(commands, choices(code)...)
 			}
 		}

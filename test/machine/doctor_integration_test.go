@@ -26,8 +26,8 @@ type ailment struct {
 	protected bool
 	check     string // of hostler doctor
 	verdict   doctor.Status
-	says      string // a part of its message
-	mend      string // a part of its hint, which is run
+	message   string // a part of its message
+	fix       string // a part of its hint, which is run
 	leave     string // the command that is run instead: what that part has a person do by hand, or where nothing is to be mended what ends the state
 }
 
@@ -37,79 +37,79 @@ func ailments() []ailment {
 	return []ailment{
 		{
 			name: "armed", enter: "true",
-			reason: status.ReasonArmed, protected: true, check: "lock", verdict: doctor.OK, says: "hostler holds the shutdown lock", leave: "true",
+			reason: status.ReasonArmed, protected: true, check: "lock", verdict: doctor.OK, message: "hostler holds the shutdown lock", leave: "true",
 		},
 		{
 			name: "logind stopped", enter: "systemctl stop systemd-logind",
-			reason: status.ReasonNoLogind, check: "logind", verdict: doctor.Fail, says: "systemd-logind", mend: "systemctl restart systemd-logind",
+			reason: status.ReasonNoLogind, check: "logind", verdict: doctor.Fail, message: "systemd-logind", fix: "systemctl restart systemd-logind",
 		},
 		{
 			name: "logind masked", enter: "systemctl mask --now systemd-logind.service",
-			reason: status.ReasonNoLogind, check: "logind", verdict: doctor.Fail, says: "is masked", mend: "systemctl unmask systemd-logind.service && systemctl restart systemd-logind",
+			reason: status.ReasonNoLogind, check: "logind", verdict: doctor.Fail, message: "is masked", fix: "systemctl unmask systemd-logind.service && systemctl restart systemd-logind",
 		},
 		{
 			name: "bus gone", enter: "systemctl stop dbus.socket dbus.service",
-			reason: status.ReasonNoBus, check: "dbus", verdict: doctor.Fail, says: "bus", mend: "systemctl start dbus.socket dbus.service && systemctl restart systemd-logind",
+			reason: status.ReasonNoBus, check: "dbus", verdict: doctor.Fail, message: "bus", fix: "systemctl start dbus.socket dbus.service && systemctl restart systemd-logind",
 		},
 		{
 			name: "overridden delay", enter: "mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nInhibitDelayMaxSec=7\\n' >/etc/systemd/logind.conf.d/zzz.conf && systemctl kill -s HUP systemd-logind",
-			reason: status.ReasonDelayTooShort, check: "delay", verdict: doctor.Fail, says: "logind grants 7s",
-			mend:  "/etc/systemd/logind.conf.d/zzz.conf sets InhibitDelayMaxSec= to 7s",
+			reason: status.ReasonDelayTooShort, check: "delay", verdict: doctor.Fail, message: "logind grants 7s",
+			fix:   "/etc/systemd/logind.conf.d/zzz.conf sets InhibitDelayMaxSec= to 7s",
 			leave: "sed -i /InhibitDelayMaxSec/d /etc/systemd/logind.conf.d/zzz.conf && systemctl restart systemd-logind",
 		},
 		{
 			name: "another owner", enter: "cp /usr/bin/sleep /usr/local/bin/kubelet && " + fakeKubelet,
-			reason: status.ReasonDelegated, protected: true, check: "kubelet", verdict: doctor.OK, says: "kubelet", leave: "systemctl stop kubelet-like",
+			reason: status.ReasonDelegated, protected: true, check: "kubelet", verdict: doctor.OK, message: "kubelet", leave: "systemctl stop kubelet-like",
 		},
 		{
 			name: "draining", enter: "systemctl reboot",
-			reason: status.ReasonShuttingDown, protected: true, check: "protection", verdict: doctor.OK, says: "shutdown", leave: "systemctl restart systemd-logind",
+			reason: status.ReasonShuttingDown, protected: true, check: "protection", verdict: doctor.OK, message: "shutdown", leave: "systemctl restart systemd-logind",
 		},
 		{
 			name: "cancelled", enter: "true",
-			reason: status.ReasonArmed, protected: true, check: "lock", verdict: doctor.OK, says: "hostler holds the shutdown lock", leave: "true",
+			reason: status.ReasonArmed, protected: true, check: "lock", verdict: doctor.OK, message: "hostler holds the shutdown lock", leave: "true",
 		},
 		{
 			name: "agent not running", enter: "systemctl stop hostler",
-			check: "agent", verdict: doctor.Fail, says: "hostler.service is inactive, so that a shutdown would not wait for the pods: no agent answers", mend: "systemctl start hostler",
+			check: "agent", verdict: doctor.Fail, message: "hostler.service is inactive, so that a shutdown would not wait for the pods: no agent answers", fix: "systemctl start hostler",
 		},
 		{
 			name: "agent not running, and what it alone could tell", enter: "systemctl stop hostler",
-			check: "protection", verdict: doctor.Unknown, says: "not checked: the agent is not running", mend: "see check agent", leave: "systemctl start hostler",
+			check: "protection", verdict: doctor.Unknown, message: "not checked: the agent is not running", fix: "see check agent", leave: "systemctl start hostler",
 		},
 		{
 			name: "agent masked", enter: "systemctl mask --now hostler.service",
-			check: "agent", verdict: doctor.Fail, says: "hostler.service is masked", mend: "systemctl unmask hostler.service && systemctl enable --now hostler",
+			check: "agent", verdict: doctor.Fail, message: "hostler.service is masked", fix: "systemctl unmask hostler.service && systemctl enable --now hostler",
 		},
 		{
 			name: "no agent, and a file that its unit names", enter: "mkdir -p /etc/systemd/system/hostler.service.d && echo 'nme: {}' >/srv/other.yaml && " +
 				"printf '[Service]\nEnvironment=HOSTLER_CONFIG=/srv/other.yaml\n' >/etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl stop hostler",
-			check: "configuration", verdict: doctor.Fail, says: "/srv/other.yaml:1: nme: unknown field", mend: "`hostler config check --config /srv/other.yaml`",
+			check: "configuration", verdict: doctor.Fail, message: "/srv/other.yaml:1: nme: unknown field", fix: "`hostler config check --config /srv/other.yaml`",
 			leave: "hostler config check --config /srv/other.yaml 2>&1 | grep -q '/srv/other.yaml:1: nme: unknown field' && " +
 				"rm /etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl start hostler",
 		},
 		{
 			name: "no watchdog", enter: "mkdir -p /etc/systemd/system/hostler.service.d && printf '[Service]\nWatchdogSec=0\n' >/etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl restart hostler",
-			reason: status.ReasonArmed, protected: true, check: "watchdog", verdict: doctor.Warn, says: "hostler.service has no watchdog",
-			mend:  "set WatchdogSec=60 under [Service] in /etc/systemd/system/hostler.service.d/zz.conf, then systemctl daemon-reload && systemctl restart hostler",
+			reason: status.ReasonArmed, protected: true, check: "watchdog", verdict: doctor.Warn, message: "hostler.service has no watchdog",
+			fix:   "set WatchdogSec=60 under [Service] in /etc/systemd/system/hostler.service.d/zz.conf, then systemctl daemon-reload && systemctl restart hostler",
 			leave: "sed -i s/WatchdogSec=0/WatchdogSec=60/ /etc/systemd/system/hostler.service.d/zz.conf && systemctl daemon-reload && systemctl restart hostler",
 		},
 		{
 			name: "scope drop-in missing", enter: "mv /usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf /root && systemctl daemon-reload",
-			reason: status.ReasonArmed, protected: true, check: "scopes", verdict: doctor.Warn, says: "the scopes of containerd are not ordered",
-			mend: `write "[Unit]" and "Before=hostler.service" into /etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf; then systemctl daemon-reload`,
+			reason: status.ReasonArmed, protected: true, check: "scopes", verdict: doctor.Warn, message: "the scopes of containerd are not ordered",
+			fix: `write "[Unit]" and "Before=hostler.service" into /etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf; then systemctl daemon-reload`,
 			leave: "mkdir /etc/systemd/system/cri-containerd-.scope.d && printf '[Unit]\\nBefore=hostler.service\\n' >/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf && " +
 				"systemctl daemon-reload",
 		},
 		{
 			name: "stale unit", enter: "echo '# touched' >>/usr/lib/systemd/system/hostler.service",
-			reason: status.ReasonArmed, protected: true, check: "unit", verdict: doctor.Warn, says: "changed on disk", mend: "systemctl daemon-reload && systemctl restart hostler",
+			reason: status.ReasonArmed, protected: true, check: "unit", verdict: doctor.Warn, message: "changed on disk", fix: "systemctl daemon-reload && systemctl restart hostler",
 		},
 	}
 }
 
 // TestTheTruthAboutProtection asks hostler in each state whether pods are
-// protected, and does what it says to mend it.
+// protected, and does what it says to fix it.
 func TestTheTruthAboutProtection(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)
@@ -118,23 +118,23 @@ func TestTheTruthAboutProtection(t *testing.T) {
 		m.Deploy(machine.Pod{Name: "web", Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}})
 		for _, a := range ailments() {
 			m.Run("systemctl reset-failed; " + a.enter)
-			expectMendable(t, m, a)
+			expectFixable(t, m, a)
 		}
 	})
 }
 
-// expectMendable looks that hostler tells of a state, does as it says, and expects the machine
+// expectFixable looks that hostler tells of a state, does as it says, and expects the machine
 // to be well.
-func expectMendable(t *testing.T, m *machine.Machine, a ailment) {
+func expectFixable(t *testing.T, m *machine.Machine, a ailment) {
 	t.Helper()
 	expectAilment(t, m, a)
-	mend := a.leave
-	if mend == "" {
-		mend = a.mend
+	fix := a.leave
+	if fix == "" {
+		fix = a.fix
 	}
-	m.Run("systemctl reset-failed; " + mend)
+	m.Run("systemctl reset-failed; " + fix)
 	m.AwaitArmed()
-	healthy := ailment{name: "after `" + mend + "`", reason: status.ReasonArmed, protected: true, check: a.check, verdict: doctor.OK}
+	healthy := ailment{name: "after `" + fix + "`", reason: status.ReasonArmed, protected: true, check: a.check, verdict: doctor.OK}
 	if a.name == "another owner" { // the check does not apply any more
 		healthy.check = "lock"
 	}
@@ -166,8 +166,8 @@ func expectAilment(t *testing.T, m *machine.Machine, a ailment) {
 		t.Errorf("%s: hostler doctor = code %d, protected %t, want %d, %t: %+v", a.name, code, r.Protected, wantCode, a.protected, r)
 	}
 	i := slices.IndexFunc(r.Checks, func(c doctor.Check) bool { return c.Name == a.check })
-	if i < 0 || r.Checks[i].Status != a.verdict || !strings.Contains(r.Checks[i].Message, a.says) || !strings.Contains(r.Checks[i].Hint, a.mend) {
-		t.Errorf("%s: hostler doctor = %+v, want check %s to be %s, with %q and the mend %q", a.name, r.Checks, a.check, a.verdict, a.says, a.mend)
+	if i < 0 || r.Checks[i].Status != a.verdict || !strings.Contains(r.Checks[i].Message, a.message) || !strings.Contains(r.Checks[i].Hint, a.fix) {
+		t.Errorf("%s: hostler doctor = %+v, want check %s to be %s, with %q and the fix %q", a.name, r.Checks, a.check, a.verdict, a.message, a.fix)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // filesystem, which the unit mounts for the agent alone, named as people find it.
 func TestAFilesystemThatPodsNeedIsFull(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
-		o.Config = houseConfig() + "pressure: {transitionPeriod: 0s}\nstatus: {updateInterval: 1s}\n"
+		o.Config = workloadConfig() + "pressure: {transitionPeriod: 0s}\nstatus: {updateInterval: 1s}\n"
 		m := machine.Boot(t, o)
 		pressure := func(s api.Status) *corev1.NodeCondition {
 			for i := range s.Node.Status.Conditions {

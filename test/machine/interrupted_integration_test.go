@@ -68,9 +68,9 @@ func (in interrupted) beforeAShutdown() {
 	for _, how := range []string{killLogind, restartLogind, restartBus, killAgent, restartAgent, restartLogind} {
 		in.m.Run("systemctl reset-failed; " + how)
 		if how == restartBus && in.logindLosesTheBus() {
-			expectMendable(in.T, in.m, ailment{
+			expectFixable(in.T, in.m, ailment{
 				name:   "the bus was restarted, and logind runs on without it",
-				reason: status.ReasonNoLogind, check: "logind", verdict: doctor.Fail, says: "systemd-logind", mend: restartLogind,
+				reason: status.ReasonNoLogind, check: "logind", verdict: doctor.Fail, message: "systemd-logind", fix: restartLogind,
 			})
 		}
 		in.awaitBack(how)

@@ -31,9 +31,9 @@ func (f *failed) end() {
 	}
 }
 
-// TestAFailingStoryLeavesItsJournalAndItsConsole, also that of a machine that is off by then,
+// TestAFailingScenarioLeavesItsJournalAndItsConsole, also that of a machine that is off by then,
 // for whoever looks into the failure.
-func TestAFailingStoryLeavesItsJournalAndItsConsole(t *testing.T) {
+func TestAFailingScenarioLeavesItsJournalAndItsConsole(t *testing.T) {
 	t.Parallel()
 	dist := filepath.Join("..", "..", "dist", "machine")
 	t.Cleanup(func() {
@@ -53,9 +53,9 @@ func TestAFailingStoryLeavesItsJournalAndItsConsole(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			story := &failed{TB: t}
-			t.Cleanup(story.end) // if it does not come to that below
-			m := machine.Boot(story, machine.Options{Release: machine.Debian13, Bed: machine.Container})
+			scenario := &failed{TB: t}
+			t.Cleanup(scenario.end) // if it does not come to that below
+			m := machine.Boot(scenario, machine.Options{Release: machine.Debian13, Bed: machine.Container})
 			say := func(what string) {
 				m.Run("echo '" + what + "' | systemd-cat; until journalctl --boot --quiet | grep -q '" + what + "'; do sleep 0.1; done")
 			}
@@ -65,7 +65,7 @@ func TestAFailingStoryLeavesItsJournalAndItsConsole(t *testing.T) {
 			if tt.off {
 				m.CutPower()
 			}
-			story.end()
+			scenario.end()
 
 			left := filepath.Join(dist, t.Name(), m.String())
 			journal, err := os.ReadFile(filepath.Join(left, "journal.txt"))

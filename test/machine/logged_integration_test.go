@@ -26,11 +26,11 @@ func TestTheJournalFindsWhatALoopSaid(t *testing.T) {
 		} {
 			m.Eventually("journalctl "+arguments+" has "+want, func() bool { return strings.Contains(m.Journal(0, arguments), want) })
 		}
-		if said := m.Journal(0, "-u hostler -o cat"); strings.Contains(said, "stays raised") {
-			t.Errorf("a restart says\n%s\nwant nothing of a delay that is left raised", said)
+		if text := m.Journal(0, "-u hostler -o cat"); strings.Contains(text, "stays raised") {
+			t.Errorf("a restart says\n%s\nwant nothing of a delay that is left raised", text)
 		}
-		if said := m.Journal(0, "-u hostler -o cat HOSTLER_LOOP=status"); strings.Contains(said, "agent started") {
-			t.Errorf("journalctl HOSTLER_LOOP=status = %s, want what that loop said alone", said)
+		if text := m.Journal(0, "-u hostler -o cat HOSTLER_LOOP=status"); strings.Contains(text, "agent started") {
+			t.Errorf("journalctl HOSTLER_LOOP=status = %s, want what that loop said alone", text)
 		}
 	})
 }
@@ -81,8 +81,8 @@ func TestTheJournalFindsWhatWasCollected(t *testing.T) {
 			"HOSTLER_POD=default/web": `msg="container removed"`,
 			"-F HOSTLER_LOOP":         "image-gc",
 		} {
-			if said := strings.Join(journal(fields), "\n"); !strings.Contains(said, want) {
-				t.Errorf("journalctl %s finds\n%s\nwant %s in it", fields, said, want)
+			if text := strings.Join(journal(fields), "\n"); !strings.Contains(text, want) {
+				t.Errorf("journalctl %s finds\n%s\nwant %s in it", fields, text, want)
 			}
 		}
 	})

@@ -38,7 +38,7 @@ const (
 // do.
 func TestLogindsMaximum(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
-		o.Config = houseConfig()
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		for _, c := range []struct {
 			name   string
@@ -184,9 +184,9 @@ func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, b
 	for _, c := range d.Checks {
 		fmt.Fprintln(&all, c.Status, c.Message, c.Hint)
 	}
-	for who, said := range map[string]string{"condition": protected(t, s).Message, "status": s.Shutdown.Reason, "doctor": all.String()} {
-		if !strings.Contains(said, blames) || !strings.Contains(said, grants.String()) {
-			t.Errorf("the %s does not name %s and the %v that are granted: %s", who, blames, grants, said)
+	for who, text := range map[string]string{"condition": protected(t, s).Message, "status": s.Shutdown.Reason, "doctor": all.String()} {
+		if !strings.Contains(text, blames) || !strings.Contains(text, grants.String()) {
+			t.Errorf("the %s does not name %s and the %v that are granted: %s", who, blames, grants, text)
 		}
 	}
 }
@@ -207,7 +207,7 @@ func shortShutdown(t *testing.T, m *machine.Machine) {
 	m.Write(ofAdmin+last, maximum(40))
 	readAgain(m)
 	m.Eventually("hostler sees that it is granted too little", func() bool { return m.Status().Shutdown.InhibitDelayMax.Duration == grants })
-	pods := house()
+	pods := workload()
 	for i := range pods {
 		switch pods[i].Name {
 		case "stubborn":
@@ -220,8 +220,8 @@ func shortShutdown(t *testing.T, m *machine.Machine) {
 	m.Deploy(pods...)
 	before := m.BootID()
 	m.GoesDown("systemctl reboot")
-	c := lookBack(t, m, before)
-	c.tells(t, "systemctl reboot, 40 s granted")
+	c := readBack(t, m, before)
+	c.logFindings(t, "systemctl reboot, 40 s granted")
 	if took := c.last.FinishedAt.Sub(c.last.StartedAt); !c.last.Graceful || c.last.Trigger != journal.TriggerShutdown || took > grants {
 		t.Errorf("LastShutdown() = %+v, want a graceful one within %v", c.last, grants)
 	}
@@ -252,7 +252,7 @@ func TestLogindsOwnMaximum(t *testing.T) {
 	for _, release := range machine.Releases() {
 		t.Run("debian"+string(release)+"-"+string(machine.Container), func(t *testing.T) {
 			t.Parallel()
-			shortestShutdown(t, machine.Boot(t, machine.Options{Release: release, Bed: machine.Container, Config: houseConfig()}))
+			shortestShutdown(t, machine.Boot(t, machine.Options{Release: release, Bed: machine.Container, Config: workloadConfig()}))
 		})
 	}
 }
@@ -264,8 +264,8 @@ func shortestShutdown(t *testing.T, m *machine.Machine) {
 	m.Run("mkdir -p " + ofAdmin + " && ln -s /dev/null " + ofAdmin + ours)
 	readAgain(m)
 	tooLittle(t, m, grants, "", ofAdmin+ours)
-	if told := m.Hostler("status"); !strings.Contains(told, ofAdmin+ours) {
-		t.Errorf("hostler status does not name %s:\n%s", ofAdmin+ours, told)
+	if output := m.Hostler("status"); !strings.Contains(output, ofAdmin+ours) {
+		t.Errorf("hostler status does not name %s:\n%s", ofAdmin+ours, output)
 	}
 	m.Deploy(
 		machine.Pod{Name: "web"},
@@ -275,8 +275,8 @@ func shortestShutdown(t *testing.T, m *machine.Machine) {
 	)
 	before := m.BootID()
 	m.GoesDown("systemctl reboot")
-	c := lookBack(t, m, before)
-	c.tells(t, "systemctl reboot, 5 s granted")
+	c := readBack(t, m, before)
+	c.logFindings(t, "systemctl reboot, 5 s granted")
 	short := journal.Shortened{
 		Granted: metav1.Duration{Duration: grants}, Wanted: metav1.Duration{Duration: wanted}, Had: metav1.Duration{Duration: grants - plan.Reserve(grants)},
 	}

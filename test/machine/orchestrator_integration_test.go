@@ -29,7 +29,7 @@ RestartSec=5s
 
 // orchestrated is a Debian whose containerd is k3s's.
 func orchestrated(o machine.Options) machine.Options {
-	o.Config = strings.Replace(houseConfig(), "{", "{enabled: true, stopFirst: [k3s.service], ", 1)
+	o.Config = strings.Replace(workloadConfig(), "{", "{enabled: true, stopFirst: [k3s.service], ", 1)
 	o.Files = map[string]string{
 		"etc/systemd/system/k3s.service":                  orchestratorUnit,
 		"etc/systemd/system/multi-user.target.d/k3s.conf": "[Unit]\nWants=k3s.service\n",
@@ -44,10 +44,10 @@ func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		m := machine.Boot(t, orchestrated(o))
 		t.Run("systemctl reboot", func(t *testing.T) {
-			expectStoppedFirst(t, m, closeOrchestrated(t, m, house(), "systemctl reboot", journal.TriggerShutdown))
+			expectStoppedFirst(t, m, closeOrchestrated(t, m, workload(), "systemctl reboot", journal.TriggerShutdown))
 		})
 		t.Run("systemctl start reboot.target", func(t *testing.T) {
-			c := closeOrchestrated(t, m, house(), "systemctl start reboot.target", journal.TriggerServiceStop)
+			c := closeOrchestrated(t, m, workload(), "systemctl start reboot.target", journal.TriggerServiceStop)
 			if len(c.last.StoppedFirst) > 0 { // else systemd was quicker
 				expectStoppedFirst(t, m, c)
 			}
@@ -56,7 +56,7 @@ func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
 			m.Run("mkdir -p /etc/systemd/system/hostler.service.d")
 			m.Write("/etc/systemd/system/hostler.service.d/k3s.conf", "[Unit]\nAfter=k3s.service\n")
 			m.Run("systemctl daemon-reload")
-			expectStoppedFirst(t, m, closeOrchestrated(t, m, house(), "systemctl start reboot.target", journal.TriggerServiceStop))
+			expectStoppedFirst(t, m, closeOrchestrated(t, m, workload(), "systemctl start reboot.target", journal.TriggerServiceStop))
 		})
 		t.Run("systemctl reboot, hostler killed while the service stops", func(t *testing.T) { hostlerIsKilled(t, m) })
 		t.Run("systemctl reboot, hostler killed while pods stop", func(t *testing.T) { orchestratedResumed(t, m) })
@@ -77,9 +77,9 @@ func closeOrchestrated(t *testing.T, m *machine.Machine, pods []machine.Pod, how
 	}
 	before := m.BootID()
 	m.GoesDown(how)
-	c := lookBack(t, m, before)
-	c.tells(t, how)
-	checkHouse(t, c, pods, trigger)
+	c := readBack(t, m, before)
+	c.logFindings(t, how)
+	checkWorkload(t, c, pods, trigger)
 	for _, pod := range pods {
 		expectTerms(t, c.work, pod.Name, 1)
 	}
@@ -93,15 +93,15 @@ func hostlerIsKilled(t *testing.T, m *machine.Machine) {
 	// By then its containerd is gone. The machine itself does it: to look from outside takes too long.
 	m.Write(slow, "[Service]\nExecStopPost=sh -c 'kill -9 $$(systemctl show -P MainPID hostler); sleep 5'\n")
 	m.Run("systemctl daemon-reload")
-	pods := house()
+	pods := workload()
 	m.Deploy(pods...)
 	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
 	before := m.BootID()
 	m.GoesDown("systemctl reboot")
 	m.Run("rm " + slow + "; systemctl daemon-reload")
-	c := lookBack(t, m, before)
+	c := readBack(t, m, before)
 	expectKilled(t, m)
-	checkHouse(t, c, pods, journal.TriggerShutdown)
+	checkWorkload(t, c, pods, journal.TriggerShutdown)
 	for _, pod := range pods {
 		expectTerms(t, c.work, pod.Name, 1)
 	}
@@ -135,7 +135,7 @@ func orchestratedResumed(t *testing.T, m *machine.Machine) {
 		until grep -q SIGTERM /var/lib/hostler-work/default_resumed-stubborn_main.events &&
 			jq -e '.record.pods[]? | select(.name == "resumed-stubborn") | .late // .asked' /var/lib/hostler/shutdown.json >/dev/null; do sleep 0.1; done
 		` + killAgent)
-	c := lookBack(t, m, before)
+	c := readBack(t, m, before)
 	expectKilled(t, m)
 	for _, pod := range pods {
 		expectTerms(t, c.work, pod.Name, 1)
@@ -211,14 +211,14 @@ func orchestratorComesBack(t *testing.T, m *machine.Machine) {
 	}
 	before := m.BootID()
 	m.GoesDown("systemctl reboot")
-	expectStoppedFirst(t, m, lookAgain(t, m, before))
+	expectStoppedFirst(t, m, checkAgain(t, m, before))
 }
 
-// lookAgain is lookBack for a boot in which a shutdown was cancelled before: of each pod the
+// checkAgain is readBack for a boot in which a shutdown was cancelled before: of each pod the
 // last life alone.
-func lookAgain(t *testing.T, m *machine.Machine, before string) closed {
+func checkAgain(t *testing.T, m *machine.Machine, before string) closed {
 	t.Helper()
-	c := lookBack(t, m, before)
+	c := readBack(t, m, before)
 	last := map[string]machine.Life{}
 	for _, life := range c.work {
 		last[life.Pod] = life

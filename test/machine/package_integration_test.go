@@ -289,7 +289,7 @@ func (h *packaged) hung() {
 // drop-in of the unit names: the agent of before runs on.
 func (h *packaged) upgradedWithAFault() {
 	h.t.Helper()
-	for _, c := range []struct{ version, names, faulty, says string }{
+	for _, c := range []struct{ version, names, faulty, message string }{
 		{"91", "Environment=OTHER=x HOSTLER_CONFIG=/srv/own.yaml\n", "imageGC: {highThreshold: 5}\n", "/srv/own.yaml:1: imageGC.highThreshold: "},
 		{"92", "ExecStart=\nExecStart=/usr/bin/hostler agent --config /srv/own.yaml\n", "node: {reserved: {memory: 1000Ti}}\n", "/srv/own.yaml:1: node.reserved.memory: "},
 	} {
@@ -302,9 +302,9 @@ func (h *packaged) upgradedWithAFault() {
 			h.t.Errorf("the agent has the credential %q, want what the unit's LoadCredential= names", text)
 		}
 		h.Write("/srv/own.yaml", c.faulty)
-		said := h.dpkg("--install " + h.release(c.version))
-		if !strings.Contains(said, c.says) || !strings.Contains(said, "NOT restarted") {
-			h.t.Errorf("an upgrade with a faulty configuration says\n%s\nwant %q, and that the agent runs on", said, c.says)
+		output := h.dpkg("--install " + h.release(c.version))
+		if !strings.Contains(output, c.message) || !strings.Contains(output, "NOT restarted") {
+			h.t.Errorf("an upgrade with a faulty configuration says\n%s\nwant %q, and that the agent runs on", output, c.message)
 		}
 		h.open("an upgrade refused its configuration")
 		if pid := agentPID(h.Machine); pid != before {

@@ -32,8 +32,8 @@ func TestAPluginIsAServiceOfItsOwn(t *testing.T) {
 		if n := strings.TrimSpace(m.Run("curl -s --cacert /etc/hostler/fleet-ca.crt https://127.0.0.1:8443/nodes/machine | jq -r .metadata.name")); n != "machine" {
 			t.Errorf("the fleet has a Node called %q, want machine", n)
 		}
-		if said := m.Hostler("doctor || true"); !strings.Contains(said, "plugin https 1.0.0") {
-			t.Errorf("hostler doctor says nothing of the plugin:\n%s", said)
+		if text := m.Hostler("doctor || true"); !strings.Contains(text, "plugin https 1.0.0") {
+			t.Errorf("hostler doctor says nothing of the plugin:\n%s", text)
 		}
 
 		mainPID := func() string { return strings.TrimSpace(m.Run("systemctl show -P MainPID plugin-https")) }

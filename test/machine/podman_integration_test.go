@@ -135,11 +135,11 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			t.Fatalf("LastShutdown() = %+v, want one of seven pods", last)
 		}
 		drained := m.Status().Shutdown.Drained
-		if drained == nil || drained.Trigger != journal.TriggerPersonAll || len(drained.Pods) != 7 || drained.Killed() != 2 {
+		if drained == nil || drained.Trigger != journal.TriggerManualAll || len(drained.Pods) != 7 || drained.Killed() != 2 {
 			t.Errorf("Status().Shutdown.Drained = %+v, want the drain before, of seven pods", drained)
 		}
-		if told := m.Hostler("ps", "--last-shutdown"); !strings.Contains(told, "manual drain ") {
-			t.Errorf("hostler ps --last-shutdown does not show the drain:\n%s", told)
+		if output := m.Hostler("ps", "--last-shutdown"); !strings.Contains(output, "manual drain ") {
+			t.Errorf("hostler ps --last-shutdown does not show the drain:\n%s", output)
 		}
 		for _, p := range last.Pods {
 			want := journal.Stopped

@@ -94,14 +94,14 @@ func (m *Machine) awaitHello(ctx context.Context) (hello wire.Hello, off bool, e
 	went := make(chan struct{})
 	end := m.bed.off()
 	go func() {
-		look := time.NewTicker(time.Second)
-		defer look.Stop()
+		check := time.NewTicker(time.Second)
+		defer check.Stop()
 		for {
 			select {
 			case <-end:
 				close(went)
 				cancel(nil)
-			case <-look.C:
+			case <-check.C:
 				if !m.bed.stuck() {
 					continue
 				}

@@ -85,7 +85,7 @@ func TestCommandsRunInAMachine(t *testing.T) {
 	m.Eventually("the command that was given up is dead", func() bool { return m.Run("kill -0 $(cat /tmp/hangs) 2>/dev/null || echo dead") != "" })
 }
 
-func TestWorkloadsTellHowTheyEnd(t *testing.T) {
+func TestWorkloadsReportHowTheyEnd(t *testing.T) {
 	t.Parallel()
 	m := machine.Boot(t, machine.Options{
 		Release: machine.Debian12, Bed: machine.Container, SystemdCgroup: true,

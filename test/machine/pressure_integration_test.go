@@ -19,7 +19,7 @@ type strain struct {
 	begin, end string // commands
 	condition  corev1.NodeConditionType
 	reason     string
-	says       string // a part of the message
+	message    string // a part of the message
 }
 
 func strains() []strain {
@@ -28,25 +28,25 @@ func strains() []strain {
 			name:      "memory is held",
 			begin:     `mount -o remount,size=90% /dev/shm; head -c $(awk '/MemTotal/ {t=$2} /MemAvailable/ {a=$2} END {printf "%d", (a - t/5)*1024}' /proc/meminfo) /dev/zero >/dev/shm/held`,
 			end:       "rm /dev/shm/held",
-			condition: corev1.NodeMemoryPressure, reason: status.ReasonInsufficientMemory, says: "threshold 30%",
+			condition: corev1.NodeMemoryPressure, reason: status.ReasonInsufficientMemory, message: "threshold 30%",
 		},
 		{
 			name:      "the disk is full to its last byte",
 			begin:     "dd if=/dev/zero of=/var/lib/hostler/filler bs=1M 2>/dev/null; [ $? = 1 ]",
 			end:       "rm /var/lib/hostler/filler",
-			condition: corev1.NodeDiskPressure, reason: status.ReasonNodeFilesystemSpace, says: "/var/lib/hostler (ext4 on /dev/loop",
+			condition: corev1.NodeDiskPressure, reason: status.ReasonNodeFilesystemSpace, message: "/var/lib/hostler (ext4 on /dev/loop",
 		},
 		{
 			name:      "all inodes are used up",
 			begin:     "i=0; while true >/var/lib/hostler/filler$i; do i=$((i+1)); done 2>/dev/null; [ $i -gt 100 ]",
 			end:       "rm /var/lib/hostler/filler*",
-			condition: corev1.NodeDiskPressure, reason: status.ReasonNodeFilesystemInodes, says: "inodes free",
+			condition: corev1.NodeDiskPressure, reason: status.ReasonNodeFilesystemInodes, message: "inodes free",
 		},
 		{
 			name:      "processes are spawned",
 			begin:     "sysctl -q kernel.pid_max=1000 && systemd-run -q --unit=crowd -p TasksMax=infinity sh -c 'for i in $(seq 500); do sleep infinity & done; wait'",
 			end:       "systemctl stop crowd",
-			condition: corev1.NodePIDPressure, reason: status.ReasonInsufficientPIDs, says: "kernel.pid_max",
+			condition: corev1.NodePIDPressure, reason: status.ReasonInsufficientPIDs, message: "kernel.pid_max",
 		},
 	}
 }
@@ -70,8 +70,8 @@ status: {updateInterval: 2s}
 			awaitCondition(t, m, s.name+": not yet", s.condition, corev1.ConditionFalse)
 			m.Run(s.begin)
 			c := awaitCondition(t, m, s.name, s.condition, corev1.ConditionTrue)
-			if c.Reason != s.reason || !strings.Contains(c.Message, s.says) {
-				t.Errorf("%s: condition %s is %s: %s, want %s, and %q in it", s.name, c.Type, c.Reason, c.Message, s.reason, s.says)
+			if c.Reason != s.reason || !strings.Contains(c.Message, s.message) {
+				t.Errorf("%s: condition %s is %s: %s, want %s, and %q in it", s.name, c.Type, c.Reason, c.Message, s.reason, s.message)
 			}
 			m.Run(s.end)
 			awaitCondition(t, m, s.name+": no more", s.condition, corev1.ConditionFalse)

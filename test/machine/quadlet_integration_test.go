@@ -46,8 +46,8 @@ func TestPodsOfQuadlet(t *testing.T) {
 		arePlanned()
 		m.Run("systemctl start --no-block backup")
 		awaitPlan(m, map[string]string{"web": "web.service 25s", "store-db": "store.service 30s", "store-cache": "store.service 30s", "backup": "backup.service 4s"})
-		if said := m.Run("hostler drain --all"); !strings.Contains(said, "killed backup after ") {
-			t.Errorf("hostler drain says\n%s\nwant backup to be killed: its unit waits 4 s", said)
+		if text := m.Run("hostler drain --all"); !strings.Contains(text, "killed backup after ") {
+			t.Errorf("hostler drain says\n%s\nwant backup to be killed: its unit waits 4 s", text)
 		}
 		if running := strings.TrimSpace(m.Run("podman ps --quiet")); running != "" {
 			t.Errorf("after hostler drain %q run, want none", running)

@@ -14,10 +14,10 @@ import (
 // leaves the agent as it is.
 func TestAReloadThatIsRefused(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
-		o.Config = houseConfig()
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		before := agentPID(m)
-		for _, step := range []struct{ what, text, says string }{
+		for _, step := range []struct{ what, text, message string }{
 			{"what cannot change live", "shutdown: {gracePeriod: 45s}\n", "shutdown.gracePeriod"},
 			{"a file with a fault", "imageGC: {keep: [x\n", "/etc/hostler/conf.d/it.yaml"},
 			{"what can change live", "imageGC: {minimumAge: 3m}\n", ""},
@@ -26,13 +26,13 @@ func TestAReloadThatIsRefused(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
 			r, err := m.Try(ctx, "systemctl reload hostler")
 			cancel()
-			if refused := step.says != ""; err != nil || refused != (r.Code != 0) {
+			if refused := step.message != ""; err != nil || refused != (r.Code != 0) {
 				t.Errorf("systemctl reload with %s = %+v, %v, want it to fail = %t", step.what, r, err, refused)
 			}
-			m.Eventually("the journal says "+step.says+" after a reload with "+step.what, func() bool {
-				return strings.Contains(m.Journal(0, "-u hostler"), step.says)
+			m.Eventually("the journal says "+step.message+" after a reload with "+step.what, func() bool {
+				return strings.Contains(m.Journal(0, "-u hostler"), step.message)
 			})
-			if status := m.Hostler("status"); step.says != "" && !strings.Contains(status, "configuration") {
+			if status := m.Hostler("status"); step.message != "" && !strings.Contains(status, "configuration") {
 				t.Errorf("hostler status says nothing of %s:\n%s", step.what, status)
 			}
 			m.AwaitArmed()

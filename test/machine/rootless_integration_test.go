@@ -38,8 +38,8 @@ func TestContainersOfAUsersOwnPodmanAreLeftAlone(t *testing.T) {
 		if pods := m.Run("hostler ps"); strings.Contains(pods, "hers") {
 			t.Errorf("hostler ps lists the container of a user's own Podman:\n%s", pods)
 		}
-		if said := grep(m.Run("hostler doctor -o wide || true"), "rootless Podman containers are not managed"); !strings.Contains(said, "(user IDs 1234)") {
-			t.Errorf("hostler doctor says\n%s\nwant it to tell of the containers of user 1234", said)
+		if text := grep(m.Run("hostler doctor -o wide || true"), "rootless Podman containers are not managed"); !strings.Contains(text, "(user IDs 1234)") {
+			t.Errorf("hostler doctor says\n%s\nwant it to tell of the containers of user 1234", text)
 		}
 		const names, running = "ps --all --sort names --format '{{.Names}}'", "ps --sort names --format '{{.Names}}'"
 		m.Run("hostler drain --all")

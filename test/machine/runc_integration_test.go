@@ -42,7 +42,7 @@ func runAlone(m *machine.Machine, program, name string, critical bool) {
 // A container has no controllers of cgroups for them.
 func TestContainersOfRuncAndCrunAlone(t *testing.T) {
 	inVMs(t, func(t *testing.T, o machine.Options) {
-		o.Config = houseConfig()
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		runAlone(m, "runc", "web", false)
 		runAlone(m, "crun", "api", false)
@@ -65,7 +65,7 @@ func TestContainersOfRuncAndCrunAlone(t *testing.T) {
 
 		m.GoesDown("systemctl start reboot.target")
 
-		c := lookBack(t, m, before)
+		c := readBack(t, m, before)
 		expectReboot(t, m, reboots.Expected)
 		if c.last.Trigger != journal.TriggerServiceStop || !c.last.Graceful || len(c.last.Pods) != len(names) {
 			t.Errorf("LastShutdown() = %+v, want a graceful one past logind, of %v", c.last, names)

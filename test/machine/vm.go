@@ -175,8 +175,8 @@ func (v *vm) stuck() bool {
 	if err != nil {
 		return false
 	}
-	silent := time.Since(info.ModTime()) >= silence && time.Since(startedAt) >= silence
-	return hangs(string(console), silent)
+	unresponsive := time.Since(info.ModTime()) >= silence && time.Since(startedAt) >= silence
+	return hangs(string(console), unresponsive)
 }
 
 // hangs tells whether the last boot on a console does not get on: QEMU, or the
@@ -184,20 +184,20 @@ func (v *vm) stuck() bool {
 // processor loses its timer's interrupts, of which the kernel complains every 21
 // seconds. Nothing of the boot before runs any more, nor has this one anything to
 // write yet.
-func hangs(console string, silent bool) bool {
+func hangs(console string, unresponsive bool) bool {
 	lines := strings.FieldsFunc(console, func(r rune) bool { return r == '\n' || r == '\r' })
 	stalls := 0
 	for _, line := range slices.Backward(lines) {
 		switch {
 		case line == powerOn || strings.Contains(line, "reboot: ") || strings.Contains(line, "Starting new kernel"):
-			return silent || stalls >= 3
+			return unresponsive || stalls >= 3
 		case strings.Contains(line, "rcu: INFO:"):
 			stalls++
 		case !strings.Contains(line, "rcu: ") && strings.TrimSpace(line) != "":
 			return false // it has begun
 		}
 	}
-	return silent
+	return unresponsive
 }
 
 func (v *vm) dial(ctx context.Context) (net.Conn, error) {

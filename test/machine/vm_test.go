@@ -11,7 +11,7 @@ const stall = `[   22.517971] rcu: INFO: rcu_preempt detected stalls on CPUs/tas
 
 func TestHangs(t *testing.T) {
 	const before = "[  OK  ] Reached target reboot.target - System Reboot.\r\n[  110.795801] reboot: Restarting system\r\n"
-	const begun = "[    5.1] systemd[1]: systemd 257 running in system mode\r\n"
+	const started = "[    5.1] systemd[1]: systemd 257 running in system mode\r\n"
 	for _, tt := range []struct {
 		name, console string
 		silent        bool
@@ -27,8 +27,8 @@ func TestHangs(t *testing.T) {
 		{"stalls before the reset", stall + stall + stall + before, false, false},
 		{"stalls before the power was cut", stall + stall + stall + powerOn + "\n", false, false},
 		{"silence after the power came", stall + powerOn + "\n", true, true},
-		{"stalls, and on it goes", before + stall + stall + stall + begun, true, false},
-		{"silence of a boot that has begun", before + begun, true, false},
+		{"stalls, and on it goes", before + stall + stall + stall + started, true, false},
+		{"silence of a boot that has begun", before + started, true, false},
 	} {
 		if got := hangs(tt.console, tt.silent); got != tt.want {
 			t.Errorf("hangs(%s) = %t, want %t", tt.name, got, tt.want)

@@ -15,7 +15,7 @@ import (
 // machine's package, `step NAME` begins a part of what is printed.
 func steps(t *testing.T, script string) map[string]string {
 	t.Helper()
-	out := inHouse(t, `
+	out := inTree(t, `
 		step() { echo "== $1"; }
 		deb() { dpkg --install /packages/hostler_*_`+machine(t)+`.deb 2>&1; }
 	`+script)

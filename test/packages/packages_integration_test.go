@@ -30,7 +30,7 @@ var (
 
 	first, second string // folders of the same packages, made twice
 	cache         string // of what go compiled for the second; empty if both share one
-	house         *packages.House
+	house         *packages.Tree
 )
 
 func TestMain(m *testing.M) {
@@ -78,7 +78,7 @@ func prepare(dir string) error {
 	if err != nil {
 		return err
 	}
-	house, err = packages.NewHouse(ctx, first, later, log)
+	house, err = packages.NewTree(ctx, first, later, log)
 	return err
 }
 
@@ -101,7 +101,7 @@ func sums(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-func inHouse(t *testing.T, script string) string {
+func inTree(t *testing.T, script string) string {
 	t.Helper()
 	out, err := house.Run(t.Context(), script)
 	if err != nil {
@@ -170,7 +170,7 @@ func TestWhatIsInThePackages(t *testing.T) {
 	version := made.PackageVersion(packages.Version)
 	for _, arch := range []string{"amd64 x86_64", "arm64 aarch64"} {
 		deb, rpm, _ := strings.Cut(arch, " ")
-		listing := inHouse(t, fmt.Sprintf(`
+		listing := inTree(t, fmt.Sprintf(`
 			sorted() { sed -E 's|/man1/[^/]+$|/man1/*|; s|/docs/(([a-z]+/)?)[^/]+\.md$|/docs/\1*.md|' | sort -u -k 3; }
 			echo '# the deb'
 			dpkg-deb --fsys-tarfile /packages/hostler_%[1]s_%[2]s.deb | tar --list --verbose --numeric-owner | sed -E 's|^([^ ]+) +([^ ]+) .* \./|\1 \2 /|' | sorted
@@ -203,7 +203,7 @@ func TestWhatIsInThePackages(t *testing.T) {
 
 func TestThePackagesSayWhatTheyAre(t *testing.T) {
 	version := made.PackageVersion(packages.Version)
-	got := inHouse(t, fmt.Sprintf(`
+	got := inTree(t, fmt.Sprintf(`
 		dpkg-deb --field /packages/hostler_%[1]s_arm64.deb Package Version Architecture Maintainer
 		dpkg-deb --field /packages/hostler-server_%[1]s_all.deb Package Depends
 		rpm --query --package --queryformat '%%{NAME} %%{VERSION}-%%{RELEASE} %%{ARCH} %%{PACKAGER} %%{BUILDHOST}\n' /packages/hostler-%[1]s.aarch64.rpm
@@ -223,7 +223,7 @@ func TestThePackagesSayWhatTheyAre(t *testing.T) {
 // Both look at the man pages, too. What they may say is in packaging/lintian-overrides and
 // packaging/rpmlint.toml, each with its reason.
 func TestDebiansCheckFindsNothing(t *testing.T) {
-	out := inHouse(t, `runuser -u nobody -- env HOME=/tmp lintian --fail-on none --tag-display-limit 0 /packages/*.deb`)
+	out := inTree(t, `runuser -u nobody -- env HOME=/tmp lintian --fail-on none --tag-display-limit 0 /packages/*.deb`)
 	if strings.TrimSpace(out) != "" {
 		t.Errorf("lintian says\n%s\nwant nothing", out)
 	}
@@ -234,7 +234,7 @@ func TestTheCheckOfRpmsFindsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := inHouse(t, "cat >/tmp/rpmlint.toml <<'END'\n"+string(text)+"END\nrpmlint --config /tmp/rpmlint.toml /packages/*.rpm || true")
+	out := inTree(t, "cat >/tmp/rpmlint.toml <<'END'\n"+string(text)+"END\nrpmlint --config /tmp/rpmlint.toml /packages/*.rpm || true")
 	if !strings.Contains(out, " 0 errors, 0 warnings") {
 		t.Errorf("rpmlint says\n%s\nwant no errors and no warnings", out)
 	}
@@ -242,7 +242,7 @@ func TestTheCheckOfRpmsFindsNothing(t *testing.T) {
 
 func TestTheBinariesAreStatic(t *testing.T) {
 	for deb, machine := range map[string]string{"amd64": "X86-64", "arm64": "AArch64"} {
-		out := inHouse(t, "dpkg-deb -x /packages/hostler_*_"+deb+".deb /tmp/x && readelf --wide --file-header --program-headers /tmp/x/usr/bin/hostler")
+		out := inTree(t, "dpkg-deb -x /packages/hostler_*_"+deb+".deb /tmp/x && readelf --wide --file-header --program-headers /tmp/x/usr/bin/hostler")
 		if !strings.Contains(out, machine) || strings.Contains(out, "INTERP") || strings.Contains(out, "DYNAMIC") {
 			t.Errorf("the binary of %s is\n%s\nwant one for %s that needs nobody", deb, out, machine)
 		}

@@ -38,11 +38,11 @@ func TestWhatAPageHasPeopleType(t *testing.T) {
 // complaints is a test that is told of faults.
 type complaints struct {
 	testing.TB
-	told int
+	reported int
 }
 
 func (c *complaints) Helper()               {}
-func (c *complaints) Errorf(string, ...any) { c.told++ }
+func (c *complaints) Errorf(string, ...any) { c.reported++ }
 
 func TestABlockSaysWhatItIsIn(t *testing.T) {
 	root := t.TempDir()
@@ -50,7 +50,7 @@ func TestABlockSaysWhatItIsIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := complaints{TB: t}
-	if got := page.Commands(&c, root, "x.md"); c.told != 1 || len(got) > 0 {
-		t.Errorf("Commands() = %q with %d faults, want one, of the block that says nothing", got, c.told)
+	if got := page.Commands(&c, root, "x.md"); c.reported != 1 || len(got) > 0 {
+		t.Errorf("Commands() = %q with %d faults, want one, of the block that says nothing", got, c.reported)
 	}
 }

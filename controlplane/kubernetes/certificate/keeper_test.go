@@ -140,7 +140,7 @@ func TestTheOldCertificateIsUsedUntilTheNewOneWorks(t *testing.T) {
 	}
 }
 
-func TestACertificateThatIsOverBeginsAnew(t *testing.T) {
+func TestACertificateThatIsOverBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, time.Hour)
 		renewal := newCluster(t, time.Hour)
@@ -176,8 +176,8 @@ func TestACertificateThatTheServerDoesNotAcceptAnyMoreIsReplaced(t *testing.T) {
 			k.Doubt()
 			after(time.Second)
 		}
-		var told *certificate.RefusedError
-		if ends, err := k.Status(); !errors.As(err, &told) || !errors.As(err, new(*certificate.WaitingError)) || told.Until != ends || ends.IsZero() {
+		var reported *certificate.RefusedError
+		if ends, err := k.Status(); !errors.As(err, &reported) || !errors.As(err, new(*certificate.WaitingError)) || reported.Until != ends || ends.IsZero() {
 			t.Errorf("Status() = %v, %v, want that it is refused and what the next one waits for", ends, err)
 		}
 		if got := serial(t, k); got != first {
@@ -222,7 +222,7 @@ func TestADoubtThatPassesChangesNothing(t *testing.T) {
 	}
 }
 
-func TestARenewalThatIsNotAcceptedBeginsAnew(t *testing.T) {
+func TestARenewalThatIsNotAcceptedBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, renewal := newCluster(t, 100*time.Hour), newCluster(t, 100*time.Hour)
 		renewal.away = errUnknown

@@ -219,7 +219,7 @@ func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.
 	first := true
 	var sent objects.Version
 	for {
-		state, ends, changed := s.look(key)
+		state, ends, changed := s.state(key)
 		var news chan<- objects.Object
 		if first || state.Version != sent {
 			news = seen
@@ -247,8 +247,8 @@ func at(when time.Time) (<-chan time.Time, func()) {
 	return timer.C, func() { timer.Stop() }
 }
 
-// look is the object as it is, when it ends, and what is closed with the next change.
-func (s *Store) look(key objects.Key) (state objects.Object, ends time.Time, changed <-chan struct{}) {
+// state is the object as it is, when it ends, and what is closed with the next change.
+func (s *Store) state(key objects.Key) (state objects.Object, ends time.Time, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state = s.object(key)

@@ -76,7 +76,7 @@ func TestObjectsEndOnlyWhereTheyAreTo(t *testing.T) {
 	}
 }
 
-func TestWhoFollowsIsToldOfEachChange(t *testing.T) {
+func TestAFollowerGetsEachChange(t *testing.T) {
 	s, changes := memory.New(memory.Options{}), []objects.Kind{}
 	s.Follow(func(kind objects.Kind) { changes = append(changes, kind) })
 	node, lease := objects.Key{Kind: objects.Node, Node: "n"}, objects.Key{Kind: objects.Lease, Node: "n"}

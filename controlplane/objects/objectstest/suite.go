@@ -49,9 +49,9 @@ func Run(t *testing.T, newStore func(t *testing.T) objects.Store) {
 	}
 }
 
-// AskPace has a store ask all hosts for Leases that are good for that long or, with
+// RequestPace has a store ask all hosts for Leases that are good for that long or, with
 // nothing, for none.
-func AskPace(ctx context.Context, s objects.Store, duration string) error {
+func RequestPace(ctx context.Context, s objects.Store, duration string) error {
 	key := objects.Key{Kind: objects.Setting, Node: objects.LeaseDuration}
 	if duration == "" {
 		return s.Delete(ctx, key, objects.None)

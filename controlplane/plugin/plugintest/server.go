@@ -27,8 +27,8 @@ const pageSize = 3
 type Server struct {
 	v1.UnimplementedControlPlaneServer
 
-	// Tacit has the plugin refuse with ABORTED, and not with what is there.
-	Tacit bool
+	// NoObject has the plugin refuse with ABORTED, and not with what is there.
+	NoObject bool
 	// Lasting has objects stay, whatever their TTL. About has to say so.
 	Lasting bool
 	// Fault is asked before each call, by the name of its method: an error is the answer.
@@ -46,8 +46,8 @@ type Server struct {
 	changed chan struct{} // closed with each change
 }
 
-// errTacit is all that a tacit plugin says of a conflict.
-var errTacit = status.Error(codes.Aborted, "another is there")
+// errNoObject is all that a tacit plugin says of a conflict.
+var errNoObject = status.Error(codes.Aborted, "another is there")
 
 // entry is an object, and when it ends; zero is never.
 type entry struct {
@@ -132,8 +132,8 @@ func (s *Server) Put(_ context.Context, r *v1.PutRequest) (*v1.PutResponse, erro
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := s.stored(r.GetKey()); now.GetVersion() != r.GetInstead() {
-		if s.Tacit {
-			return nil, errTacit
+		if s.NoObject {
+			return nil, errNoObject
 		}
 		return &v1.PutResponse{Outcome: &v1.PutResponse_Conflict{Conflict: now}}, nil
 	}
@@ -161,8 +161,8 @@ func (s *Server) Delete(_ context.Context, r *v1.DeleteRequest) (*v1.DeleteRespo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := s.stored(r.GetKey()); r.GetVersion() != "" && now.GetVersion() != r.GetVersion() {
-		if s.Tacit {
-			return nil, errTacit
+		if s.NoObject {
+			return nil, errNoObject
 		}
 		return &v1.DeleteResponse{Conflict: now}, nil
 	}

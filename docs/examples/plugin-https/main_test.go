@@ -59,15 +59,15 @@ func start(t *testing.T, arguments ...string) *plugin.Store {
 	self, err := os.Executable()
 	check(t, err)
 	socket := filepath.Join(folder, "plugin.sock")
-	var said bytes.Buffer
+	var text bytes.Buffer
 	program := exec.Command(self, append(arguments, "-socket", socket)...)
 	program.Env = append(os.Environ(), serveVariable+"=1")
-	program.Stderr = &said
+	program.Stderr = &text
 	check(t, program.Start())
 	t.Cleanup(func() {
 		check(t, program.Process.Signal(syscall.SIGTERM))
 		if err := program.Wait(); err != nil {
-			t.Errorf("the plugin ends with %v on SIGTERM, want success\n%s", err, &said)
+			t.Errorf("the plugin ends with %v on SIGTERM, want success\n%s", err, &text)
 		}
 	})
 	store, err := plugin.New(plugin.Options{Socket: socket, Version: "1.2.3", Poll: 10 * time.Millisecond, Log: new(logtest.Book).Logger()})

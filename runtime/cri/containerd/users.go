@@ -23,7 +23,7 @@ const labelKind = "io.cri-containerd.kind"
 func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	var users [3][]runtime.ImageUser
 	group, ctx := errgroup.WithContext(ctx)
-	for i, ask := range [...]func(context.Context) ([]runtime.ImageUser, error){s.neighbours, s.foreigners, s.arrivals} {
+	for i, ask := range [...]func(context.Context) ([]runtime.ImageUser, error){s.peers, s.otherNamespaces, s.arrivals} {
 		group.Go(func() (err error) {
 			users[i], err = ask(ctx)
 			return err
@@ -35,9 +35,9 @@ func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) 
 	return slices.Concat(users[:]...), nil
 }
 
-// neighbours are containers in CRI's namespace that CRI did not make. What they are made from
+// peers are containers in CRI's namespace that CRI did not make. What they are made from
 // is what their snapshot is made on: the name may lead to another image since.
-func (s *Services) neighbours(ctx context.Context) ([]runtime.ImageUser, error) {
+func (s *Services) peers(ctx context.Context) ([]runtime.ImageUser, error) {
 	// Records hold whole specs: those of CRI's own would be too much to request.
 	list, err := s.containersIn(ctx, CRINamespace, fmt.Sprintf("image,labels.%q!=container,labels.%q!=sandbox", labelKind, labelKind))
 	if err != nil {
@@ -62,11 +62,11 @@ func (s *Services) neighbours(ctx context.Context) ([]runtime.ImageUser, error) 
 	return users, nil
 }
 
-// foreigners are containers in other namespaces whose image CRI holds as well, be
+// otherNamespaces are containers in other namespaces whose image CRI holds as well, be
 // it by another name.
-func (s *Services) foreigners(ctx context.Context) ([]runtime.ImageUser, error) {
+func (s *Services) otherNamespaces(ctx context.Context) ([]runtime.ImageUser, error) {
 	by := map[string]string{} // digest of an image to who uses it
-	err := s.eachNamespace(ctx, CRINamespace, func(name string) error { return s.foreignersIn(ctx, name, by) })
+	err := s.eachNamespace(ctx, CRINamespace, func(name string) error { return s.otherNamespace(ctx, name, by) })
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +111,8 @@ func (s *Services) eachNamespace(ctx context.Context, but string, visit func(nam
 	return nil
 }
 
-// foreignersIn adds the containers of one namespace by the digest of their image.
-func (s *Services) foreignersIn(ctx context.Context, namespace string, by map[string]string) error {
+// otherNamespace adds the containers of one namespace by the digest of their image.
+func (s *Services) otherNamespace(ctx context.Context, namespace string, by map[string]string) error {
 	// Docker's containers name no image here, unless its images are containerd's.
 	list, err := s.containersIn(ctx, namespace, "image")
 	if err != nil || len(list) == 0 {

@@ -63,19 +63,19 @@ func Tail(folder, path string, lines, maxBytes int) ([]byte, error) {
 // in the next one of its stream (kubelet's "CRI log format").
 func decode(raw []byte) [][]byte {
 	var whole [][]byte
-	begun := map[string][]byte{} // by stream
+	started := map[string][]byte{} // by stream
 	for line := range bytes.Lines(raw) {
 		fields := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(" "), 4)
 		if len(fields) < 4 {
 			continue // it is being written
 		}
 		stream := string(fields[1])
-		text := append(begun[stream], fields[3]...)
+		text := append(started[stream], fields[3]...)
 		if tag, _, _ := strings.Cut(string(fields[2]), ":"); tag == "P" {
-			begun[stream] = text
+			started[stream] = text
 			continue
 		}
-		delete(begun, stream)
+		delete(started, stream)
 		whole = append(whole, text)
 	}
 	return whole

@@ -93,8 +93,8 @@ func finish(p *runtime.Pod, services map[serviceKey][]string) {
 // a pod say the pod says.
 func keepCommon(all, others map[string]string) {
 	maps.DeleteFunc(all, func(key, value string) bool {
-		other, said := others[key]
-		return !said || other != value
+		other, found := others[key]
+		return !found || other != value
 	})
 }
 

@@ -28,7 +28,7 @@ type elements struct {
 	err   error  // what Read returns after out
 
 	element         []byte
-	begun, list     bool
+	started, list   bool
 	between         int // bytes since the last element
 	depth           int // in objects and arrays
 	quoted, escaped bool
@@ -116,8 +116,8 @@ func (e *elements) take(c byte) error {
 // outside reports whether the next byte, which is not in a string, is in no element.
 func (e *elements) outside(c byte) bool {
 	switch {
-	case c == '[' && !e.begun:
-		e.begun, e.list, e.depth = true, true, 1
+	case c == '[' && !e.started:
+		e.started, e.list, e.depth = true, true, 1
 		return true
 	case e.list && e.depth == 1 && (c == ',' || c == ']'):
 		e.pass()
@@ -135,7 +135,7 @@ func (e *elements) structure(c byte) {
 	if e.list {
 		nested = 2
 	}
-	e.begun = true
+	e.started = true
 	switch c {
 	case '"':
 		e.quoted, e.length = true, 0

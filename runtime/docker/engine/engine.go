@@ -56,7 +56,7 @@ func New(path string, observe func(method string, took time.Duration, err error)
 	c := &Conn{path: path, observe: observe, socket: &local.Activation{Path: path}}
 	c.open, c.close = context.WithCancel(context.Background())
 	c.transport = &http.Transport{DialContext: c.dial, DisableCompression: true, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
-	c.asks = limited{&patient{RoundTripper: c.transport, closed: c.open, owed: map[string]*debt{}}}
+	c.asks = limited{&patient{RoundTripper: c.transport, closed: c.open, pending: map[string]*debt{}}}
 	return c
 }
 

@@ -31,7 +31,7 @@ const deadlineSlack = 50 * time.Millisecond
 
 // classify translates an error of the client. ctx is the one that the call was made
 // with, started the moment before.
-func (c *Conn) classify(ctx context.Context, err error, begun time.Time) error {
+func (c *Conn) classify(ctx context.Context, err error, started time.Time) error {
 	at, bounded := ctx.Deadline()
 	message := strings.TrimPrefix(err.Error(), "Error response from daemon: ")
 	switch {
@@ -44,7 +44,7 @@ func (c *Conn) classify(ctx context.Context, err error, begun time.Time) error {
 	case bounded && time.Until(at) < deadlineSlack:
 		// The whole of it, so that the text is the same each time.
 		return fmt.Errorf("%w: no answer from %s within %v (%w); it may hang: see its log",
-			runtime.ErrUnavailable, c.path, at.Sub(begun).Round(time.Millisecond), context.DeadlineExceeded)
+			runtime.ErrUnavailable, c.path, at.Sub(started).Round(time.Millisecond), context.DeadlineExceeded)
 	case errors.Is(err, errTooLarge):
 		return fmt.Errorf("%w: it has more than %d bytes; remove stopped containers and unused images, such as with docker system prune",
 			runtime.ErrTooLarge, MaxAnswerBytes)
@@ -56,8 +56,8 @@ func (c *Conn) classify(ctx context.Context, err error, begun time.Time) error {
 		return fmt.Errorf("%w: %s; is a runtime running at %s?", runtime.ErrUnavailable, reason(err, message), c.path)
 	case errdefs.IsNotImplemented(err), isOtherVersion(err):
 		return fmt.Errorf("%w: %s", runtime.ErrUnsupported, message)
-	case isNonsense(err):
-		return fmt.Errorf("%w: %s", runtime.ErrNonsense, message)
+	case isInvalidAnswer(err):
+		return fmt.Errorf("%w: %s", runtime.ErrInvalidAnswer, message)
 	}
 	return errors.New(message)
 }
@@ -90,8 +90,8 @@ func unwrapped(err error) error {
 	return err
 }
 
-// isNonsense reports whether the answer was no JSON, or of other types than the API has.
-func isNonsense(err error) bool {
+// isInvalidAnswer reports whether the answer was no JSON, or of other types than the API has.
+func isInvalidAnswer(err error) bool {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	return errors.As(err, &syntax) || errors.As(err, &kind)

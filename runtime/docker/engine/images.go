@@ -51,7 +51,7 @@ func (i Images) Remove(ctx context.Context, what, id string) error {
 		removed = append(removed, lost...)
 	}
 	if err != nil {
-		return errors.Join(err, i.giveBack(ctx, what, id, removed))
+		return errors.Join(err, i.restoreNames(ctx, what, id, removed))
 	}
 	return nil
 }
@@ -64,11 +64,11 @@ func (i Images) removeLast(ctx context.Context, what, id string, names []string)
 	if err == nil {
 		return nil, nil
 	}
-	left, look := i.Inspect(context.WithoutCancel(ctx), what, id)
-	if errors.Is(look, ErrNotFound) {
+	left, check := i.Inspect(context.WithoutCancel(ctx), what, id)
+	if errors.Is(check, ErrNotFound) {
 		return nil, nil
 	}
-	if look != nil {
+	if check != nil {
 		return nil, err
 	}
 	if lost = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(left.RepoTags, name) }); len(lost) > 0 && len(Named(left.RepoTags)) == 0 {
@@ -103,7 +103,7 @@ func (i Images) untag(ctx context.Context, what, id, name string) (did bool, err
 	if err = i.removeByName(ctx, what, name); err == nil {
 		return true, nil
 	}
-	if _, look := i.Inspect(ctx, what, name); errors.Is(look, ErrNotFound) {
+	if _, check := i.Inspect(ctx, what, name); errors.Is(check, ErrNotFound) {
 		return true, nil
 	}
 	return false, Gone(err)
@@ -158,9 +158,9 @@ func (i Images) removeByName(ctx context.Context, what, name string) error {
 	})
 }
 
-// giveBack tags the image as it was, except names that lead to another one now.
+// restoreNames tags the image as it was, except names that lead to another one now.
 // Digests cannot be given back: they come again with the next pull.
-func (i Images) giveBack(ctx context.Context, what, id string, names []string) error {
+func (i Images) restoreNames(ctx context.Context, what, id string, names []string) error {
 	ctx = context.WithoutCancel(ctx) // also where time is up: it was us who took them
 	var errs []error
 	for _, name := range names {
@@ -176,7 +176,7 @@ func (i Images) giveBack(ctx context.Context, what, id string, names []string) e
 			_, err := c.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: name})
 			return err
 		})
-		if now, look := i.Inspect(ctx, what, name); look == nil && now.ID == id {
+		if now, check := i.Inspect(ctx, what, name); check == nil && now.ID == id {
 			continue // it is there, whether or not the daemon could write it down
 		}
 		errs = append(errs, err)

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// forgets is how long a daemon may owe an answer before the question may be put again.
-const forgets = time.Minute
+// retryAfter is how long a daemon may owe an answer before the question may be put again.
+const retryAfter = time.Minute
 
-// owedAtMost is how many answers to one question a daemon may owe for it to be put again. It is
+// maxPending is how many answers to one question a daemon may owe for it to be put again. It is
 // more than one, for who asks next may have more time.
-const owedAtMost = 3
+const maxPending = 3
 
 // patient does not put a question to a daemon again and again that others have given up waiting for,
 // until it has answered one of them: a daemon that is too busy continues with what nobody waits for
@@ -25,8 +25,8 @@ type patient struct {
 	http.RoundTripper
 	closed context.Context // ends with the connection to the daemon
 
-	mu   sync.Mutex
-	owed map[string]*debt // guarded by mu: by question
+	mu      sync.Mutex
+	pending map[string]*debt // guarded by mu: by question
 }
 
 // debt is what a daemon owes to one question.
@@ -49,7 +49,7 @@ func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	ctx, question := req.Context(), req.Method+" "+req.URL.RequestURI()
 	for {
-		paid := p.owesMuch(question)
+		paid := p.tooManyPending(question)
 		if paid == nil {
 			break
 		}
@@ -86,30 +86,30 @@ func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
 		}}
 		return a.resp, nil
 	case <-ctx.Done():
-		settle := p.owe(question)
+		settle := p.add(question)
 		go await(answers, settle, release)
 		return nil, ctx.Err()
 	}
 }
 
-// owesMuch returns what is closed once the daemon owes less to a question; nil if that can be put.
-func (p *patient) owesMuch(question string) <-chan struct{} {
+// tooManyPending returns what is closed once the daemon owes less to a question; nil if that can be put.
+func (p *patient) tooManyPending(question string) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d := p.owed[question]; d != nil && d.answers >= owedAtMost {
+	if d := p.pending[question]; d != nil && d.answers >= maxPending {
 		return d.paid
 	}
 	return nil
 }
 
-// owe notes that an answer is owed that nobody waits for any more, until it is settled.
-func (p *patient) owe(question string) (settle func()) {
+// add notes that an answer is owed that nobody waits for any more, until it is settled.
+func (p *patient) add(question string) (settle func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	d := p.owed[question]
+	d := p.pending[question]
 	if d == nil {
 		d = &debt{paid: make(chan struct{})}
-		p.owed[question] = d
+		p.pending[question] = d
 	}
 	d.answers++
 	return func() {
@@ -117,7 +117,7 @@ func (p *patient) owe(question string) (settle func()) {
 		defer p.mu.Unlock()
 		close(d.paid)
 		if d.answers--; d.answers == 0 {
-			delete(p.owed, question)
+			delete(p.pending, question)
 			return
 		}
 		d.paid = make(chan struct{})
@@ -128,7 +128,7 @@ func (p *patient) owe(question string) (settle func()) {
 func await(answers <-chan answer, settle, release func()) {
 	defer settle()
 	defer release()
-	forget := time.AfterFunc(forgets, release)
+	forget := time.AfterFunc(retryAfter, release)
 	defer forget.Stop()
 	if a := <-answers; a.err == nil {
 		_ = a.resp.Body.Close()

@@ -48,16 +48,16 @@ func await(t *testing.T, asked *atomic.Int32, n int32) {
 
 func ask(t *testing.T, c *engine.Conn, verb string, timeout time.Duration) error {
 	t.Helper()
-	var said string
-	err := c.Ask(t.Context(), "Say", "ask the daemon", timeout, engine.Request{Verb: verb, Path: "/say"}, &said)
-	if err == nil && said != "well" {
-		t.Errorf("the daemon said %q, want what it says", said)
+	var text string
+	err := c.Ask(t.Context(), "Say", "ask the daemon", timeout, engine.Request{Verb: verb, Path: "/say"}, &text)
+	if err == nil && text != "well" {
+		t.Errorf("the daemon said %q, want what it says", text)
 	}
 	return err
 }
 
 // A daemon continues with what nobody waits for any more.
-func TestWhoOwesAnAnswerIsNotAskedAgain(t *testing.T) {
+func TestADaemonWithAPendingAnswerIsNotAskedAgain(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	busy := make(chan struct{})
@@ -136,7 +136,7 @@ func TestWhoDoesNotWaitAnyMoreAsksNothing(t *testing.T) {
 }
 
 // What it owed went with it.
-func TestADaemonThatIsStartedAnewIsAskedAtOnce(t *testing.T) {
+func TestADaemonThatIsStartedAgainIsAskedAtOnce(t *testing.T) {
 	var asked atomic.Int32
 	c := daemon(t, func(w http.ResponseWriter, r *http.Request) {
 		if asked.Add(1) > 1 {
@@ -159,7 +159,7 @@ func TestADaemonThatIsStartedAnewIsAskedAtOnce(t *testing.T) {
 }
 
 // Nobody waits for a connection that is closed.
-func TestAClosedConnectionOwesNothing(t *testing.T) {
+func TestAClosedConnectionHasNothingPending(t *testing.T) {
 	left := make(chan struct{})
 	c := daemon(t, func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()

@@ -41,17 +41,17 @@ func Find(name string) (string, error) {
 
 // Version is what a program says of itself, such as "1.1.5+ds1".
 func Version(ctx context.Context, path string) (string, error) {
-	said, err := run(ctx, path, "--version")
+	text, err := run(ctx, path, "--version")
 	if err != nil {
 		return "", err
 	}
-	return parseVersion(said)
+	return parseVersion(text)
 }
 
 // parseVersion reads the first line, which is "runc version 1.2.3" or
 // "crun version 1.2.3".
-func parseVersion(said string) (string, error) {
-	line, _, _ := strings.Cut(said, "\n")
+func parseVersion(text string) (string, error) {
+	line, _, _ := strings.Cut(text, "\n")
 	_, version, found := strings.Cut(line, " version ")
 	fields := strings.Fields(version)
 	if !found || len(fields) == 0 {

@@ -54,7 +54,7 @@ func newAgent(f *Fleet, client Client, name string, i int) (*agent, error) {
 		Holder:    controlplane.Identity{MachineID: info.MachineID, SystemUUID: info.SystemUUID},
 		Instance:  fmt.Sprintf("%s/%d/%08x", info.BootID, 1000+i, i),
 		Watch:     a.leases,
-		Heartbeat: a.beat,
+		Heartbeat: a.heartbeat,
 		Duration:  f.o.Pace.Duration,
 		Interval:  f.o.Pace.Interval,
 	}, log)
@@ -86,7 +86,7 @@ func (a *agent) run(ctx context.Context) {
 	loops.Wait()
 }
 
-func (a *agent) beat(err error) {
+func (a *agent) heartbeat(err error) {
 	if err != nil {
 		a.fleet.fail("renew", err)
 		return

@@ -28,8 +28,8 @@ var (
 // they cost it. The fleet runs on the same machine.
 func BenchmarkFleet(b *testing.B) {
 	tried := plan(b)
-	room := widen(b)
-	fmt.Printf("there is room for %s connections and %s MB\n", thousands(room.connections), number(room.memory/megabyte))
+	limits := widen(b)
+	fmt.Printf("there is room for %s connections and %s MB\n", thousands(limits.connections), number(limits.memory/megabyte))
 	for _, k := range kinds() {
 		b.Run(k.name, func(b *testing.B) {
 			before := load(b)
@@ -49,7 +49,7 @@ func BenchmarkFleet(b *testing.B) {
 				}
 			}
 			carries, fails := search(tried[len(tried)-1].agents, *doublings, func(n int) bool {
-				s, why := room.step(k, results, n)
+				s, why := limits.step(k, results, n)
 				if why != "" {
 					fmt.Println(why)
 				}

@@ -23,7 +23,7 @@ func TestQuantilesAreValuesThatWereSeen(t *testing.T) {
 	}
 }
 
-func TestHistogramsTellOnlyWhatCameSince(t *testing.T) {
+func TestHistogramsReportOnlyWhatCameSince(t *testing.T) {
 	before := fleet.Histogram{{0.001, 100}, {0.002, 100}, {0.004, 100}, {math.Inf(1), 100}}
 	now := fleet.Histogram{{0.001, 100}, {0.002, 150}, {0.004, 190}, {math.Inf(1), 200}}
 	for q, want := range map[float64]float64{0.25: 0.0015, 0.5: 0.002, 0.7: 0.003, 0.99: 0.004} {
@@ -50,7 +50,7 @@ func TestFitFindsWhatEachColumnCosts(t *testing.T) {
 	}
 }
 
-func TestFitRefusesColumnsThatCannotBeToldApart(t *testing.T) {
+func TestFitRefusesColumnsThatCannotBeDistinguished(t *testing.T) {
 	for name, x := range map[string][][]float64{
 		"at one pace":      {{1, 0.5, 50}, {1, 1, 100}, {1, 5, 500}},
 		"of too few steps": {{1, 0.5, 50}},

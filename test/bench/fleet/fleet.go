@@ -157,11 +157,11 @@ func (f *Fleet) Failures() string {
 	if len(f.failures) == 0 {
 		return "none"
 	}
-	var told []string
+	var reported []string
 	for _, what := range slices.Sorted(maps.Keys(f.failures)) {
-		told = append(told, fmt.Sprintf("%s %d times, first: %v", what, f.failures[what], f.first[what]))
+		reported = append(reported, fmt.Sprintf("%s %d times, first: %v", what, f.failures[what], f.first[what]))
 	}
-	return strings.Join(told, "; ")
+	return strings.Join(reported, "; ")
 }
 
 func (f *Fleet) fail(what string, err error) {

@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/test/bench/fleet"
 )
 
-func TestWhatThereIsNoRoomForIsStoodInForByShorterIntervals(t *testing.T) {
+func TestWhatThereIsNoSpaceForIsStoodInForByShorterIntervals(t *testing.T) {
 	k := kind{name: "etcd", connections: 1}
 	tried := func(agents int, pace fleet.Pace, held bool) result {
 		return result{step: step{agents, pace, 0}, held: held, values: map[string]float64{"memory: fleet": 3000, "memory: of the control plane": 2000}}
@@ -18,18 +18,18 @@ func TestWhatThereIsNoRoomForIsStoodInForByShorterIntervals(t *testing.T) {
 	longer := fleet.Pace{Duration: 2 * time.Minute, Interval: 30 * time.Second}
 	results := []result{tried(5_000, standard(), true), tried(10_000, standard(), true), tried(10_000, longer, true), tried(40_000, standard(), false)}
 	for name, c := range map[string]struct {
-		room room
-		n    int
-		want string
-		late time.Duration
+		limits limits
+		n      int
+		want   string
+		late   time.Duration
 	}{
-		"there is room":  {room{20_000, 10e9}, 20_000, "20,000", 40 * time.Second},
-		"no connections": {room{19_999, 10e9}, 20_000, "10,000 (40s/5s)", 35 * time.Second},
-		"no memory":      {room{40_000, 9e9}, 40_000, "10,000 (40s/2.5s)", 32500 * time.Millisecond},
+		"there is room":  {limits{20_000, 10e9}, 20_000, "20,000", 40 * time.Second},
+		"no connections": {limits{19_999, 10e9}, 20_000, "10,000 (40s/5s)", 35 * time.Second},
+		"no memory":      {limits{40_000, 9e9}, 40_000, "10,000 (40s/2.5s)", 32500 * time.Millisecond},
 	} {
-		got, why := c.room.step(k, results, c.n)
-		if got.String() != c.want || got.late() != c.late || got.standsFor() != c.n || (why == "") != (got.agents == c.n) {
-			t.Errorf("step() where %s = %v for %d, late after %v, %q; want %s for %d, late after %v", name, got, got.standsFor(), got.late(), why, c.want, c.n, c.late)
+		got, why := c.limits.step(k, results, c.n)
+		if got.String() != c.want || got.late() != c.late || got.represents() != c.n || (why == "") != (got.agents == c.n) {
+			t.Errorf("step() where %s = %v for %d, late after %v, %q; want %s for %d, late after %v", name, got, got.represents(), got.late(), why, c.want, c.n, c.late)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func TestTheSearchClosesInOnWhatIsCarried(t *testing.T) {
 	}
 }
 
-func TestSlopesTellAgentsFromRenewals(t *testing.T) {
+func TestSlopesDistinguishAgentsFromRenewals(t *testing.T) {
 	longer := fleet.Pace{Duration: 2 * time.Minute, Interval: 30 * time.Second}
 	steps := []step{{500, standard(), 0}, {1000, standard(), 0}, {5000, standard(), 0}, {5000, longer, 0}}
 	made := func(steps []step, of func(s step) float64) (all []result) {
@@ -60,7 +60,7 @@ func TestSlopesTellAgentsFromRenewals(t *testing.T) {
 	both := func(s step) float64 { return 3 + 2*perAgent().of(s) + 5*perRenewal().of(s) }
 	renewals := func(s step) float64 { return 3 - 0.1*perAgent().of(s) + 5*perRenewal().of(s) }
 	want := step{agents: 100_000, pace: fleet.Pace{Duration: 20 * time.Minute, Interval: 5 * time.Minute}}
-	f := foretold{name: "history", renewals: true}
+	f := prediction{name: "history", renewals: true}
 
 	s, atAnyPace, ok := slopeOf(made(steps, both), f)
 	if got := s.at(want); !ok || !atAnyPace || math.Abs(got-both(want)) > 1e-6 || s.off > 1e-6 {

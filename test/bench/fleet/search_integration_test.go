@@ -15,15 +15,15 @@ import (
 // files are as many as a process is to have open, where that is allowed.
 const files = 1 << 18
 
-// room is what limits the agents of one process.
-type room struct {
+// limits is what limits the agents of one process.
+type limits struct {
 	connections int
 	memory      float64 // bytes
 }
 
 // widen has this process, and the servers that it starts from now on, open as many files
 // as it may, and the lab's network use all its ports.
-func widen(b *testing.B) room {
+func widen(b *testing.B) limits {
 	b.Helper()
 	limit := syscall.Rlimit{Cur: files, Max: files}
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -38,12 +38,12 @@ func widen(b *testing.B) room {
 	info, err := fs.Meminfo()
 	check(b, err)
 	const reserve = 1000 // files of other kinds
-	return room{min(int(limit.Cur)-reserve, last-first-reserve), float64(*info.MemAvailableBytes) * 0.7}
+	return limits{min(int(limit.Cur)-reserve, last-first-reserve), float64(*info.MemAvailableBytes) * 0.7}
 }
 
 // step is that of n agents at the standard pace. Where there is no room for as many it
 // is one of those that were kept last, which renew as often together, and it says why.
-func (r room) step(k kind, results []result, n int) (step, string) {
+func (r limits) step(k kind, results []result, n int) (step, string) {
 	last := results[0]
 	for _, r := range results {
 		if r.held && r.pace == standard() {

@@ -59,7 +59,7 @@ type slope struct {
 // slopeOf fits a figure to all steps that held. What comes out below zero for each agent
 // or each renewal is too little to be seen, and left out. Where all steps were at one
 // pace agents and renewals cannot be told apart: it holds for that one alone.
-func slopeOf(results []result, f foretold) (s slope, atAnyPace, ok bool) {
+func slopeOf(results []result, f prediction) (s slope, atAnyPace, ok bool) {
 	both := []term{constant(), perAgent(), perRenewal()}
 	tries := [][]term{both, {constant(), perRenewal()}, {constant(), perAgent()}}
 	if !f.renewals {
@@ -124,15 +124,15 @@ func (s slope) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// foretold is a column of the table.
-type foretold struct {
+// prediction is a column of the table.
+type prediction struct {
 	head, name string
 	renewals   bool    // it depends on renewals as well as on agents
 	scale      float64 // from what was measured to what is told
 }
 
-func columns() []foretold {
-	return []foretold{
+func columns() []prediction {
+	return []prediction{
 		{"KEYS PUT A SECOND", "keys put", true, 1},
 		{"PROCESSORS", "CPU: of the control plane", true, 1.0 / 60},
 		{"MEMORY, GB", "memory: of the control plane", false, 1.0 / 1000},
@@ -150,7 +150,7 @@ func printSlope(w io.Writer, results []result) {
 	}
 	fmt.Fprintln(tab, strings.Join(append(heads, fmt.Sprintf("DATABASE, GB, KEEPING %s", short(retention)), "FROM"), "\t")+"\t")
 	for _, want := range wants() {
-		fmt.Fprintln(tab, strings.Join(foretell(results, want), "\t")+"\t")
+		fmt.Fprintln(tab, strings.Join(predict(results, want), "\t")+"\t")
 	}
 	_ = tab.Flush() // to the standard output
 	for _, f := range columns() {
@@ -160,9 +160,9 @@ func printSlope(w io.Writer, results []result) {
 	}
 }
 
-// foretell is the line of a fleet: what was measured of it, where it was tried, or else
+// predict is the line of a fleet: what was measured of it, where it was tried, or else
 // what follows from the others.
-func foretell(results []result, want step) []string {
+func predict(results []result, want step) []string {
 	from, values := "measured", map[string]float64{}
 	i := slices.IndexFunc(results, func(r result) bool { return r.held && r.agents == want.agents && r.pace == want.pace })
 	for _, f := range columns() {

@@ -36,9 +36,9 @@ type step struct {
 // standard is the pace of hostler's defaults.
 func standard() fleet.Pace { return fleet.Pace{Duration: 40 * time.Second, Interval: 10 * time.Second} }
 
-// standsFor is how many agents at the standard interval renew as often as these, where
+// represents is how many agents at the standard interval renew as often as these, where
 // their interval is shorter.
-func (s step) standsFor() int {
+func (s step) represents() int {
 	return int(math.Round(float64(s.agents) * max(1, standard().Interval.Seconds()/s.pace.Interval.Seconds())))
 }
 

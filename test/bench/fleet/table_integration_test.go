@@ -55,7 +55,7 @@ func printSteps(w io.Writer, results []result) {
 		fmt.Fprintln(tab, strings.Join(cells, "\t")+"\t")
 	}
 	line("AGENTS", func(r result) string { return r.String() })
-	line("stand for", func(r result) string { return thousands(r.standsFor()) })
+	line("stand for", func(r result) string { return thousands(r.represents()) })
 	line("window", func(r result) string { return short(r.window) })
 	line("every lease kept", func(r result) string {
 		if r.held {

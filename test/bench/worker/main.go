@@ -37,7 +37,7 @@ func main() {
 func run(kubeconfig string) error {
 	log, started := slog.New(slog.DiscardHandler), time.Now()
 	debug.SetGCPercent(50) // as the agent's
-	handler := metrics.New().Handler(func() metrics.Standing { return metrics.Standing{} })
+	handler := metrics.New().Handler(func() metrics.State { return metrics.State{} })
 	routes := api.NetworkRoutes(nil, handler, func() api.Names { return api.Names{} }, log)
 	for _, h := range []http.Handler{handler, routes} {
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil))

@@ -52,10 +52,10 @@ func TestACastIsReadAsItWasWritten(t *testing.T) {
 }
 
 func TestWhatIsPrintedIsFilmedAndPassedOn(t *testing.T) {
-	const said = "first\n\nlast, without an end"
+	const text = "first\n\nlast, without an end"
 	var out strings.Builder
-	f, err := film.Record(strings.NewReader(said), &out)
-	if err != nil || out.String() != said || len(f) != 3 || f[0].Text != "first" || f[1].Text != "" || f[2].Text != "last, without an end" {
+	f, err := film.Record(strings.NewReader(text), &out)
+	if err != nil || out.String() != text || len(f) != 3 || f[0].Text != "first" || f[1].Text != "" || f[2].Text != "last, without an end" {
 		t.Errorf("Record() = %q, %v, and passes on %q", f, err, out.String())
 	}
 	if !slices.IsSortedFunc(f, func(a, b film.Line) int { return int(a.At - b.At) }) {
@@ -98,11 +98,11 @@ func TestTheDemosPictureIsThatOfItsFilm(t *testing.T) {
 	if read(t, pictureFile) != picture {
 		t.Errorf("%s is not what is drawn of %s: draw it anew with -update, or film it anew with: make transcript", pictureFile, castFile)
 	}
-	var said strings.Builder
+	var text strings.Builder
 	for _, line := range f[1:] { // the first is empty
-		said.WriteString(line.Text + "\n")
+		text.WriteString(line.Text + "\n")
 	}
-	if read(t, textFile) != said.String() {
+	if read(t, textFile) != text.String() {
 		t.Errorf("%s differs from %s: make both with: make transcript", textFile, castFile)
 	}
 }

@@ -41,7 +41,7 @@ func (f Film) SVG() string {
 			at += f.pause(i)
 		}
 		for _, part := range wrap(line.Text) {
-			fmt.Fprintf(&rows, `<text y="%d"%s>%s</text>`+"\n", (row+1)*lineHeight-4, look(line.Text), escape(part))
+			fmt.Fprintf(&rows, `<text y="%d"%s>%s</text>`+"\n", (row+1)*lineHeight-4, attributesOf(line.Text), escape(part))
 			row++
 		}
 		if i > 0 {
@@ -94,7 +94,7 @@ func wrap(text string) []string {
 	return append(parts, string(characters))
 }
 
-func look(text string) string {
+func attributesOf(text string) string {
 	for _, l := range looks {
 		if strings.HasPrefix(text, l.begins) {
 			return l.attributes

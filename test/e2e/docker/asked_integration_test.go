@@ -39,9 +39,9 @@ func TestNobodyIsAskedToEndTwice(t *testing.T) {
 	a.end(syscall.SIGKILL)
 	a.run()
 	s := a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.State == shutdown.Released })
-	said, err := d.Output(t.Context(), id)
+	text, err := d.Output(t.Context(), id)
 	check(t, err)
-	if n := strings.Count(said, "asked"); n != 1 {
+	if n := strings.Count(text, "asked"); n != 1 {
 		t.Errorf("the container was asked to end %d times, want once, although the agent was killed meanwhile", n)
 	}
 	if r := s.Shutdown.Current; r == nil || len(r.Pods) != 1 || r.Pods[0].Outcome != journal.Killed {

@@ -261,14 +261,14 @@ func TestNothingOfDockersIsRemovedBeforeSomebodyAsks(t *testing.T) {
 		t.Errorf("imageGC = %+v, image there: %t; want it there", s.ImageGC.LastRun, there())
 	}
 	for _, command := range []string{"status", "doctor"} {
-		if told := a.hostler(command); !strings.Contains(told, "1 unused image of") || !strings.Contains(told, "imageGC: {enabled: true}") {
-			t.Errorf("hostler %s prints %s, want what is unused, and the setting", command, told)
-		} else if told = a.hostler(command, "-o", "wide"); !strings.Contains(told, "full, collected on request only") {
-			t.Errorf("hostler %s prints %s, want that the filesystem is collected on request only", command, told)
+		if output := a.hostler(command); !strings.Contains(output, "1 unused image of") || !strings.Contains(output, "imageGC: {enabled: true}") {
+			t.Errorf("hostler %s prints %s, want what is unused, and the setting", command, output)
+		} else if output = a.hostler(command, "-o", "wide"); !strings.Contains(output, "full, collected on request only") {
+			t.Errorf("hostler %s prints %s, want that the filesystem is collected on request only", command, output)
 		}
 	}
-	if told := a.hostler("gc", "plan", "--images", "--all-unused"); !strings.Contains(told, unused) {
-		t.Errorf("hostler gc plan prints %s, want %s in it", told, unused)
+	if output := a.hostler("gc", "plan", "--images", "--all-unused"); !strings.Contains(output, unused) {
+		t.Errorf("hostler gc plan prints %s, want %s in it", output, unused)
 	}
 	a.end(syscall.SIGTERM)
 
@@ -373,11 +373,11 @@ func TestDockerIsUpgraded(t *testing.T) {
 		t.Fatalf("Docker is %s before and after its upgrade", after)
 	}
 	eventually(t, "what it has started again is listed", func() bool {
-		told := a.hostler("ps")
-		return strings.Contains(told, "web") && strings.Contains(told, "Running")
+		output := a.hostler("ps")
+		return strings.Contains(output, "web") && strings.Contains(output, "Running")
 	})
-	if told := a.hostler("drain", "--all"); !strings.Contains(told, "web") {
-		t.Errorf("hostler drain prints %s, want web", told)
+	if output := a.hostler("drain", "--all"); !strings.Contains(output, "web") {
+		t.Errorf("hostler drain prints %s, want web", output)
 	}
 	c, err := d.API.ContainerInspect(t.Context(), id, client.ContainerInspectOptions{})
 	check(t, err)

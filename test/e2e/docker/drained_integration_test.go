@@ -16,7 +16,7 @@ import (
 // TestWhatADrainStoppedIsNotCollected, also where a person asks for all that is unused, or has
 // done as hostler doctor says: who emptied the host wants it as it was afterwards.
 func TestWhatADrainStoppedIsNotCollected(t *testing.T) {
-	h := &house{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
+	h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
 	usualPlace(t, h.docker)
 	_, err := h.docker.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
 	check(t, err)
@@ -44,8 +44,8 @@ func TestWhatADrainStoppedIsNotCollected(t *testing.T) {
 	ends("endedagain")
 	s := a.await("it is told what has dead containers collected", func(s api.Status) bool { return s.ContainerGC.OnRequest != nil && s.ContainerGC.OnRequest.Unused == 1 })
 	setting := s.ContainerGC.OnRequest.Setting
-	if told := a.hostler("doctor"); !strings.Contains(strings.Join(strings.Fields(told), " "), setting) {
-		t.Errorf("hostler doctor prints %s, want %q", told, setting)
+	if output := a.hostler("doctor"); !strings.Contains(strings.Join(strings.Fields(output), " "), setting) {
+		t.Errorf("hostler doctor prints %s, want %q", output, setting)
 	}
 	if plan := a.hostler("gc", "plan", "--containers"); !strings.Contains(plan, "not-managed: removed on request only") {
 		t.Errorf("hostler gc plan prints %s, want that the dead container is removed on request only", plan)

@@ -65,8 +65,8 @@ func TestAPodmanHostGoesDownInOrder(t *testing.T) {
 	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n", "podman")
 	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
 	for _, command := range [][]string{{"ps"}, {"shutdown", "plan"}} {
-		if told := a.hostler(command...); !strings.Contains(told, "shop") || !strings.Contains(told, "dns") || strings.Contains(told, "infra") {
-			t.Errorf("hostler %v prints %s, want shop and dns, and no infra container", command, told)
+		if output := a.hostler(command...); !strings.Contains(output, "shop") || !strings.Contains(output, "dns") || strings.Contains(output, "infra") {
+			t.Errorf("hostler %v prints %s, want shop and dns, and no infra container", command, output)
 		}
 	}
 	check(t, login.Reboot(t.Context()))
@@ -86,12 +86,12 @@ func TestAPodmanHostGoesDownInOrder(t *testing.T) {
 }
 
 // A person drains a Podman that is named.
-func TestAPodmanIsDrainedByHand(t *testing.T) {
+func TestAPodmanIsDrainedManually(t *testing.T) {
 	p := lab.PodmanFor(t, lab.PodmanOptions{})
 	runPodman(t, p)
 	a := startAgentOf(t, "runtimes: [{type: podman, endpoint: /run/podman/podman.sock}]\n", "podman")
-	if told := a.hostler("drain", "--all"); !strings.Contains(told, "shop") || !strings.Contains(told, "dns") {
-		t.Errorf("hostler drain prints %s, want shop and dns", told)
+	if output := a.hostler("drain", "--all"); !strings.Contains(output, "shop") || !strings.Contains(output, "dns") {
+		t.Errorf("hostler drain prints %s, want shop and dns", output)
 	}
 	ends(t, p, "db", "web", "dns")
 }
@@ -102,8 +102,8 @@ func TestAnIdlePodmanIsLeftToRest(t *testing.T) {
 	p := lab.PodmanFor(t, lab.PodmanOptions{Activated: true, Idle: time.Second})
 	runPodman(t, p)
 	a := startAgentOf(t, "runtimes: auto\nimageGC: {interval: 1s}\ncontainerGC: {interval: 1s}\n", "podman")
-	// lookRound returns when the collectors have looked once more.
-	lookRound := func() {
+	// checkAll returns when the collectors have looked once more.
+	checkAll := func() {
 		t.Helper()
 		var last api.Status
 		a.await("a first look", func(s api.Status) bool { last = s; return s.ImageGC.LastRun != nil && s.ContainerGC.LastRun != nil })
@@ -114,7 +114,7 @@ func TestAnIdlePodmanIsLeftToRest(t *testing.T) {
 	eventually(t, "Podman rests", func() bool {
 		before := p.Starts()
 		for range 3 {
-			lookRound()
+			checkAll()
 		}
 		for _, command := range []string{"status", "ps", "images"} {
 			a.hostler(command)

@@ -114,7 +114,7 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 	s.names = slices.DeleteFunc(s.names, func(name string) bool { return name == "removed" })
 	booted := time.Now()
 	a.run()
-	told := a.await("all is started again", settled)
+	output := a.await("all is started again", settled)
 
 	at := map[string]time.Time{}
 	for _, name := range s.names {
@@ -130,14 +130,14 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 		t.Errorf("started at %v, want in the order %v", at, order)
 	}
 	outcomes := map[journal.RestartOutcome]int{}
-	for _, r := range told.Shutdown.Restarts {
+	for _, r := range output.Shutdown.Restarts {
 		outcomes[r.Outcome]++
 	}
 	if want := map[journal.RestartOutcome]int{journal.Restarted: 6, journal.LeftStopped: 5}; !maps.Equal(outcomes, want) {
-		t.Errorf("outcomes = %v, want %v: %+v", outcomes, want, told.Shutdown.Restarts)
+		t.Errorf("outcomes = %v, want %v: %+v", outcomes, want, output.Shutdown.Restarts)
 	}
-	if told := a.hostler("ps", "--last-shutdown"); !strings.Contains(told, "restarted: dns") {
-		t.Errorf("hostler ps --last-shutdown prints %s, want that dns was started again", told)
+	if output := a.hostler("ps", "--last-shutdown"); !strings.Contains(output, "restarted: dns") {
+		t.Errorf("hostler ps --last-shutdown prints %s, want that dns was started again", output)
 	}
 
 	// It does so once: who is stopped by a person from now on stays down.
@@ -151,7 +151,7 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 }
 
 // What a shutdown has stopped that is called off comes up again.
-func TestAShutdownOfAPodmanHostThatIsCalledOffIsMadeUpFor(t *testing.T) {
+func TestAShutdownOfAPodmanHostThatIsCancelledIsMadeUpFor(t *testing.T) {
 	s := &stable{T: t, runtime: lab.PodmanFor(t, lab.PodmanOptions{Activated: true})}
 	_, err := s.runtime.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
 	check(t, err)

@@ -34,14 +34,14 @@ func (a *agent) nextBoot() {
 	a.dropIn = append(a.dropIn, "ProtectKernelTunables=no")
 }
 
-// house is a Docker with containers, by name.
-type house struct {
+// workload is a Docker with containers, by name.
+type workload struct {
 	*testing.T
 	docker *lab.Docker
 	ids    map[string]string
 }
 
-func (h *house) run(c lab.DockerContainer) {
+func (h *workload) run(c lab.DockerContainer) {
 	h.Helper()
 	c.Image = image
 	if c.Command == nil {
@@ -53,7 +53,7 @@ func (h *house) run(c lab.DockerContainer) {
 }
 
 // names are those of all containers that there are.
-func (h *house) names() (names []string) {
+func (h *workload) names() (names []string) {
 	h.Helper()
 	list, err := h.docker.API.ContainerList(h.Context(), client.ContainerListOptions{All: true})
 	check(h.T, err)
@@ -65,7 +65,7 @@ func (h *house) names() (names []string) {
 }
 
 // started is when the latest run of a container began; running whether it lasts.
-func (h *house) started(name string) (at time.Time, running bool) {
+func (h *workload) started(name string) (at time.Time, running bool) {
 	h.Helper()
 	c, err := h.docker.API.ContainerInspect(h.Context(), h.ids[name], client.ContainerInspectOptions{})
 	check(h.T, err)
@@ -75,23 +75,23 @@ func (h *house) started(name string) (at time.Time, running bool) {
 }
 
 // crashing is how the container of that name is, and how often it was started again.
-func (h *house) crashing() (state *container.State, times int) {
+func (h *workload) crashing() (state *container.State, times int) {
 	h.Helper()
 	c, err := h.docker.API.ContainerInspect(h.Context(), h.ids["crashing"], client.ContainerInspectOptions{})
 	check(h.T, err)
 	return c.Container.State, c.Container.RestartCount
 }
 
-func (h *house) stop(name string) {
+func (h *workload) stop(name string) {
 	h.Helper()
 	_, err := h.docker.API.ContainerStop(h.Context(), h.ids[name], client.ContainerStopOptions{})
 	check(h.T, err)
 }
 
 // furnish runs a shop of five services, and what stands beside it.
-func furnish(t *testing.T) *house {
+func furnish(t *testing.T) *workload {
 	t.Helper()
-	h := &house{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
+	h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
 	usualPlace(t, h.docker)
 	_, err := h.docker.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
 	check(t, err)
@@ -193,10 +193,10 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 	if want := map[journal.RestartOutcome]int{journal.Restarted: 6, journal.RunsAnyway: 2, journal.LeftStopped: 4}; !maps.Equal(outcomes, want) {
 		t.Errorf("outcomes = %v, want %v: %+v", outcomes, want, s.Shutdown.Restarts)
 	}
-	told := a.hostler("ps", "--last-shutdown")
+	output := a.hostler("ps", "--last-shutdown")
 	for _, part := range []string{"restarted: dns", `not started by hostler: job (its restart policy is "no")`} {
-		if !strings.Contains(told, part) {
-			t.Errorf("hostler ps --last-shutdown prints %s, want %q in it", told, part)
+		if !strings.Contains(output, part) {
+			t.Errorf("hostler ps --last-shutdown prints %s, want %q in it", output, part)
 		}
 	}
 
@@ -212,10 +212,10 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 
 // What a shutdown has stopped that is called off comes up again, but for what nobody wants
 // started anew.
-func TestAShutdownThatIsCalledOffIsMadeUpFor(t *testing.T) {
+func TestAShutdownThatIsCancelledIsMadeUpFor(t *testing.T) {
 	for name, inTheMiddle := range map[string]bool{"after the drain": false, "in the middle of it": true} {
 		t.Run(name, func(t *testing.T) {
-			h := &house{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
+			h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
 			usualPlace(t, h.docker)
 			_, err := h.docker.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
 			check(t, err)

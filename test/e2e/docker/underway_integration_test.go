@@ -146,7 +146,7 @@ func buildImage(t *testing.T, d *lab.Docker, builder build.BuilderVersion, tag, 
 		return err
 	}
 	defer reply.Body.Close()
-	var said []string
+	var text []string
 	for lines := json.NewDecoder(reply.Body); ; {
 		var m jsonstream.Message
 		switch err := lines.Decode(&m); {
@@ -155,8 +155,8 @@ func buildImage(t *testing.T, d *lab.Docker, builder build.BuilderVersion, tag, 
 		case err != nil:
 			return err
 		case m.Error != nil:
-			return fmt.Errorf("build: %w, after %q", m.Error, said)
+			return fmt.Errorf("build: %w, after %q", m.Error, text)
 		}
-		said = append(said, m.Stream)
+		text = append(text, m.Stream)
 	}
 }

@@ -91,9 +91,9 @@ func program(how string) error {
 	if status, err := c.Container(ctx, pod.Containers["web"]); err != nil || status.State != cri.ContainerState_CONTAINER_RUNNING {
 		return fmt.Errorf("container is %v, %v, want running", status, err)
 	}
-	told := inside{Cgroup: l.Cgroup, Logind: l.Tools.Logind.Path}
-	told.PIDNamespace, _ = os.Readlink("/proc/self/ns/pid")
-	told.MountNamespace, _ = os.Readlink("/proc/self/ns/mnt")
+	reported := inside{Cgroup: l.Cgroup, Logind: l.Tools.Logind.Path}
+	reported.PIDNamespace, _ = os.Readlink("/proc/self/ns/pid")
+	reported.MountNamespace, _ = os.Readlink("/proc/self/ns/mnt")
 	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(c.Root))
 	if err != nil || len(mounts) != 1 {
 		return fmt.Errorf("mounts at %s: %v, %v, want one", c.Root, mounts, err)
@@ -102,8 +102,8 @@ func program(how string) error {
 	if err != nil {
 		return err
 	}
-	told.Backing = string(backing)
-	line, err := json.Marshal(told)
+	reported.Backing = string(backing)
+	line, err := json.Marshal(reported)
 	if err != nil {
 		return err
 	}
@@ -193,17 +193,17 @@ func run(t *testing.T, how string, env ...string) (*exec.Cmd, inside, *bytes.Buf
 		err = errors.Join(err, cmd.Wait())
 		t.Fatalf("the program told nothing: %v\n%s", err, stderr)
 	}
-	var told inside
-	if err := json.Unmarshal(line, &told); err != nil {
+	var reported inside
+	if err := json.Unmarshal(line, &reported); err != nil {
 		t.Fatalf("the program told %q: %v", line, err)
 	}
-	told.at = uptime(t)
+	reported.at = uptime(t)
 	t.Cleanup(func() {
 		if left, _ := os.ReadDir(temporary); len(left) > 0 {
 			t.Errorf("left in the folder for temporary files: %v", left)
 		}
 	})
-	return cmd, told, stderr
+	return cmd, reported, stderr
 }
 
 // uptime is how long the machine has been up.
@@ -230,25 +230,25 @@ func bornBy(folder string, by time.Duration) bool {
 
 // traces lists what there is of a lab, seen from the host. Processes that began after the lab
 // was complete may be another lab's: the kernel gives the numbers of namespaces out again.
-func traces(told inside) (found []string) {
+func traces(reported inside) (found []string) {
 	roots, _ := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	for _, root := range roots {
-		if dir := filepath.Join(root.Mountpoint, told.Cgroup); exists(dir) {
+		if dir := filepath.Join(root.Mountpoint, reported.Cgroup); exists(dir) {
 			found = append(found, "cgroup "+dir)
 		}
 	}
-	for kind, namespace := range map[string]string{"pid": told.PIDNamespace, "mnt": told.MountNamespace} {
+	for kind, namespace := range map[string]string{"pid": reported.PIDNamespace, "mnt": reported.MountNamespace} {
 		links, _ := filepath.Glob("/proc/[0-9]*/ns/" + kind)
 		for _, link := range links {
 			process := filepath.Dir(filepath.Dir(link))
-			if target, err := os.Readlink(link); err == nil && target == namespace && bornBy(process, told.at) {
+			if target, err := os.Readlink(link); err == nil && target == namespace && bornBy(process, reported.at) {
 				found = append(found, "process "+process)
 			}
 		}
 	}
 	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, loop := range loops {
-		if backing, err := os.ReadFile(loop); err == nil && string(backing) == told.Backing {
+		if backing, err := os.ReadFile(loop); err == nil && string(backing) == reported.Backing {
 			found = append(found, "loop device "+loop)
 		}
 	}
@@ -271,11 +271,11 @@ func exists(path string) bool {
 
 // gone waits until nothing of a lab is left: the kernel unmounts, and frees loop
 // devices, a moment after the last process ended.
-func gone(t *testing.T, told inside, but string) {
+func gone(t *testing.T, reported inside, but string) {
 	t.Helper()
 	var left []string
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		left = slices.DeleteFunc(traces(told), func(s string) bool { return but != "" && strings.HasPrefix(s, but) })
+		left = slices.DeleteFunc(traces(reported), func(s string) bool { return but != "" && strings.HasPrefix(s, but) })
 		if len(left) == 0 {
 			return
 		}
@@ -306,9 +306,9 @@ func TestNothingIsLeftOfALab(t *testing.T) {
 		{name: "after SIGTERM", how: "wait", signal: syscall.SIGTERM, code: 128 + int(syscall.SIGTERM)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cmd, told, stderr := run(t, tt.how)
+			cmd, reported, stderr := run(t, tt.how)
 			if tt.signal != 0 {
-				found := traces(told)
+				found := traces(reported)
 				for _, kind := range []string{"cgroup", "process", "loop device"} {
 					if !slices.ContainsFunc(found, func(s string) bool { return strings.HasPrefix(s, kind) }) {
 						t.Errorf("no %s of the running lab is seen in %q: this test would not notice one that is left", kind, found)
@@ -325,21 +325,21 @@ func TestNothingIsLeftOfALab(t *testing.T) {
 			if !strings.Contains(stderr.String(), tt.stderr) {
 				t.Errorf("stderr = %q, want %q in it", stderr, tt.stderr)
 			}
-			gone(t, told, "")
+			gone(t, reported, "")
 		})
 	}
 }
 
 func TestAKilledLabLeavesOnlyEmptyCgroupsForTheNextToSweep(t *testing.T) {
-	cmd, told, _ := run(t, "wait")
+	cmd, reported, _ := run(t, "wait")
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	gone(t, told, "cgroup")
+	gone(t, reported, "cgroup")
 	next, _, _ := run(t, "end")
 	_ = next.Wait()
-	gone(t, told, "")
+	gone(t, reported, "")
 }
 
 // fetch tells which logind it got.
@@ -374,12 +374,12 @@ func TestFetchedToolsServeSeveralProcessesAtOnce(t *testing.T) {
 			t.Errorf("fetch %d exited with %d and printed %q, want 7 and what the first printed, %q", i, cmd.ProcessState.ExitCode(), &outputs[i], &outputs[0])
 		}
 	}
-	var told inside
-	if err := json.Unmarshal(outputs[0].Bytes(), &told); err != nil {
+	var reported inside
+	if err := json.Unmarshal(outputs[0].Bytes(), &reported); err != nil {
 		t.Fatal(err)
 	}
-	if dir := strings.TrimPrefix(cache, "HOSTLER_TEST_CACHE="); !strings.HasPrefix(told.Logind, dir+"/") {
-		t.Errorf("logind was fetched to %q, want below %s", told.Logind, dir)
+	if dir := strings.TrimPrefix(cache, "HOSTLER_TEST_CACHE="); !strings.HasPrefix(reported.Logind, dir+"/") {
+		t.Errorf("logind was fetched to %q, want below %s", reported.Logind, dir)
 	}
 
 	// What is in the cache is used again without any package tool, and works.
@@ -390,8 +390,8 @@ func TestFetchedToolsServeSeveralProcessesAtOnce(t *testing.T) {
 	}
 	program, again, _ := run(t, "end", cache, "HOSTLER_TEST_FETCH=always")
 	_ = program.Wait()
-	if again.Logind != told.Logind {
-		t.Errorf("the lab ran logind from %q, want %q", again.Logind, told.Logind)
+	if again.Logind != reported.Logind {
+		t.Errorf("the lab ran logind from %q, want %q", again.Logind, reported.Logind)
 	}
 	gone(t, again, "")
 }

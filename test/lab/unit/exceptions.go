@@ -23,10 +23,10 @@ const nothing = "nothing"
 // tests do what a service manager does over a service's life. All others are carried out.
 func Exceptions() map[string]Exception {
 	const (
-		alone = "the lab's manager has no other units, and nothing starts with it"
-		told  = "tests take what the agent tells its service manager, and look at it (lab.Notify)"
-		ends  = "tests end the agent, in every way, and start it again"
-		human = "is for people"
+		alone    = "the lab's manager has no other units, and nothing starts with it"
+		reported = "tests take what the agent tells its service manager, and look at it (lab.Notify)"
+		ends     = "tests end the agent, in every way, and start it again"
+		human    = "is for people"
 	)
 	return map[string]Exception{
 		"Description":           {Reason: human},
@@ -39,10 +39,10 @@ func Exceptions() map[string]Exception {
 		"ExecReload":   {Reason: "tests reload the agent"},
 		"ExecStopPost": {Reason: "it asks the systemd that is PID 1, which is none of the lab's", Instead: nothing},
 
-		"Type":                   {Reason: told, Instead: "exec"},
-		"NotifyAccess":           {Reason: told, Instead: "none"},
-		"WatchdogSec":            {Reason: told, Instead: "0"},
-		"FileDescriptorStoreMax": {Reason: told},
+		"Type":                   {Reason: reported, Instead: "exec"},
+		"NotifyAccess":           {Reason: reported, Instead: "none"},
+		"WatchdogSec":            {Reason: reported, Instead: "0"},
+		"FileDescriptorStoreMax": {Reason: reported},
 
 		"Restart":                {Reason: ends},
 		"RestartSec":             {Reason: ends},

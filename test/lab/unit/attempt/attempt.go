@@ -68,7 +68,7 @@ func All(seen, changed string) Results {
 		// There is no such folder.
 		"mount": func() error { return unix.Mount("none", "/none/of/the/kind", "tmpfs", 0, "") },
 	} {
-		r[name] = said(try)
+		r[name] = errorText(try)
 	}
 	return r
 }
@@ -84,8 +84,8 @@ func asError(errno syscall.Errno) error {
 	return errno
 }
 
-// said is the kernel's word for an error, by its name. Threads that were changed end.
-func said(try func() error) string {
+// errorText is the kernel's word for an error, by its name. Threads that were changed end.
+func errorText(try func() error) string {
 	result := make(chan error, 1)
 	go func() {
 		goruntime.LockOSThread()

@@ -18,17 +18,17 @@ import (
 
 // Keys in the agent's own store.
 const (
-	keyEvents = "events" // that the control plane did not take
-	keyTold   = "told"   // the boot whose end was told of
+	keyEvents   = "events" // that the control plane did not take
+	keyReported = "told"   // the boot whose end was told of
 )
 
 // maxKeptEvents is how many of them outlive the agent: the latest, which report
 // its end.
 const maxKeptEvents = 200
 
-// Chronicle makes Events of how boots began and ended, and keeps on disk what the
+// BootEvents makes Events of how boots began and ended, and keeps on disk what the
 // control plane has not taken, for the next start to tell. It is safe for concurrent use.
-type Chronicle struct {
+type BootEvents struct {
 	node     string
 	recorder *controlplane.Recorder
 	journal  *journal.Journal
@@ -41,10 +41,10 @@ type Chronicle struct {
 	rebooted  bool       // an Event was recorded here that reports the reboot
 }
 
-// NewChronicle returns the chronicle of a Node's shutdowns. It queues the Events
+// NewBootEvents returns the boot Events of a Node's shutdowns. It queues the Events
 // that an earlier run could not publish.
-func NewChronicle(node string, recorder *controlplane.Recorder, j *journal.Journal, ledger *reboots.Ledger, store Store, log *slog.Logger) *Chronicle {
-	c := &Chronicle{node: node, recorder: recorder, journal: j, reboots: ledger, store: store, log: log}
+func NewBootEvents(node string, recorder *controlplane.Recorder, j *journal.Journal, ledger *reboots.Ledger, store Store, log *slog.Logger) *BootEvents {
+	c := &BootEvents{node: node, recorder: recorder, journal: j, reboots: ledger, store: store, log: log}
 	c.restore()
 	return c
 }
@@ -60,18 +60,18 @@ const (
 // ReportLastBoot makes an Event of the reboot that began this boot, and one of how
 // the boot before ended its pods, each once. It returns when the control plane has
 // heard of both, or ctx ends.
-func (c *Chronicle) ReportLastBoot(ctx context.Context) {
+func (c *BootEvents) ReportLastBoot(ctx context.Context) {
 	tick := time.NewTicker(retryInterval)
 	defer tick.Stop()
-	for look := 0; ; look++ {
-		settled := c.reboots.Settle(look >= retryPatience)
+	for check := 0; ; check++ {
+		settled := c.reboots.Settle(check >= retryPatience)
 		if settled {
 			c.recordReboot()
 		}
 		// Asked first: what is read from here on, the next check reports.
 		_, read := c.journal.Found()
-		last, told := c.recordLastBoot()
-		if told && settled {
+		last, reported := c.recordLastBoot()
+		if reported && settled {
 			return // by an earlier process
 		}
 		flushing, cancel := context.WithTimeout(ctx, retryInterval)
@@ -82,7 +82,7 @@ func (c *Chronicle) ReportLastBoot(ctx context.Context) {
 			switch {
 			case last != "":
 				// Lost, it is told once more.
-				_ = c.store.Write(map[string][]byte{keyTold: quote(last)}, nil)
+				_ = c.store.Write(map[string][]byte{keyReported: quote(last)}, nil)
 				return
 			case read:
 				return // it knows nothing of a boot before
@@ -98,7 +98,7 @@ func (c *Chronicle) ReportLastBoot(ctx context.Context) {
 
 // recordReboot makes an Event of the reboot that no control plane has heard of, in
 // kubelet's words.
-func (c *Chronicle) recordReboot() {
+func (c *BootEvents) recordReboot() {
 	c.keeping.Lock()
 	defer c.keeping.Unlock()
 	r := c.reboots.Unreported()
@@ -116,7 +116,7 @@ func (c *Chronicle) recordReboot() {
 // recordLastBoot makes an Event of how the boot before this one ended, if that is
 // known, and names that boot; told is whether an earlier process of this boot has
 // told of it.
-func (c *Chronicle) recordLastBoot() (boot string, told bool) {
+func (c *BootEvents) recordLastBoot() (boot string, reported bool) {
 	last := c.journal.LastBoot()
 	if last == nil {
 		return "", false
@@ -136,9 +136,9 @@ func (c *Chronicle) recordLastBoot() (boot string, told bool) {
 }
 
 // reportedBy reports whether an earlier process of this boot has told of the record.
-func (c *Chronicle) reportedBy(last *journal.Record) bool {
+func (c *BootEvents) reportedBy(last *journal.Record) bool {
 	values, err := c.store.Load()
-	return err == nil && bytes.Equal(values[keyTold], quote(last.BootID))
+	return err == nil && bytes.Equal(values[keyReported], quote(last.BootID))
 }
 
 // quote is the text as JSON.
@@ -151,7 +151,7 @@ func quote(text string) []byte {
 }
 
 // event tells something of the Node.
-func (c *Chronicle) event(kind, reason, message string) {
+func (c *BootEvents) event(kind, reason, message string) {
 	c.recorder.Record(controlplane.NodeReference(c.node), kind, reason, message)
 }
 
@@ -182,7 +182,7 @@ func verdict(r journal.Record) (kind, reason, message string) {
 }
 
 // Keep keeps what the control plane has not taken, for the next start.
-func (c *Chronicle) Keep() {
+func (c *BootEvents) Keep() {
 	c.keeping.Lock() // what is written last is what was queued last
 	defer c.keeping.Unlock()
 	if c.rebooted { // the next start need not make that Event again
@@ -198,7 +198,7 @@ func (c *Chronicle) Keep() {
 	if err == nil {
 		put := map[string][]byte{keyEvents: value}
 		if c.reporting != "" { // nor that one
-			put[keyTold] = quote(c.reporting)
+			put[keyReported] = quote(c.reporting)
 		}
 		err = c.store.Write(put, nil)
 	}
@@ -208,7 +208,7 @@ func (c *Chronicle) Keep() {
 }
 
 // restore queues what an earlier run could not publish.
-func (c *Chronicle) restore() {
+func (c *BootEvents) restore() {
 	values, err := c.store.Load()
 	var events []corev1.Event
 	if value, found := values[keyEvents]; err == nil && found {

@@ -2,8 +2,8 @@ package doctor
 
 import "fmt"
 
-// mends are what a person types, or does, to have services run.
-type mends struct {
+// fixes are what a person types, or does, to have services run.
+type fixes struct {
 	start, enable, restart, journal string // of hostler's own
 
 	startBus, startLogind, restartLogind, kubelet, reboot string
@@ -11,10 +11,10 @@ type mends struct {
 	startRuntime func(service string) string
 }
 
-// mends are those of the service manager that this host has.
-func (f Facts) mends() mends {
+// fixes are those of the service manager that this host has.
+func (f Facts) fixes() fixes {
 	if f.Systemd.Missing {
-		return mends{
+		return fixes{
 			start: "start `hostler agent`", restart: "restart `hostler agent`", journal: "see its log",
 			startBus: "start the system bus, and a logind such as elogind: without them, nothing can delay a shutdown",
 			// elogind answers to the same name on the bus.
@@ -24,7 +24,7 @@ func (f Facts) mends() mends {
 		}
 	}
 	const restartLogind = "systemctl restart systemd-logind" // locks outlive it
-	return mends{
+	return fixes{
 		start: "systemctl start hostler", enable: "systemctl enable --now hostler", restart: "systemctl restart hostler", journal: "journalctl -u hostler",
 		startBus:      "systemctl start dbus.socket dbus.service && " + restartLogind, // logind ends with the bus, or runs on and does not come back to it
 		startLogind:   restartLogind + "; if that fails: journalctl -u systemd-logind (packages systemd and dbus)",
@@ -37,4 +37,4 @@ func (f Facts) mends() mends {
 }
 
 // restartAgent is what starts it anew, for a person who fears for containers.
-func (m mends) restartAgent() string { return m.restart + ", which stops no container" }
+func (m fixes) restartAgent() string { return m.restart + ", which stops no container" }

@@ -15,9 +15,9 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// Sight is what one check of a cluster tells a person. Nothing is changed by it.
-type Sight struct {
-	Members []MemberSight // as in Options.Endpoints
+// Diagnosis is what one check of a cluster tells a person. Nothing is changed by it.
+type Diagnosis struct {
+	Members []MemberDiagnosis // as in Options.Endpoints
 	// Node is whether that is known to be there, Leaseless whether its Lease is known
 	// not to be: neither is where it may not be read, or nobody answers.
 	Node, Leaseless bool
@@ -32,15 +32,15 @@ type Sight struct {
 	Grants string
 }
 
-// MemberSight is how one member answers.
-type MemberSight struct {
+// MemberDiagnosis is how one member answers.
+type MemberDiagnosis struct {
 	Endpoint string
 	Err      error // nil if it serves reads, with a majority behind it, be they refused
 }
 
 // Diagnose asks each member of those Options once, over connections of its own.
-func Diagnose(ctx context.Context, o Options, node string) Sight {
-	s := Sight{Members: make([]MemberSight, len(o.Endpoints))}
+func Diagnose(ctx context.Context, o Options, node string) Diagnosis {
+	s := Diagnosis{Members: make([]MemberDiagnosis, len(o.Endpoints))}
 	var looking sync.WaitGroup
 	var first sync.Once // that answers: one that hangs is to leave the others time
 	for i, to := range o.Endpoints {
@@ -75,7 +75,7 @@ func (s *Store) finds(ctx context.Context, node string) (bool, error) {
 }
 
 // ask asks a member that answers for what all of them would say.
-func (s *Sight) ask(ctx context.Context, store *Store, node string, found bool) {
+func (s *Diagnosis) ask(ctx context.Context, store *Store, node string, found bool) {
 	_, err := store.Get(ctx, objects.Key{Kind: objects.Lease, Node: node})
 	s.Node, s.Leaseless = found, errors.Is(err, controlplane.ErrNotFound)
 	var lacks []right

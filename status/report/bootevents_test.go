@@ -37,13 +37,13 @@ func left(t *testing.T, content map[string]any) string {
 	return path
 }
 
-// chronicle is one as an agent makes that is started.
-func (d *desk) chronicle(j *journal.Journal) *Chronicle {
+// bootEvents is one as an agent makes that is started.
+func (d *desk) bootEvents(j *journal.Journal) *BootEvents {
 	if j == nil {
-		j = journal.Open("/nonexistent/shutdown.json", "one", silent())
+		j = journal.Open("/nonexistent/shutdown.json", "one", discard())
 	}
 	ledger := reboots.Open(reboots.Options{Boot: j.BootID(), Journal: j, Store: d.kept, Log: d.log.Logger()})
-	return NewChronicle(nodeName, d.o.Recorder, j, ledger, d.kept, d.log.Logger())
+	return NewBootEvents(nodeName, d.o.Recorder, j, ledger, d.kept, d.log.Logger())
 }
 
 // reasons are those of the Events that a desk's control plane has, told of one
@@ -75,7 +75,7 @@ func (d *desk) publishing(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
+func TestAnEventReportsOnceHowTheLastBootEnded(t *testing.T) {
 	began := time.Now().Add(-time.Minute)
 	pods := func(outcomes ...journal.Outcome) []journal.PodRecord {
 		var list []journal.PodRecord
@@ -123,9 +123,9 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
 				d.publishing(t)
 				for start := range 3 {
-					chronicle := d.chronicle(journal.Open(path, "two", silent()))
+					bootEvents := d.bootEvents(journal.Open(path, "two", discard()))
 					ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-					chronicle.ReportLastBoot(ctx)
+					bootEvents.ReportLastBoot(ctx)
 					cancel()
 					if got := strings.Join(d.reasons(t, "LastShutdown"), "|"); got != c.want {
 						t.Errorf("after start %d Events tell %q, want %q", start+1, got, c.want)
@@ -139,7 +139,7 @@ func TestAnEventTellsOnceHowTheLastBootEnded(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheLastBootIsToldWhenItCanBe(t *testing.T) {
+func TestTheEndOfTheLastBootIsReportedWhenItCanBe(t *testing.T) {
 	path := left(t, map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -153,12 +153,12 @@ func TestTheEndOfTheLastBootIsToldWhenItCanBe(t *testing.T) {
 	}
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
-		d.away()
-		j := journal.Open(path, "two", silent())
-		chronicle := d.chronicle(j)
+		d.controlPlaneAway()
+		j := journal.Open(path, "two", discard())
+		bootEvents := d.bootEvents(j)
 		ctx, cancel := context.WithCancel(t.Context())
 		done, written := make(chan struct{}), make(chan struct{})
-		go func() { defer close(done); chronicle.ReportLastBoot(ctx) }()
+		go func() { defer close(done); bootEvents.ReportLastBoot(ctx) }()
 		go func() { defer close(written); j.Run(ctx) }()
 		time.Sleep(time.Hour)
 		if err := os.Remove(path); err != nil {
@@ -172,7 +172,7 @@ func TestTheEndOfTheLastBootIsToldWhenItCanBe(t *testing.T) {
 		if got := d.reasons(t, "LastShutdown"); len(got) != 0 {
 			t.Errorf("without a control plane Events tell %q", got)
 		}
-		if values, _ := d.kept.Load(); values[keyTold] != nil {
+		if values, _ := d.kept.Load(); values[keyReported] != nil {
 			t.Error("it counts as told although nobody has heard")
 		}
 		d.client.Heal()
@@ -186,24 +186,24 @@ func TestTheEndOfTheLastBootIsToldWhenItCanBe(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheLastBootIsToldOnceAlsoIfTheControlPlaneIsAwayForLong(t *testing.T) {
+func TestTheEndOfTheLastBootIsReportedOnceAlsoIfTheControlPlaneIsUnreachableForLong(t *testing.T) {
 	path := left(t, map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
 	bubble(t, func(t *testing.T, d *desk) {
-		d.away()
+		d.controlPlaneAway()
 		for range 3 { // starts in vain
-			chronicle := d.again(t, "two").chronicle(journal.Open(path, "two", silent()))
+			bootEvents := d.again(t, "two").bootEvents(journal.Open(path, "two", discard()))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			chronicle.ReportLastBoot(ctx)
+			bootEvents.ReportLastBoot(ctx)
 			cancel()
-			chronicle.Keep()
+			bootEvents.Keep()
 		}
 		d.client.Heal()
 		last := d.again(t, "two")
 		last.publishing(t)
-		chronicle := last.chronicle(journal.Open(path, "two", silent()))
+		bootEvents := last.bootEvents(journal.Open(path, "two", discard()))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		chronicle.ReportLastBoot(ctx)
+		bootEvents.ReportLastBoot(ctx)
 		synctest.Wait()
 		if got := d.reasons(t, "LastShutdown"); len(got) != 1 {
 			t.Errorf("Events = %q, want one", got)
@@ -220,8 +220,8 @@ func (d *desk) guarded(t *testing.T, pods ...runtimetest.ContainerSpec) (*shutdo
 		c.ID, c.Image = c.Name+"-c", "image"
 		fake.RunPod(runtimetest.PodSpec{ID: c.Name, Name: c.Name, Namespace: "ns", Labels: c.Labels, Containers: []runtimetest.ContainerSpec{c}})
 	}
-	j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", silent())
-	guard, err := shutdown.New(shutdown.Options{Phases: plan.Defaults(), Runtime: fake, Journal: j, Log: silent(), Notify: NewDrainEvents(nodeName, d.o.Recorder).ShutdownChanged})
+	j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", discard())
+	guard, err := shutdown.New(shutdown.Options{Phases: plan.Defaults(), Runtime: fake, Journal: j, Log: discard(), Notify: NewDrainEvents(nodeName, d.o.Recorder).ShutdownChanged})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func (d *desk) guarded(t *testing.T, pods ...runtimetest.ContainerSpec) (*shutdo
 	return guard, fake
 }
 
-func TestAShutdownIsToldOnceHoweverOftenTheServiceStops(t *testing.T) {
+func TestAShutdownIsReportedOnceHoweverOftenTheServiceStops(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
 		guard, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: time.Second})
@@ -260,7 +260,7 @@ func TestAShutdownIsToldOnceHoweverOftenTheServiceStops(t *testing.T) {
 }
 
 // A boot that nobody guarded leaves no journal, and a disk may come from elsewhere.
-func TestRebootsAreToldOnceAndOnlyThoseOfThisMachine(t *testing.T) {
+func TestRebootsAreReportedOnceAndOnlyThoseOfThisMachine(t *testing.T) {
 	folder, elsewhere := t.TempDir(), left(t, map[string]any{"bootID": "zero", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
@@ -270,16 +270,16 @@ func TestRebootsAreToldOnceAndOnlyThoseOfThisMachine(t *testing.T) {
 			if boot == "three" { // the journal came with the disk, too
 				file = elsewhere
 			}
-			j := journal.Open(file, boot, silent())
-			ledger := reboots.Open(reboots.Options{Boot: boot, Machine: reboots.Machine{ID: machine}, Journal: j, Store: d.kept, Log: silent()})
+			j := journal.Open(file, boot, discard())
+			ledger := reboots.Open(reboots.Options{Boot: boot, Machine: reboots.Machine{ID: machine}, Journal: j, Store: d.kept, Log: discard()})
 			recorder := d.o.Recorder
 			if away { // nobody hears of it, and the agent is killed
-				recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, nil, silent())
+				recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, nil, discard())
 			}
-			chronicle := NewChronicle(nodeName, recorder, j, ledger, d.kept, silent())
+			bootEvents := NewBootEvents(nodeName, recorder, j, ledger, d.kept, discard())
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
-			chronicle.ReportLastBoot(ctx)
+			bootEvents.ReportLastBoot(ctx)
 			if ctx.Err() != nil != away {
 				t.Errorf("boot %s: told after %v", boot, ctx.Err())
 			}

@@ -35,14 +35,14 @@ func (r *Runtimes) unanswered() (list []runtime.Health) {
 	if r.candidates == nil {
 		return nil
 	}
-	var silent []local.Candidate
+	var unresponsive []local.Candidate
 	for _, c := range r.candidates {
-		told := slices.ContainsFunc(silent, func(s local.Candidate) bool { return s.Type == c.Type })
-		if !told && !r.has(c.Type) && !borrowed(c) && slices.ContainsFunc(kinds()[c.Type].running, inhabited) {
-			silent = append(silent, c)
+		reported := slices.ContainsFunc(unresponsive, func(s local.Candidate) bool { return s.Type == c.Type })
+		if !reported && !r.has(c.Type) && !borrowed(c) && slices.ContainsFunc(kinds()[c.Type].running, hasContainers) {
+			unresponsive = append(unresponsive, c)
 		}
 	}
-	for _, c := range append(silent, r.deserted()...) {
+	for _, c := range append(unresponsive, r.withoutRuntime()...) {
 		list = append(list, runtime.Health{Info: runtime.Info{
 			Name: c.Name, Endpoint: "unix://" + c.Path, Message: "its containers run, but nothing answers at " + c.Path,
 		}})
@@ -50,10 +50,10 @@ func (r *Runtimes) unanswered() (list []runtime.Health) {
 	return list
 }
 
-// inhabited reports whether a process lives of a container that a pattern finds: conmon, whose
+// hasContainers reports whether a process lives of a container that a pattern finds: conmon, whose
 // ID the file holds that Podman knows it by, or one of those that runs knows. Files of
 // containers that have ended stay until these are removed, and the ID may be another's.
-func inhabited(pattern string) bool {
+func hasContainers(pattern string) bool {
 	left, _ := filepath.Glob(pattern)
 	return slices.ContainsFunc(left, func(path string) bool {
 		if filepath.Base(path) != "conmon.pid" {

@@ -9,12 +9,12 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// Sight is what one check of a plugin tells a person. Nothing is changed by it.
-type Sight struct {
-	// Unreached is why there is nobody at the socket who is trusted, and Mend what a person
+// Diagnosis is what one check of a plugin tells a person. Nothing is changed by it.
+type Diagnosis struct {
+	// Unreached is why there is nobody at the socket who is trusted, and Fix what a person
 	// does about one who is not; Silent why who is there does not say who it is.
 	Unreached error
-	Mend      string
+	Fix       string
 	NoAnswer  error
 
 	Name, Version, Endpoint string // as it says
@@ -30,37 +30,37 @@ type Sight struct {
 
 // Diagnose asks the plugin, as far as ctx allows, who it is, for the Node of that name, and
 // whether it can do what it says.
-func (s *Store) Diagnose(ctx context.Context, node string) Sight {
+func (s *Store) Diagnose(ctx context.Context, node string) Diagnosis {
 	conn, err := connect(ctx, s.o.Socket)
 	if err != nil {
-		sight := Sight{Unreached: err}
+		diagnosis := Diagnosis{Unreached: err}
 		if stranger, ok := errors.AsType[*untrustedError](err); ok {
-			sight.Unreached, sight.Mend = errors.New(stranger.why), stranger.mend
+			diagnosis.Unreached, diagnosis.Fix = errors.New(stranger.why), stranger.fix
 		}
-		return sight
+		return diagnosis
 	}
 	_ = conn.Close()
 	if err := s.Probe(ctx); err != nil {
-		return Sight{NoAnswer: err}
+		return Diagnosis{NoAnswer: err}
 	}
 	s.mu.Lock()
 	a := s.about
 	s.mu.Unlock()
-	sight := Sight{Name: a.name, Version: a.version, Endpoint: a.endpoint, Lists: a.list, Watches: a.watch, Ends: a.ends}
+	diagnosis := Diagnosis{Name: a.name, Version: a.version, Endpoint: a.endpoint, Lists: a.list, Watches: a.watch, Ends: a.ends}
 	var looking sync.WaitGroup
-	looking.Go(func() { sight.Node, sight.Leaseless, sight.Reading = s.finds(ctx, node) })
+	looking.Go(func() { diagnosis.Node, diagnosis.Leaseless, diagnosis.Reading = s.finds(ctx, node) })
 	looking.Go(func() {
 		if a.list {
-			sight.Listing = s.lists(ctx)
+			diagnosis.Listing = s.lists(ctx)
 		}
 	})
 	looking.Go(func() {
 		if a.watch {
-			sight.Watching = s.watches(ctx, objects.Key{Kind: objects.Node, Node: node})
+			diagnosis.Watching = s.watches(ctx, objects.Key{Kind: objects.Node, Node: node})
 		}
 	})
 	looking.Wait()
-	return sight
+	return diagnosis
 }
 
 // finds reports whether a Node is there, and none of its Lease.

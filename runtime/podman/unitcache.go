@@ -21,9 +21,9 @@ type unitCache struct {
 // askUnits asks systemd about the units that containers and infra containers of pods name or are in,
 // and about Podman's own if that matters.
 func (r *Runtime) askUnits(ctx context.Context, own, infra []*container, known map[string]fact) unitCache {
-	told := unitCache{answered: true, serviceOf: map[string]string{}, monitors: map[string]int{}}
+	reported := unitCache{answered: true, serviceOf: map[string]string{}, monitors: map[string]int{}}
 	if r.units == nil {
-		return told
+		return reported
 	}
 	ask := map[string]bool{}
 	for _, c := range slices.Concat(own, infra) {
@@ -33,9 +33,9 @@ func (r *Runtime) askUnits(ctx context.Context, own, infra []*container, known m
 		if known[c.ID].policy == policyAlways {
 			ask[restartUnit] = true
 		}
-		told.monitors[c.ID] = known[c.ID].monitor
+		reported.monitors[c.ID] = known[c.ID].monitor
 		if service := r.serviceWith(known[c.ID].monitor, c.ID); service != "" {
-			told.serviceOf[c.ID], ask[service] = service, true
+			reported.serviceOf[c.ID], ask[service] = service, true
 		}
 	}
 	units, err := local.AskUnits(ctx, r.units, ask)
@@ -43,41 +43,41 @@ func (r *Runtime) askUnits(ctx context.Context, own, infra []*container, known m
 		r.log.Debug("cannot read units of containers from systemd", "error", err)
 		r.changes.note() // the next list is to ask again
 	}
-	told.byName, told.answered = units, err == nil
-	for id, service := range told.serviceOf {
+	reported.byName, reported.answered = units, err == nil
+	for id, service := range reported.serviceOf {
 		if unit := units[service]; unit.Starts && !unit.Oneshot && unit.Main != known[id].monitor {
 			r.changes.note() // no file reports when it has started
 		}
 	}
-	return told
+	return reported
 }
 
 // isMain reports whether a container's monitor is the main process of a service.
-func (told unitCache) isMain(c *container, f fact) bool {
-	service := told.serviceOf[c.ID]
-	return service != "" && told.byName[service].Main == f.monitor
+func (reported unitCache) isMain(c *container, f fact) bool {
+	service := reported.serviceOf[c.ID]
+	return service != "" && reported.byName[service].Main == f.monitor
 }
 
 // isOf reports whether the monitor of a pod's infra container is of the unit that the container names.
-func (told unitCache) isOf(pod podUnit) bool {
-	monitor := told.monitors[pod.infra]
-	return pod.name != "" && monitor != 0 && (told.serviceOf[pod.infra] == pod.name || told.byName[pod.name].Main == monitor)
+func (reported unitCache) isOf(pod podUnit) bool {
+	monitor := reported.monitors[pod.infra]
+	return pod.name != "" && monitor != 0 && (reported.serviceOf[pod.infra] == pod.name || reported.byName[pod.name].Main == monitor)
 }
 
 // unit names the unit by whose stop a container that runs is stopped, as stopUnit finds it then,
 // and the time-out of that stop; nil for no limit.
-func (r *Runtime) unit(c *container, f fact, told unitCache) (name string, grace *time.Duration) {
+func (r *Runtime) unit(c *container, f fact, reported unitCache) (name string, grace *time.Duration) {
 	if c.state() != runtime.Running {
 		return "", nil
 	}
-	own, pod, service := unitOf(c.Labels), r.podUnits.get(c.podID()), told.serviceOf[c.ID]
+	own, pod, service := unitOf(c.Labels), r.podUnits.get(c.podID()), reported.serviceOf[c.ID]
 	switch {
-	case told.isMain(c, f) && (own != "" || pod.name == ""), own != "" && own != pod.name && service == own:
+	case reported.isMain(c, f) && (own != "" || pod.name == ""), own != "" && own != pod.name && service == own:
 		name = service
-	case told.isOf(pod):
+	case reported.isOf(pod):
 		name = pod.name
 	}
-	unit := told.byName[name]
+	unit := reported.byName[name]
 	if !unit.Runs {
 		return "", nil
 	}

@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/status/reboots"
 )
 
-// verdict is the first line: the node, and the worst that can be said of it.
-func verdict(out *output, s api.Status) string {
+// headline is the first line: the node, and the worst that can be said of it.
+func headline(out *output, s api.Status) string {
 	if s.Node == nil {
 		return out.yellow("starting") + ": the host has not been checked yet"
 	}
@@ -41,35 +41,35 @@ func verdict(out *output, s api.Status) string {
 	return s.Node.Name + " is " + word
 }
 
-// harm is how much something hurts, the worst first.
-type harm int
+// severity is how much something hurts, the worst first.
+type severity int
 
 const (
-	dead        harm = iota // the fleet takes the host for dead
-	noPods                  // the host is not Ready
-	pressed                 // the host lacks something
-	unprotected             // a shutdown cuts pods off
-	unheard                 // the fleet is not told
-	unseen                  // nobody knows how the host is
-	failing                 // a loop does not do its work
-	odd                     // nothing that pods or the fleet feel
+	leaseExpired severity = iota // the fleet takes the host for dead
+	noPods                       // the host is not Ready
+	pressed                      // the host lacks something
+	unprotected                  // a shutdown cuts pods off
+	unreported                   // the control plane gets no report
+	unseen                       // nobody knows how the host is
+	failing                      // a loop does not do its work
+	info                         // nothing that pods or the fleet feel
 )
 
-// worry is one thing that is wrong.
-type worry struct {
-	what   string    // empty where it explains the verdict
-	since  time.Time // zero where the text says it, or nothing does
-	text   string
-	next   string // what to do next; empty where the text says it
-	harm   harm
-	causes []api.Cause // what text is about
+// problem is one thing that is wrong.
+type problem struct {
+	what     string    // empty where it explains the verdict
+	since    time.Time // zero where the text says it, or nothing does
+	text     string
+	next     string // what to do next; empty where the text says it
+	severity severity
+	causes   []api.Cause // what text is about
 }
 
-// print writes the worry, indented, on as many lines as it takes, and below it what
+// print writes the problem, indented, on as many lines as it takes, and below it what
 // to do next.
-func (w worry) print(t *table, out *output) {
+func (w problem) print(t *table, out *output) {
 	paint := out.red
-	if w.harm == odd {
+	if w.severity == info {
 		paint = out.yellow
 	}
 	text := w.text
@@ -101,30 +101,30 @@ func (o *output) indented(t *table, indent, text string) {
 	}
 }
 
-// worries lists what is wrong, the worst first, each once, and the same step once.
-func worries(out *output, s api.Status) []worry {
-	var list []worry
+// problems lists all problems once, the worst first, and each next step once.
+func problems(out *output, s api.Status) []problem {
+	var list []problem
 	if s.Node != nil {
-		list = conditionWorries(s)
+		list = conditionProblems(s)
 	}
-	list = append(list, fleetWorries(s, list)...)
+	list = append(list, fleetProblems(s, list)...)
 	for _, l := range s.Loops {
 		causes := causesOf(l.Runtimes)
 		if l.Cause != "" {
 			causes = append(causes, l.Cause)
 		}
-		if !l.Healthy && !said(list, causes...) && !anyDown(s, l.Runtimes) {
-			list = append(list, worry{what: "loop " + l.Name, text: firstLine(l.LastError), next: "`" + logOfAgent + "`", harm: failing, causes: causes})
+		if !l.Healthy && !covered(list, causes...) && !anyDown(s, l.Runtimes) {
+			list = append(list, problem{what: "loop " + l.Name, text: firstLine(l.LastError), next: "`" + logOfAgent + "`", severity: failing, causes: causes})
 		}
 	}
-	if text := firstLine(s.ImageGC.Message); text != "" && !said(list, causesOf(s.ImageGC.Runtimes)...) && !anyDown(s, s.ImageGC.Runtimes) {
-		list = append(list, worry{what: "images and containers", text: text, next: "`hostler doctor`", harm: failing})
+	if text := firstLine(s.ImageGC.Message); text != "" && !covered(list, causesOf(s.ImageGC.Runtimes)...) && !anyDown(s, s.ImageGC.Runtimes) {
+		list = append(list, problem{what: "images and containers", text: text, next: "`hostler doctor`", severity: failing})
 	}
-	list = append(list, checkWorries(s.CustomConditions, list)...)
-	list = append(list, oddities(out, s)...)
-	slices.SortStableFunc(list, func(a, b worry) int { return cmp.Compare(a.harm, b.harm) })
+	list = append(list, checkProblems(s.CustomConditions, list)...)
+	list = append(list, infos(out, s)...)
+	slices.SortStableFunc(list, func(a, b problem) int { return cmp.Compare(a.severity, b.severity) })
 	for i := range list {
-		if slices.ContainsFunc(list[:i], func(w worry) bool { return w.next == list[i].next }) {
+		if slices.ContainsFunc(list[:i], func(w problem) bool { return w.next == list[i].next }) {
 			list[i].next = ""
 		}
 	}
@@ -133,12 +133,12 @@ func worries(out *output, s api.Status) []worry {
 
 const (
 	logOfAgent = "journalctl -u hostler -n 50"
-	// fresh is for how long an unexpected reboot is worth a look.
+	// fresh is how long an unexpected reboot is shown as a problem.
 	fresh = 24 * time.Hour
 )
 
-// fleetWorries tell what stands between the host and its fleet, beside what is said.
-func fleetWorries(s api.Status, list []worry) []worry {
+// fleetProblems lists problems with the control plane that are not listed yet.
+func fleetProblems(s api.Status, list []problem) []problem {
 	next := "`" + logOfAgent + "`"
 	if s.ControlPlane.Type != "embedded" {
 		next = "`hostler doctor`"
@@ -146,24 +146,24 @@ func fleetWorries(s api.Status, list []worry) []worry {
 	c, known := s.ControlPlane, len(list)
 	list = slices.Clip(list) // the caller's stays as it is
 	if c.Overdue != "" {
-		list = append(list, worry{what: "heartbeat", text: c.Overdue, next: next, harm: dead, causes: []api.Cause{c.OverdueCause}})
+		list = append(list, problem{what: "heartbeat", text: c.Overdue, next: next, severity: leaseExpired, causes: []api.Cause{c.OverdueCause}})
 	}
-	if c.Resting != "" {
-		list = append(list, worry{what: "control plane", text: c.Resting, harm: odd})
+	if c.Paused != "" {
+		list = append(list, problem{what: "control plane", text: c.Paused, severity: info})
 	}
 	if s.LeasePace != nil {
 		for _, f := range s.LeasePace.Faults {
-			list = append(list, worry{what: "lease", text: f.Message, next: f.Mend, harm: odd})
+			list = append(list, problem{what: "lease", text: f.Message, next: f.Fix, severity: info})
 		}
 	}
 	for _, d := range s.Drift {
-		list = append(list, worry{what: "drift", text: d.Message, next: "`" + d.Mend + "`", harm: odd})
+		list = append(list, problem{what: "drift", text: d.Message, next: "`" + d.Fix + "`", severity: info})
 	}
-	if c.Credentials != "" && !said(list, c.CredentialsCause) {
-		list = append(list, worry{what: "credentials", text: c.Credentials, next: next, harm: unheard, causes: []api.Cause{c.CredentialsCause}})
+	if c.Credentials != "" && !covered(list, c.CredentialsCause) {
+		list = append(list, problem{what: "credentials", text: c.Credentials, next: next, severity: unreported, causes: []api.Cause{c.CredentialsCause}})
 	}
-	if c.LastError != "" && !said(list, c.Causes...) {
-		list = append(list, worry{what: "control plane", text: c.LastError, next: next, harm: unheard, causes: c.Causes})
+	if c.LastError != "" && !covered(list, c.Causes...) {
+		list = append(list, problem{what: "control plane", text: c.LastError, next: next, severity: unreported, causes: c.Causes})
 	}
 	for i := range list[known:] {
 		if w := &list[known+i]; slices.Contains(w.causes, api.CauseApproval) || slices.Contains(w.causes, api.CauseRefused) {
@@ -173,57 +173,57 @@ func fleetWorries(s api.Status, list []worry) []worry {
 	return list[known:]
 }
 
-// checkWorries tells of the administrator's own checks what no condition tells.
-func checkWorries(c api.CustomConditions, before []worry) []worry {
-	var list []worry
+// checkProblems lists problems of custom checks that no condition shows.
+func checkProblems(c api.CustomConditions, before []problem) []problem {
+	var list []problem
 	for _, f := range c.Faults {
-		told := false
+		reported := false
 		for _, check := range c.Checks {
-			told = told || check.Fault != nil && *check.Fault == f && said(before, api.Cause(check.Type))
+			reported = reported || check.Fault != nil && *check.Fault == f && covered(before, api.Cause(check.Type))
 		}
-		if !told {
-			list = append(list, worry{what: "conditions", text: f.String(), next: f.Mend, harm: odd})
+		if !reported {
+			list = append(list, problem{what: "conditions", text: f.String(), next: f.Fix, severity: info})
 		}
 	}
 	for _, check := range c.Checks {
 		kind := string(check.Type)
 		switch {
 		case check.LocalOnly:
-			list = append(list, worry{what: "conditions", text: kind + " is shown only here: on a Node of the kubelet, hostler writes only hostler.io/* conditions", harm: odd})
+			list = append(list, problem{what: "conditions", text: kind + " is shown only here: on a Node of the kubelet, hostler writes only hostler.io/* conditions", severity: info})
 		case !check.Temporary:
 		case check.Answer == status.Problem:
-			list = append(list, worry{what: kind, text: check.Message, next: status.StepOfProblem, harm: odd})
+			list = append(list, problem{what: kind, text: check.Message, next: status.StepOfProblem, severity: info})
 		case check.Faulty: // which is listed
 		case check.Answer == status.Undecided, check.Answer == status.TimedOut, check.Answer == status.NotRun:
-			list = append(list, worry{what: kind + " unknown", text: check.Message, next: "`hostler doctor`", harm: odd})
+			list = append(list, problem{what: kind + " unknown", text: check.Message, next: "`hostler doctor`", severity: info})
 		}
 	}
 	return list
 }
 
-// oddities are what neither pods nor the fleet feel.
-func oddities(out *output, s api.Status) []worry {
-	var list []worry
+// infos lists problems that affect neither pods nor the fleet.
+func infos(out *output, s api.Status) []problem {
+	var list []problem
 	if r := s.ImageGC.LastRun; r != nil {
 		for _, warning := range r.Warnings { // one for each filesystem that is too full
-			list = append(list, worry{what: "images", text: "the last collection did not free enough: " + firstLine(warning), next: "`hostler gc history -o wide` shows the reasons", harm: odd})
+			list = append(list, problem{what: "images", text: "the last collection did not free enough: " + firstLine(warning), next: "`hostler gc history -o wide` shows the reasons", severity: info})
 		}
 	}
 	if s.Shortage != "" {
-		list = append(list, worry{what: "reserved", text: s.Shortage, harm: failing})
+		list = append(list, problem{what: "reserved", text: s.Shortage, severity: failing})
 	}
 	if s.AddressMissing != "" {
-		list = append(list, worry{what: "addresses", text: s.AddressMissing, next: status.StepAddressMissing, harm: odd})
+		list = append(list, problem{what: "addresses", text: s.AddressMissing, next: status.StepAddressMissing, severity: info})
 	}
 	if c := s.NodeName; c != nil {
-		harm := odd
+		harm := info
 		if c.Status == doctor.Fail {
-			harm = unheard
+			harm = unreported
 		}
-		list = append(list, worry{what: "node name", text: c.Message, next: c.Hint, harm: harm})
+		list = append(list, problem{what: "node name", text: c.Message, next: c.Hint, severity: harm})
 	}
 	if text := s.Configuration.Trouble(); text != "" {
-		list = append(list, worry{what: "configuration", text: text, next: s.Configuration.Mend(), harm: odd})
+		list = append(list, problem{what: "configuration", text: text, next: s.Configuration.Fix(), severity: info})
 	}
 	for _, n := range s.Shutdown.NotStarted {
 		how, next := "not restarted yet", "; hostler keeps retrying"
@@ -231,18 +231,18 @@ func oddities(out *output, s api.Status) []worry {
 			how, next = "failed after its restart", " shows why; hostler does not restart it again"
 		}
 		text := "stopped for a shutdown that was cancelled, " + how + ": " + n.Reason
-		list = append(list, worry{what: n.Unit, text: text, next: "`systemctl status " + n.Unit + "`" + next, harm: failing})
+		list = append(list, problem{what: n.Unit, text: text, next: "`systemctl status " + n.Unit + "`" + next, severity: failing})
 	}
 	if text := s.State.Message; text != "" {
 		next := "`df -h " + s.State.Path + "`, and `" + logOfAgent + "`"
 		if s.State.Persisted { // a file of before was set aside
 			next = "delete that file once you no longer need it"
 		}
-		list = append(list, worry{what: "state", text: text, next: next, harm: odd})
+		list = append(list, problem{what: "state", text: text, next: next, severity: info})
 	}
 	if unexpected(out, s) {
 		r := s.Reboots.Last
-		list = append(list, worry{what: "reboot", text: "unexpected, " + out.ago(s.Reboots.BootedAt) + ", " + r.By() + ": " + r.Error, next: "`journalctl -b -1 -e` shows the end of the previous boot's log", harm: odd})
+		list = append(list, problem{what: "reboot", text: "unexpected, " + out.ago(s.Reboots.BootedAt) + ", " + r.By() + ": " + r.Error, next: "`journalctl -b -1 -e` shows the end of the previous boot's log", severity: info})
 	}
 	return list
 }
@@ -253,31 +253,30 @@ func unexpected(out *output, s api.Status) bool {
 	return r != nil && r.Verdict == reboots.Unexpected && out.now().Sub(s.Reboots.BootedAt) < fresh
 }
 
-// conditionWorries tell what the conditions say that is not as it should be, Ready
-// first, for all others are about what it says.
-func conditionWorries(s api.Status) []worry {
-	var list []worry
+// conditionProblems lists conditions with a problem, Ready first, because the others explain it.
+func conditionProblems(s api.Status) []problem {
+	var list []problem
 	for _, c := range slices.SortedStableFunc(slices.Values(s.Node.Status.Conditions), readyFirst) {
-		w := worry{what: string(c.Type), since: c.LastTransitionTime.Time, text: c.Message, next: s.NextSteps[c.Type], harm: pressed, causes: []api.Cause{api.Cause(c.Type)}}
+		w := problem{what: string(c.Type), since: c.LastTransitionTime.Time, text: c.Message, next: s.NextSteps[c.Type], severity: pressed, causes: []api.Cause{api.Cause(c.Type)}}
 		switch {
 		case (status.Transition{New: c}).Good():
 			continue
 		case c.Type == corev1.NodeReady:
-			w.what, w.harm = "", noPods
+			w.what, w.severity = "", noPods
 		case strings.HasPrefix(c.Message, status.NoPressureSince): // nothing is left to do
 			w.text, _, _ = strings.Cut(c.Message, ";")
 			w.next = ""
 		case c.Type == status.ShutdownProtected:
-			w.what, w.harm = "shutdown", unprotected
+			w.what, w.severity = "shutdown", unprotected
 			switch ready := condition(s.Node, corev1.NodeReady); {
 			case c.Reason == status.ReasonSwitchedOff: // as somebody wants it
-				w.harm = odd
+				w.severity = info
 			case c.Reason == status.ReasonPodsOutOfReach && ready != nil && ready.Status == corev1.ConditionFalse:
 				w.next = "" // that of Ready
 			}
 		case c.Status == corev1.ConditionUnknown:
 			w.what += " unknown"
-			w.harm = unseen
+			w.severity = unseen
 		}
 		list = append(list, w)
 	}
@@ -294,18 +293,18 @@ func readyFirst(a, b corev1.NodeCondition) int {
 	return cmp.Compare(rank(a), rank(b))
 }
 
-// said reports whether worries in the list are about all of these causes: a condition or the
+// covered reports whether problems in the list are about all of these causes: a condition or the
 // control plane and the loop behind it often report the same, one in more words.
-func said(list []worry, causes ...api.Cause) bool {
+func covered(list []problem, causes ...api.Cause) bool {
 	for _, c := range causes {
-		if c == "" || !slices.ContainsFunc(list, func(w worry) bool { return slices.Contains(w.causes, c) }) {
+		if c == "" || !slices.ContainsFunc(list, func(w problem) bool { return slices.Contains(w.causes, c) }) {
 			return false
 		}
 	}
 	return len(causes) > 0
 }
 
-// causesOf are those of what fails for the sake of runtimes.
+// causesOf returns the causes of failures of runtimes.
 func causesOf(runtimes []string) []api.Cause {
 	var causes []api.Cause
 	for _, name := range runtimes {

@@ -1,31 +1,33 @@
 package journal
 
-// Story is how the last shutdowns went, as the methods of these names tell it.
-type Story struct {
-	Last, CalledOff, Drained *Record
+// History is how the last shutdowns went, as the methods of these names tell it.
+type History struct {
+	Last, Cancelled, Drained *Record
 	Restarts                 []Restart
 }
 
 // Peek reads the story, and changes nothing: for a person on a host whose agent does not
 // run. A missing journal is fs.ErrNotExist.
-func Peek(path, bootID string) (Story, error) {
+func Peek(path, bootID string) (History, error) {
 	file, err := read(path)
 	if err != nil {
-		return Story{}, err
+		return History{}, err
 	}
-	return (&Journal{file: file.takenUp(bootID)}).Story(), nil
+	return (&Journal{file: file.takenUp(bootID)}).History(), nil
 }
 
-// Story is all that is told of the last shutdowns. It must not be changed.
-func (j *Journal) Story() Story { return Story{j.Last(), j.CalledOff(), j.Drained(), j.Restarts()} }
+// History is all that is told of the last shutdowns. It must not be changed.
+func (j *Journal) History() History {
+	return History{j.Last(), j.Cancelled(), j.Drained(), j.Restarts()}
+}
 
-// CalledOff is this boot's last drain that was cancelled after it had asked somebody to end;
+// Cancelled is this boot's last drain that was cancelled after it had asked somebody to end;
 // nil if there was none, or a shutdown since.
-func (j *Journal) CalledOff() *Record {
+func (j *Journal) Cancelled() *Record {
 	last := j.Last()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	r := j.file.calledOff()
+	r := j.file.cancelled()
 	if r == nil || !SameBoot(r.BootID, j.file.BootID) || last != nil && last.StartedAt.After(r.StartedAt) {
 		return nil
 	}
@@ -47,7 +49,7 @@ func (j *Journal) Drained() *Record {
 
 // DrainedBefore reports whether the drain by a person was before the last shutdown, which found
 // those pods stopped.
-func (s Story) DrainedBefore() bool {
+func (s History) DrainedBefore() bool {
 	return s.Last != nil && s.Drained != nil && SameBoot(s.Last.BootID, s.Drained.BootID) &&
 		(s.Last.StartedAt.IsZero() || s.Drained.StartedAt.Before(s.Last.StartedAt)) // a boot that ended without a drain has no start of one
 }

@@ -23,13 +23,13 @@ const (
 	stubbornGrace  = 6 * time.Second
 )
 
-func houseConfig() string {
+func workloadConfig() string {
 	return fmt.Sprintf("shutdown: {gracePeriod: %v, gracePeriodCriticalPods: %v}\n", regularPeriod+criticalPeriod, criticalPeriod)
 }
 
-// house is the pods that a scenario closes: three regular ones that end at once,
+// workload is the pods that a scenario closes: three regular ones that end at once,
 // slowly and not at all, and a critical one.
-func house() []machine.Pod {
+func workload() []machine.Pod {
 	return []machine.Pod{
 		{Name: "web"},
 		{Name: "batch", Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: time.Second}}},
@@ -57,8 +57,8 @@ func (c closed) pod(name string) journal.PodRecord {
 // took is how long the pod was waited for.
 func took(p journal.PodRecord) time.Duration { return p.FinishedAt.Sub(p.StartedAt) }
 
-// lookBack reads in a machine that is up again how its boot named before ended.
-func lookBack(t *testing.T, m *machine.Machine, before string) closed {
+// readBack reads in a machine that is up again how its boot named before ended.
+func readBack(t *testing.T, m *machine.Machine, before string) closed {
 	t.Helper()
 	last := m.LastShutdown()
 	if last == nil || !strings.HasPrefix(last.BootID, before) {
@@ -67,10 +67,10 @@ func lookBack(t *testing.T, m *machine.Machine, before string) closed {
 	return closed{m.Options.Bed, m.Work().Boot(before), *last}
 }
 
-// checkHouse holds the end of a boot to the promise, for what a house's pods
+// checkWorkload holds the end of a boot to the promise, for what a house's pods
 // are: two phases in order, SIGTERM before SIGKILL, nobody waited for longer
 // than needed.
-func checkHouse(t *testing.T, c closed, pods []machine.Pod, trigger journal.Trigger) {
+func checkWorkload(t *testing.T, c closed, pods []machine.Pod, trigger journal.Trigger) {
 	t.Helper()
 	work := c.work
 	for _, pod := range pods {
@@ -151,8 +151,8 @@ func expectReboot(t *testing.T, m *machine.Machine, want reboots.Verdict) {
 	}
 }
 
-// tells logs what was seen, for docs/explanation/shutdown.md.
-func (c closed) tells(t *testing.T, way string) {
+// logFindings logs what was seen, for docs/explanation/shutdown.md.
+func (c closed) logFindings(t *testing.T, way string) {
 	t.Helper()
 	first := time.Time{}
 	for _, life := range c.work {

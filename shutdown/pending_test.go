@@ -13,8 +13,8 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// owes says what the guard's status has to be started again, and what became of that.
-func (r *rig) owes() string {
+// pendingRestarts says what the guard's status has to be started again, and what became of that.
+func (r *rig) pendingRestarts() string {
 	var list []string
 	for _, o := range r.guard.Status().Restarts {
 		list = append(list, o.ID+"="+string(o.Outcome))
@@ -23,9 +23,9 @@ func (r *rig) owes() string {
 	return strings.Join(list, " ")
 }
 
-func (r *rig) expectOwes(when, want string) {
+func (r *rig) expectPending(when, want string) {
 	r.t.Helper()
-	if got := r.owes(); got != want {
+	if got := r.pendingRestarts(); got != want {
 		r.t.Errorf("%s: to be started again %q, want %q", when, got, want)
 	}
 }
@@ -38,16 +38,16 @@ func TestACancelledShutdownLeavesWhatIsToBeStartedAgain(t *testing.T) {
 		r.start()
 		r.logind.shutdown("reboot")
 		time.Sleep(3 * time.Second)
-		r.expectOwes("while the host goes down", "")
+		r.expectPending("while the host goes down", "")
 		r.logind.cancel()
 		time.Sleep(2 * time.Second)
 		r.expect(shutdown.Armed, 1)
-		r.expectOwes("after the cancellation", "slow-c= web-c=") // and dns was never asked
+		r.expectPending("after the cancellation", "slow-c= web-c=") // and dns was never asked
 		// A person who drains the host wants none of it back.
-		if _, err := r.guard.Drain(t.Context(), journal.TriggerPerson); err != nil {
+		if _, err := r.guard.Drain(t.Context(), journal.TriggerManual); err != nil {
 			t.Fatal(err)
 		}
-		r.expectOwes("after a drain by hand", "slow-c=left web-c=left")
+		r.expectPending("after a drain by hand", "slow-c=left web-c=left")
 	})
 }
 
@@ -58,11 +58,11 @@ func TestTheNextBootKnowsWhatIsToBeStartedAgain(t *testing.T) {
 		r.logind.shutdown("reboot")
 		time.Sleep(10 * time.Second)
 		r.expect(shutdown.Released, 0)
-		r.expectOwes("while the host goes down", "")
+		r.expectPending("while the host goes down", "")
 		r.stop()
 		r.boot = "another"
 		r.logind.cancel() // it is another login manager's life
 		r.start()
-		r.expectOwes("after the boot", "web-c=")
+		r.expectPending("after the boot", "web-c=")
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-func TestTheRecordTellsHowContainersEnded(t *testing.T) {
+func TestTheRecordReportsHowContainersEnded(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("good", 0, runtimetest.ContainerSpec{})
 		r.pod("termed", 0, runtimetest.ContainerSpec{ExitCode: 143})
@@ -44,7 +44,7 @@ func TestTheRecordTellsHowContainersEnded(t *testing.T) {
 	})
 }
 
-func TestAJournalThatIsReadLateIsToldAllTheSame(t *testing.T) {
+func TestAJournalThatIsReadLateIsStillReported(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		if err := os.Symlink(r.path, r.path); err != nil { // which cannot be read
 			t.Fatal(err)

@@ -21,8 +21,8 @@ func TestContainersOfAPodmanThatIsNotHeard(t *testing.T) {
 		m.Run("systemctl enable --now podman.socket && podman load --quiet --input " + job.ImageArchive)
 		m.Run("podman run --quiet --detach --name theirs " + job.Image + " " + heeds)
 		theyAreOutOfReach(t, m, "podman", "podman.socket podman.service", "podman.socket", func() {
-			if said := m.Run("hostler doctor || true"); !strings.Contains(said, "podman.socket") {
-				t.Errorf("hostler doctor says\n%s\nwant it to name podman.socket", said)
+			if text := m.Run("hostler doctor || true"); !strings.Contains(text, "podman.socket") {
+				t.Errorf("hostler doctor says\n%s\nwant it to name podman.socket", text)
 			}
 		})
 	})
@@ -51,15 +51,15 @@ func theyAreOutOfReach(t *testing.T, m *machine.Machine, name, units, unit strin
 		s, err := m.TryStatus()
 		return err == nil && protection(s).Status == corev1.ConditionFalse && protection(s).Reason == "PodsOutOfReach"
 	})
-	if said := protection(m.Status()).Message; !strings.Contains(said, name) {
-		t.Errorf("the condition says %q, want it to name %s", said, name)
+	if text := protection(m.Status()).Message; !strings.Contains(text, name) {
+		t.Errorf("the condition says %q, want it to name %s", text, name)
 	}
-	if said := m.Hostler("status"); !strings.Contains(said, "systemctl status "+unit) {
-		t.Errorf("hostler status says\n%s\nwant what to look at", said)
+	if text := m.Hostler("status"); !strings.Contains(text, "systemctl status "+unit) {
+		t.Errorf("hostler status says\n%s\nwant what to look at", text)
 	}
 	for _, command := range []string{"hostler ps", "hostler shutdown plan", "hostler drain --all --dry-run", "hostler drain --all"} {
-		if said := m.Run(command + " 2>&1 || test $? = 1"); !strings.Contains(said, name+": its containers run") {
-			t.Errorf("`%s` says\n%s\nwant it to name %s", command, said, name)
+		if text := m.Run(command + " 2>&1 || test $? = 1"); !strings.Contains(text, name+": its containers run") {
+			t.Errorf("`%s` says\n%s\nwant it to name %s", command, text, name)
 		}
 	}
 	m.Hostler("uncordon")
@@ -69,7 +69,7 @@ func theyAreOutOfReach(t *testing.T, m *machine.Machine, name, units, unit strin
 	m.Eventually("hostler hears "+name, func() bool {
 		return protection(m.Status()).Status == corev1.ConditionTrue && strings.Contains(m.Hostler("ps"), "theirs")
 	})
-	if said := m.Hostler("status"); strings.Contains(said, "NOT READY") {
-		t.Errorf("hostler status says\n%s\nwant no runtime that is not ready", said)
+	if text := m.Hostler("status"); strings.Contains(text, "NOT READY") {
+		t.Errorf("hostler status says\n%s\nwant no runtime that is not ready", text)
 	}
 }

@@ -33,7 +33,7 @@ func TestAContainerOfPodmansRunsWhileItsConmonDoes(t *testing.T) {
 		if err := os.WriteFile(pid, []byte(id), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := inhabited(filepath.Join(root, "*.pid")); got != want {
+		if got := hasContainers(filepath.Join(root, "*.pid")); got != want {
 			t.Errorf("inhabited() of one %s = %v, want %v", when, got, want)
 		}
 	}
@@ -58,7 +58,7 @@ func TestAContainerOfDockersRunsWhileItsProcessDoes(t *testing.T) {
 	}
 	expect := func(when string, want bool) {
 		t.Helper()
-		if got := inhabited(filepath.Join(root, "*")); got != want {
+		if got := hasContainers(filepath.Join(root, "*")); got != want {
 			t.Errorf("inhabited() of one %s = %v, want %v", when, got, want)
 		}
 	}

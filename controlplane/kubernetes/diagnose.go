@@ -23,8 +23,8 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// Sight is what one check of the server tells a person. Nothing is changed by it.
-type Sight struct {
+// Diagnosis is what one check of the server tells a person. Nothing is changed by it.
+type Diagnosis struct {
 	Server string                // its URL; empty where the kubeconfig does not report it
 	Node   *corev1.Node          // nil where there is none, or it could not be read
 	Lease  *coordinationv1.Lease // likewise
@@ -80,14 +80,14 @@ func Needed(node string) []Right {
 // Node.
 func ToLeave(node string) Right { return Right{Verb: "delete", Resource: "nodes", Name: node} }
 
-// Diagnose asks the server of those Options once for all that a Sight tells, over
+// Diagnose asks the server of those Options once for all that a Diagnosis has, over
 // connections of its own.
-func Diagnose(ctx context.Context, o Options, node string, rights []Right) (s Sight) {
+func Diagnose(ctx context.Context, o Options, node string, rights []Right) (s Diagnosis) {
 	o.Refused = nil   // the caller is told
 	var mu sync.Mutex // guards now and skew: a request that was given up may yet be answered
 	var now time.Time
 	var skew time.Duration
-	o.heard = func(date time.Time) {
+	o.answered = func(date time.Time) {
 		mu.Lock()
 		defer mu.Unlock()
 		now, skew = date, time.Since(date.Add(time.Second/2))
@@ -185,8 +185,8 @@ func Writers(node *corev1.Node) map[string]time.Time {
 
 // listening reports the time in each answer.
 type listening struct {
-	carrier http.RoundTripper
-	heard   func(time.Time)
+	carrier  http.RoundTripper
+	answered func(time.Time)
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -194,7 +194,7 @@ func (l listening) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := l.carrier.RoundTrip(request)
 	if err == nil {
 		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-			l.heard(date)
+			l.answered(date)
 		}
 	}
 	return response, err

@@ -22,7 +22,7 @@ func TestAPersonsDrainStopsWhatAppearsMeanwhile(t *testing.T) {
 			r.pod("late", 0, runtimetest.ContainerSpec{})
 			r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
 		})
-		record, err := r.guard.Drain(t.Context(), journal.TriggerPerson)
+		record, err := r.guard.Drain(t.Context(), journal.TriggerManual)
 		if err != nil || !record.Graceful || outcomes(record) != "dns=skipped late=stopped web=stopped" {
 			t.Errorf("Drain() = %s, %v, want the late one stopped, too", outcomes(record), err)
 		}
@@ -36,9 +36,9 @@ func TestAPersonsDrainOfAllEndsWithTheCriticalPods(t *testing.T) {
 		r.usual()
 		r.start()
 		var steps []string
-		record, err := r.guard.DrainByHand(t.Context(), true, func(now *journal.Record) { steps = append(steps, outcomes(*now)) })
-		if err != nil || record.Trigger != journal.TriggerPersonAll || outcomes(record) != "dns=stopped web=stopped" {
-			t.Errorf("DrainByHand() = %s, %v, want both stopped", outcomes(record), err)
+		record, err := r.guard.DrainManually(t.Context(), true, func(now *journal.Record) { steps = append(steps, outcomes(*now)) })
+		if err != nil || record.Trigger != journal.TriggerManualAll || outcomes(record) != "dns=stopped web=stopped" {
+			t.Errorf("DrainManually() = %s, %v, want both stopped", outcomes(record), err)
 		}
 		r.expectSignals("web", "TERM@0s")
 		r.expectSignals("dns", "TERM@2s")
@@ -55,12 +55,12 @@ func TestAPersonsDrainIsSeenWhileItRuns(t *testing.T) {
 		r.start()
 		done := make(chan error, 1)
 		go func() {
-			_, err := r.guard.Drain(t.Context(), journal.TriggerPerson)
+			_, err := r.guard.Drain(t.Context(), journal.TriggerManual)
 			done <- err
 		}()
 		time.Sleep(time.Second)
-		if got := r.guard.Status().ByHand; got == nil || len(got.Pods) != 1 || got.Trigger != journal.TriggerPerson {
-			t.Errorf("ByHand = %+v, want the drain that runs", got)
+		if got := r.guard.Status().ManualDrain; got == nil || len(got.Pods) != 1 || got.Trigger != journal.TriggerManual {
+			t.Errorf("ManualDrain = %+v, want the drain that runs", got)
 		}
 		if err := r.guard.Refusal(t.Context()); !errors.Is(err, shutdown.ErrDraining) {
 			t.Errorf("Refusal() = %v, want ErrDraining", err)
@@ -69,8 +69,8 @@ func TestAPersonsDrainIsSeenWhileItRuns(t *testing.T) {
 			t.Errorf("Drain() = %v, want nil", err)
 		}
 		synctest.Wait()
-		if got := r.guard.Status().ByHand; got != nil {
-			t.Errorf("ByHand = %+v after the drain, want none", got)
+		if got := r.guard.Status().ManualDrain; got != nil {
+			t.Errorf("ManualDrain = %+v after the drain, want none", got)
 		}
 		if err := r.guard.Refusal(t.Context()); err != nil {
 			t.Errorf("Refusal() = %v, want nil", err)
@@ -78,27 +78,27 @@ func TestAPersonsDrainIsSeenWhileItRuns(t *testing.T) {
 	})
 }
 
-func TestADrainByHandIsRefusedWhileTheHostGoesDown(t *testing.T) {
+func TestAManualDrainIsRefusedWhileTheHostGoesDown(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()
 		r.logind.shutdown("reboot")
 		for _, at := range []time.Duration{time.Second, time.Minute} { // Draining, Released
 			time.Sleep(at)
-			if _, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll); !errors.Is(err, shutdown.ErrShuttingDown) {
+			if _, err := r.guard.Drain(t.Context(), journal.TriggerManualAll); !errors.Is(err, shutdown.ErrShuttingDown) {
 				t.Errorf("Drain() in state %v = %v, want ErrShuttingDown", r.guard.Status().State, err)
 			}
 		}
 	})
 }
 
-func TestADrainByHandEndsWithTheAgent(t *testing.T) {
+func TestAManualDrainEndsWithTheAgent(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.start()
 		done := make(chan error, 1)
 		go func() {
-			_, err := r.guard.Drain(t.Context(), journal.TriggerPerson)
+			_, err := r.guard.Drain(t.Context(), journal.TriggerManual)
 			done <- err
 		}()
 		time.Sleep(time.Second)
@@ -110,26 +110,26 @@ func TestADrainByHandEndsWithTheAgent(t *testing.T) {
 	})
 }
 
-func TestADrainByHandCanBeEnded(t *testing.T) {
+func TestAManualDrainCanBeEnded(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
 		r.start()
 		began := time.Now()
-		r.guard.EndByHand(t.Context())
+		r.guard.EndManualDrain(t.Context())
 		if took := time.Since(began); took > 0 {
-			t.Errorf("EndByHand() without a drain took %v", took)
+			t.Errorf("EndManualDrain() without a drain took %v", took)
 		}
 		done := make(chan error, 1)
 		go func() {
-			_, err := r.guard.Drain(t.Context(), journal.TriggerPersonAll)
+			_, err := r.guard.Drain(t.Context(), journal.TriggerManualAll)
 			done <- err
 		}()
 		time.Sleep(time.Second)
 		began = time.Now()
-		r.guard.EndByHand(t.Context())
+		r.guard.EndManualDrain(t.Context())
 		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("EndByHand() took %v, want two seconds at the most", took)
+			t.Errorf("EndManualDrain() took %v, want two seconds at the most", took)
 		}
 		if err := <-done; !errors.Is(err, shutdown.ErrCancelled) {
 			t.Errorf("Drain() = %v, want ErrCancelled", err)
@@ -140,18 +140,18 @@ func TestADrainByHandCanBeEnded(t *testing.T) {
 	})
 }
 
-func TestAPlanByHandSparesCriticalPodsUnlessToldOtherwise(t *testing.T) {
+func TestAPlanOfAManualDrainSparesCriticalPodsUnlessRequestedOtherwise(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.logind.ceiling = 8 * time.Second // what logind grants does not bind a person
 		r.usual()
 		r.start()
-		p, spared, err := r.guard.PlanByHand(t.Context(), false)
+		p, spared, err := r.guard.PlanManualDrain(t.Context(), false)
 		if err != nil || len(p.Phases) != 2 || len(p.Phases[0].Pods) != 1 || len(p.Phases[1].Pods) != 0 || len(spared) != 1 || spared[0].Name != "dns" || p.Phases[0].Grace.Duration != 20*time.Second {
-			t.Errorf("PlanByHand(false) = %+v, %+v, %v, want web in 20s, and dns spared", p, spared, err)
+			t.Errorf("PlanManualDrain(false) = %+v, %+v, %v, want web in 20s, and dns spared", p, spared, err)
 		}
-		p, spared, err = r.guard.PlanByHand(t.Context(), true)
+		p, spared, err = r.guard.PlanManualDrain(t.Context(), true)
 		if err != nil || len(p.Phases[1].Pods) != 1 || len(spared) != 0 {
-			t.Errorf("PlanByHand(true) = %+v, %+v, %v, want dns in it", p, spared, err)
+			t.Errorf("PlanManualDrain(true) = %+v, %+v, %v, want dns in it", p, spared, err)
 		}
 		if n := len(r.fake.Signals()); n != 0 {
 			t.Errorf("%d signals were sent for a plan", n)

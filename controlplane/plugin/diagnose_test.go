@@ -25,14 +25,14 @@ func wants(t *testing.T, what string, err error, part string) {
 	}
 }
 
-func TestALookTellsWhatAPluginIsAndHas(t *testing.T) {
+func TestADiagnosisReportsWhatAPluginIsAndHas(t *testing.T) {
 	s := with(t, &plugintest.Server{})
 	if found := s.Diagnose(t.Context(), "n"); found.Node || found.Leaseless || found.Reading != nil {
 		t.Errorf("Look() at an empty plugin = %+v, want no node, and that read", found)
 	}
 	put(t, s, node, "{}", objects.None)
 	found := s.Diagnose(t.Context(), "n")
-	want := plugin.Sight{Name: "memory", Version: "1.0.0", Endpoint: "memory://", Lists: true, Watches: true, Ends: true, Node: true, Leaseless: true}
+	want := plugin.Diagnosis{Name: "memory", Version: "1.0.0", Endpoint: "memory://", Lists: true, Watches: true, Ends: true, Node: true, Leaseless: true}
 	if found != want {
 		t.Errorf("Look() = %+v, want %+v", found, want)
 	}
@@ -42,8 +42,8 @@ func TestALookTellsWhatAPluginIsAndHas(t *testing.T) {
 	}
 }
 
-func TestALookTellsWhatAPluginDoesNotDo(t *testing.T) {
-	silent := func(methods ...string) *plugintest.Server {
+func TestADiagnosisReportsWhatAPluginDoesNotDo(t *testing.T) {
+	unresponsive := func(methods ...string) *plugintest.Server {
 		return &plugintest.Server{Fault: func(ctx context.Context, method string) error {
 			for _, m := range methods {
 				if m == method {
@@ -58,15 +58,15 @@ func TestALookTellsWhatAPluginDoesNotDo(t *testing.T) {
 		server                             *plugintest.Server
 		silent, reading, listing, watching string
 	}{
-		"it hangs":                   {server: silent("Info"), silent: "it may hang"},
+		"it hangs":                   {server: unresponsive("Info"), silent: "it may hang"},
 		"it speaks another protocol": {server: &plugintest.Server{About: func(a *v1.InfoResponse) { a.Protocols = []uint32{2} }}, silent: "supports protocol [2]"},
 		"what is behind it is away":  {server: failing("Get", status.Error(codes.Unavailable, "no route")), reading: "no route"},
 		"it may not read":            {server: failing("Get", status.Error(codes.PermissionDenied, "not you")), reading: "not you"},
 		"it has no List":             {server: failing("List", status.Error(codes.Unimplemented, "no")), listing: "does not implement this call"},
 		"it may not list":            {server: failing("List", status.Error(codes.PermissionDenied, "not you"))},
-		"its List hangs":             {server: silent("List"), listing: "no answer from"},
+		"its List hangs":             {server: unresponsive("List"), listing: "no answer from"},
 		"it has no Watch":            {server: failing("Watch", status.Error(codes.Unimplemented, "no")), watching: "does not implement this call"},
-		"its Watch hangs":            {server: silent("Watch"), watching: "no answer from"},
+		"its Watch hangs":            {server: unresponsive("Watch"), watching: "no answer from"},
 		"it can neither, and says so": {server: &plugintest.Server{
 			About: func(a *v1.InfoResponse) { a.Abilities = nil },
 			Fault: failing("Watch", status.Error(codes.Unimplemented, "no")).Fault,
@@ -96,10 +96,10 @@ func TestALookTellsWhatAPluginDoesNotDo(t *testing.T) {
 	}
 }
 
-func TestALookTellsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
+func TestADiagnosisReportsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
 	for name, c := range map[string]struct {
-		furnish    func(path string) error
-		want, mend string
+		furnish   func(path string) error
+		want, fix string
 	}{
 		"there is nothing": {func(string) error { return nil }, "socket does not exist", ""},
 		"it is no socket":  {func(path string) error { return os.WriteFile(path, nil, 0o600) }, "is not a socket", "remove the file"},
@@ -124,8 +124,8 @@ func TestALookTellsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
 			}
 			found := open(t, path).Diagnose(t.Context(), "n")
 			wants(t, "why nobody is reached", found.Unreached, c.want)
-			if (c.mend == "") != (found.Mend == "") || !strings.HasPrefix(found.Mend, c.mend) && !strings.Contains(found.Mend, c.mend) {
-				t.Errorf("Look(): the mend is %q, want %q", found.Mend, c.mend)
+			if (c.fix == "") != (found.Fix == "") || !strings.HasPrefix(found.Fix, c.fix) && !strings.Contains(found.Fix, c.fix) {
+				t.Errorf("Look(): the fix is %q, want %q", found.Fix, c.fix)
 			}
 		})
 	}

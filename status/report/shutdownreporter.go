@@ -8,25 +8,25 @@ import (
 	"hostler.io/hostler/shutdown"
 )
 
-// Farewell has the Node say that the host is going down. It is a shutdown.Reporter.
-type Farewell struct {
-	Reporter  *Reporter
-	Chronicle *Chronicle
-	Flush     func() error // writes to the disk what was kept
+// ShutdownReporter has the Node say that the host is going down. It is a shutdown.Reporter.
+type ShutdownReporter struct {
+	Reporter   *Reporter
+	BootEvents *BootEvents
+	Flush      func() error // writes to the disk what was kept
 }
 
 // ReportShutdown writes the Node's status and the Events so far, and returns when they are
 // stored where a power cut does not reach them. The control plane has three quarters of the time.
 // While it takes long, what there is to report is written to the disk: the next boot reports what
 // the control plane did not take. The remaining time is left for the disk, for what changed meanwhile.
-func (f Farewell) ReportShutdown(ctx context.Context, s shutdown.Status) error {
-	telling, cancel := ctx, context.CancelFunc(func() {})
+func (f ShutdownReporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
+	writing, cancel := ctx, context.CancelFunc(func() {})
 	if deadline, bounded := ctx.Deadline(); bounded {
-		telling, cancel = context.WithTimeout(ctx, time.Until(deadline)*3/4)
+		writing, cancel = context.WithTimeout(ctx, time.Until(deadline)*3/4)
 	}
 	defer cancel()
-	f.Chronicle.Keep()
-	err := errors.Join(f.Reporter.ReportShutdown(telling, s), f.Chronicle.recorder.Flush(telling))
-	f.Chronicle.Keep()
+	f.BootEvents.Keep()
+	err := errors.Join(f.Reporter.ReportShutdown(writing, s), f.BootEvents.recorder.Flush(writing))
+	f.BootEvents.Keep()
 	return errors.Join(err, f.Flush())
 }

@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes"
 )
 
-func TestALookTellsTheClockAndTheRights(t *testing.T) {
+func TestADiagnosisReportsTheClockAndTheRights(t *testing.T) {
 	rights := append(kubernetes.Needed("n"), kubernetes.ToLeave("n"))
 	var asked sync.WaitGroup // all rights: over a slow network each answer takes its time
 	asked.Add(len(rights))
@@ -34,14 +34,14 @@ func TestALookTellsTheClockAndTheRights(t *testing.T) {
 			asked.Done()
 			asked.Wait()
 			if question.Spec.ResourceAttributes.Verb == "delete" {
-				say(w, `{"status":{"allowed":false}}`)
+				respond(w, `{"status":{"allowed":false}}`)
 				return
 			}
-			say(w, `{"status":{"allowed":true}}`)
+			respond(w, `{"status":{"allowed":true}}`)
 		case strings.Contains(r.URL.Path, "/leases/"):
-			say(w, leaseText)
+			respond(w, leaseText)
 		default:
-			say(w, nodeText)
+			respond(w, nodeText)
 		}
 	})
 	o := kubernetes.Options{Kubeconfig: write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")), Version: "1.2.3", Log: quiet()}
@@ -57,7 +57,7 @@ func TestALookTellsTheClockAndTheRights(t *testing.T) {
 	}
 }
 
-func TestALookAtAServerThatKnowsNobodyAsksNoFurther(t *testing.T) {
+func TestADiagnosisOfAServerThatKnowsNobodyAsksNoFurther(t *testing.T) {
 	asked := 0
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		asked++
@@ -72,7 +72,7 @@ func TestALookAtAServerThatKnowsNobodyAsksNoFurther(t *testing.T) {
 	}
 }
 
-func TestWhoElseWritesANodeIsTold(t *testing.T) {
+func TestWhoElseWritesANodeIsReported(t *testing.T) {
 	now := metav1.Now()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
 		{Manager: "hostler", Subresource: "status", Time: &now},
@@ -84,7 +84,7 @@ func TestWhoElseWritesANodeIsTold(t *testing.T) {
 	}
 }
 
-func TestCredentialsAreToldWithoutAsking(t *testing.T) {
+func TestCredentialsAreReportedWithoutAsking(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the server is asked") })
 	folder, ca := t.TempDir(), "certificate-authority: "+authority(t, server)
 	at := func(name, text string) string {

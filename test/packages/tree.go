@@ -13,22 +13,22 @@ import (
 	"hostler.io/hostler/test/machine/debian"
 )
 
-// House is a Debian that does not run, with what looks at packages.
-type House struct {
+// Tree is a Debian that does not run, with what looks at packages.
+type Tree struct {
 	tree            string
 	packages, later string
 }
 
-// NewHouse prepares one that finds a folder of packages in /packages, and another one in
+// NewTree prepares one that finds a folder of packages in /packages, and another one in
 // /later.
-func NewHouse(ctx context.Context, packages, later string, log *slog.Logger) (*House, error) {
+func NewTree(ctx context.Context, packages, later string, log *slog.Logger) (*Tree, error) {
 	// The newest, whose lintian knows best what has become of systemd's folders.
 	tree, err := debian.PrepareTree(ctx, debian.Trixie, []string{
 		"systemd", "passwd", // what hostler's package needs
 		"lintian", "man-db", "rpm", "rpmlint",
 		"bash-completion", "fish", "zsh",
 	}, log)
-	return &House{tree, packages, later}, err
+	return &Tree{tree, packages, later}, err
 }
 
 // enter makes a root of the tree that may be written to, and runs a script in it.
@@ -46,7 +46,7 @@ exec chroot "$1/root" bash -euc "$5"
 
 // Run runs a script of bash as root in it, and returns what it prints and complains. What
 // it does to the files is gone afterwards, and what it leaves running is ended.
-func (h *House) Run(ctx context.Context, script string) (string, error) {
+func (h *Tree) Run(ctx context.Context, script string) (string, error) {
 	dir, err := os.MkdirTemp("", "hostler-packages-")
 	if err != nil {
 		return "", err

@@ -17,25 +17,25 @@ import (
 	"sync"
 )
 
-// Liar stands in the place of the API server, for clients that are led to it: the
+// Tamperer stands in the place of the API server, for clients that are led to it: the
 // cluster's own authority has signed its certificate. It hands on what they ask, as whom
-// they are, and has a Lie be told in the place of each answer that tells of success.
-type Liar struct {
+// they are, and applies a Tamper in the place of each answer that tells of success.
+type Tamperer struct {
 	Address string // HOST:PORT, of loopback; its certificate is good for localhost
 
 	server  *http.Server
 	serving sync.WaitGroup
 
-	mu  sync.Mutex // guards lie
-	lie Lie
+	mu     sync.Mutex // guards lie
+	tamper Tamper
 }
 
-// Lie alters an answer, or one change of a watch, which is JSON of an API object. It may
+// Tamper alters an answer, or one change of a watch, which is JSON of an API object. It may
 // alter the header as well, but of a watch. Nil has nothing be altered.
-type Lie func(header http.Header, body []byte) []byte
+type Tamper func(header http.Header, body []byte) []byte
 
-// NewLiar starts one before the API server. The caller closes it.
-func (c *Cluster) NewLiar() (*Liar, error) {
+// NewTamperer starts one before the API server. The caller closes it.
+func (c *Cluster) NewTamperer() (*Tamperer, error) {
 	pair, err := c.ca.server("127.0.0.1")
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (c *Cluster) NewLiar() (*Liar, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a liar before %s: %w", c.Server, err)
 	}
-	l := &Liar{Address: listener.Addr().String()}
+	l := &Tamperer{Address: listener.Addr().String()}
 	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // of connections that are cut
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -79,26 +79,26 @@ func impersonate(header http.Header, client *x509.Certificate) {
 	}
 }
 
-// Tell has that lie be told from now on; nil is the truth.
-func (l *Liar) Tell(lie Lie) {
+// Use has that lie be told from now on; nil is the truth.
+func (l *Tamperer) Use(tamper Tamper) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lie = lie
+	l.tamper = tamper
 }
 
-// told is what is said in the place of a body.
-func (l *Liar) told(header http.Header, body []byte) []byte {
+// apply is what is said in the place of a body.
+func (l *Tamperer) apply(header http.Header, body []byte) []byte {
 	l.mu.Lock()
-	lie := l.lie
+	tamper := l.tamper
 	l.mu.Unlock()
-	if lie == nil {
+	if tamper == nil {
 		return body
 	}
-	return lie(header, body)
+	return tamper(header, body)
 }
 
 // answer alters an answer.
-func (l *Liar) answer(r *http.Response) error {
+func (l *Tamperer) answer(r *http.Response) error {
 	if r.StatusCode < 200 || r.StatusCode > 299 {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (l *Liar) answer(r *http.Response) error {
 	if err = errors.Join(err, r.Body.Close()); err != nil {
 		return err
 	}
-	body = l.told(r.Header, body)
+	body = l.apply(r.Header, body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.ContentLength = int64(len(body))
 	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
@@ -118,7 +118,7 @@ func (l *Liar) answer(r *http.Response) error {
 }
 
 // watch alters each change as it comes.
-func (l *Liar) watch(truth io.ReadCloser) io.ReadCloser {
+func (l *Tamperer) watch(truth io.ReadCloser) io.ReadCloser {
 	read, write := io.Pipe()
 	l.serving.Go(func() {
 		defer truth.Close()
@@ -126,7 +126,7 @@ func (l *Liar) watch(truth io.ReadCloser) io.ReadCloser {
 			var change json.RawMessage
 			err := changes.Decode(&change)
 			if err == nil {
-				_, err = write.Write(append(l.told(http.Header{}, change), '\n'))
+				_, err = write.Write(append(l.apply(http.Header{}, change), '\n'))
 			}
 			if err != nil {
 				_ = write.CloseWithError(err)
@@ -151,7 +151,7 @@ func (all closers) Close() (err error) {
 }
 
 // Close ends it, with all connections.
-func (l *Liar) Close() error {
+func (l *Tamperer) Close() error {
 	err := l.server.Close()
 	l.serving.Wait()
 	return err
