@@ -27,6 +27,7 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/gather"
+	"hostler.io/hostler/status/probe"
 )
 
 // Options is the environment of the agent's process.
@@ -155,7 +156,7 @@ func (a *Agent) checkReserved(o status.Options) error {
 
 // missingAddresses says which configured addresses the host does not have.
 func (a *Agent) missingAddresses(o status.Options) error {
-	return status.MissingAddresses(a.measure().Network, o.Addresses)
+	return status.MissingAddresses(probe.Addresses(), o.Addresses)
 }
 
 // measure measures the host, within the time for that.

@@ -36,7 +36,7 @@ func Fits(ctx context.Context, cfg config.Config) (lacks, err error) {
 	now, p, err := measureAlone(ctx, cfg)
 	if err == nil {
 		err = status.CheckReserved(now, p.Node.Reserved, p.Node.Pressure)
-		lacks = status.MissingAddresses(now.Network, p.Node.Addresses)
+		lacks = status.MissingAddresses(probe.Addresses(), p.Node.Addresses)
 	}
 	n := networkAlone(cfg.API, slog.New(slog.DiscardHandler))
 	if n != nil && n.Err != nil && !errors.Is(n.Err, fs.ErrPermission) { // which tells nothing of root, who reads them

@@ -112,8 +112,8 @@ func (s *Server) fillLoops() {
 		return s.contact.Run(ctx, s.o.Store.Ping, l.Heartbeat)
 	})
 	if s.lifecycle.runs {
-		add("nodes", 0, func(ctx context.Context, _ *loop.Loop) error { return s.nodes.FollowNodes(ctx) })
-		add("leases", 0, func(ctx context.Context, _ *loop.Loop) error { return s.nodes.FollowLeases(ctx) })
+		add("nodes", 0, func(ctx context.Context, l *loop.Loop) error { return s.nodes.FollowNodes(ctx, l.Heartbeat) })
+		add("leases", 0, func(ctx context.Context, l *loop.Loop) error { return s.nodes.FollowLeases(ctx, l.Heartbeat) })
 		add(lifecycle.Name, time.Minute+3*time.Duration(s.o.Config.NodeLifecycle.MonitorPeriod), func(ctx context.Context, l *loop.Loop) error { return s.nodes.Run(ctx, l.Heartbeat) })
 		add("election of "+lifecycle.Name, time.Minute, func(ctx context.Context, l *loop.Loop) error {
 			elect := func(ctx context.Context) error { return s.lifecycle.election.Run(ctx, s.nodes.Lead, l.Heartbeat) }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
 	"hostler.io/hostler/internal/logtest"
+	"hostler.io/hostler/internal/loop"
 )
 
 // patience bounds every wait: only a fault reaches it.
@@ -232,5 +234,8 @@ func TestAStoreThatDoesNotAnswerIsShown(t *testing.T) {
 		return s.Store.Since == nil && strings.Contains(s.Store.Error, "connection refused") && s.Controllers[0].Paused != ""
 	})
 	s.Heal()
-	r.eventually("it is back", func(s answer.Status) bool { return s.Store.Since != nil && leading(s) && s.Controllers[0].Paused == "" })
+	r.eventually("it is back, and nothing is shown as failing", func(s answer.Status) bool {
+		healthy := !slices.ContainsFunc(s.Loops, func(l loop.Health) bool { return !l.Healthy })
+		return s.Store.Since != nil && leading(s) && s.Controllers[0].Paused == "" && healthy
+	})
 }

@@ -83,18 +83,30 @@ func (c *Controller) Report() Report {
 	return c.report
 }
 
-// FollowNodes fills the cache until ctx ends or the store is lost.
-func (c *Controller) FollowNodes(ctx context.Context) error {
-	return c.store.Follow(ctx, store.Nodes, store.AllChanges, c.cache.Nodes())
+// FollowNodes fills the cache until ctx ends or the store is lost. heartbeat is called with each list.
+func (c *Controller) FollowNodes(ctx context.Context, heartbeat func(error)) error {
+	return c.store.Follow(ctx, store.Nodes, store.AllChanges, listed{c.cache.Nodes(), heartbeat})
 }
 
 // FollowLeases does so with the Leases: those that end are enough where the store ends them.
-func (c *Controller) FollowLeases(ctx context.Context) error {
+func (c *Controller) FollowLeases(ctx context.Context, heartbeat func(error)) error {
 	scope := store.AllChanges
 	if c.store.EndsLeases() {
 		scope = store.Deletions
 	}
-	return c.store.Follow(ctx, store.Leases, scope, c.cache.Leases())
+	return c.store.Follow(ctx, store.Leases, scope, listed{c.cache.Leases(), heartbeat})
+}
+
+// listed is a follower that reports each list that was read.
+type listed struct {
+	store.Follower
+	heartbeat func(error)
+}
+
+// Synced implements store.Follower.
+func (l listed) Synced() {
+	l.Follower.Synced()
+	l.heartbeat(nil)
 }
 
 // plan is the decision at this moment, and the hosts whose Leases have to be read before they count as

@@ -70,8 +70,12 @@ func (f fakes) serve(name string, policy lifecycle.Policy) *server {
 	ignore := func(error) {}
 	loops := []func() error{
 		func() error { return contact.Run(ctx, f.store.Ping, ignore) },
-		func() error { return follow(ctx, s.FollowNodes) },
-		func() error { return follow(ctx, s.FollowLeases) },
+		func() error {
+			return follow(ctx, func(ctx context.Context) error { return s.FollowNodes(ctx, ignore) })
+		},
+		func() error {
+			return follow(ctx, func(ctx context.Context) error { return s.FollowLeases(ctx, ignore) })
+		},
 		func() error { return s.Run(ctx, ignore) },
 		func() error { return s.election.Run(ctx, s.Lead, ignore) },
 	}
