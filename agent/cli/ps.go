@@ -196,9 +196,13 @@ func printRecord(t *table, r journal.Record, restarts []journal.Restart) {
 	}
 }
 
-// podNote says what kept a pod from stopping, if anything did.
+// podNote says what kept a pod from stopping, if anything did, or why it was killed.
 func podNote(p journal.PodRecord) string {
-	if len(p.Stuck) == 0 {
+	switch {
+	case len(p.Stuck) > 0:
+	case p.Error == "" && p.Outcome == journal.Killed && len(p.Limits) == 0:
+		return fmt.Sprintf("did not end within its grace period of %s", p.Grace.Duration)
+	default:
 		return p.Error
 	}
 	return strings.TrimSuffix("did not stop: "+strings.Join(p.Stuck, ", ")+"; "+p.Error, "; ")

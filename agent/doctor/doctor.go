@@ -111,9 +111,9 @@ func checks() []struct {
 		judge func(Facts) Check
 	}{
 		{"protection", protection},
+		{"configuration", configuration}, // which keeps the agent from starting
 		{"agent", agent},
 		{versionCheck, func(Facts) Check { return Check{} }}, // SeenBy judges it
-		{"configuration", configuration},
 		{NodeNameCheck, NodeName},
 		{"phases", phases},
 		{"dbus", dbus},

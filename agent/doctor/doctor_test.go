@@ -179,7 +179,7 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 		{"files with faults, and no agent", func(f *doctor.Facts) {
 			down(f)
 			f.Configuration.Fault = "a.yaml:1: x: unknown"
-		}, append([]string{"fail agent", "fail configuration|a.yaml:1: x: unknown|use the defaults|hostler config check|then systemctl"}, hung("lock")...)},
+		}, append([]string{"fail configuration|a.yaml:1: x: unknown|use the defaults|hostler config check|then systemctl", "fail agent"}, hung("lock")...)},
 		{"a service that would start pods again", func(f *doctor.Facts) {
 			f.Systemd.Orchestrators = []systemd.Unit{{Name: "k3s.service", LoadState: "loaded", ActiveState: "active"}, {Name: "rke2-server.service", LoadState: "not-found", ActiveState: "inactive"}}
 		}, []string{"warn stop-first|k3s.service would restart pods|set shutdown: {enabled: true, stopFirst: [k3s.service]}|systemctl restart hostler"}},
