@@ -1,7 +1,7 @@
 package gc
 
-// Yield is what the removals of a run brought so far, by which the next are
-// estimated. The zero value stands for the first removal.
+// Yield is the space that the removals of a run have freed so far. The next ones are estimated by it.
+// Its zero value is for the first removal.
 type Yield struct {
 	Removed       int
 	Bytes, Inodes uint64 // freed by them, as measured
@@ -9,8 +9,8 @@ type Yield struct {
 	BytesRatio, InodesRatio float64
 }
 
-// Add notes a batch: how many images, what they were estimated to bring and what
-// they brought, which is 0 where nothing was won.
+// Add records a batch: the number of images, the estimated gain and the actual one, 0 if nothing was
+// freed.
 func (y *Yield) Add(images int, estimatedBytes, freedBytes, estimatedInodes, freedInodes uint64) {
 	y.Removed += images
 	y.Bytes += freedBytes
@@ -31,8 +31,8 @@ func (y Yield) inodes(estimate uint64) float64 {
 
 func (y Yield) mean(freed uint64) float64 { return float64(freed) / float64(max(1, y.Removed)) }
 
-// estimatedInodes is one at least, and at most what a filesystem can count: a
-// runtime may answer any size.
+// estimatedInodes returns at least one, and at most what a filesystem can count: a runtime may report
+// any size.
 func estimatedInodes(perByte float64, sizeBytes uint64) uint64 {
 	return 1 + uint64(min(float64(sizeBytes)*perByte, 1<<62))
 }
@@ -45,11 +45,10 @@ func (u Usage) inodesPerByte() float64 {
 	return float64(u.Inodes-u.InodesFree) / float64(u.CapacityBytes-u.AvailableBytes)
 }
 
-// Batch says how many of the next images may go at once, before anything is
-// measured again: as many as are estimated to bring no more than half of what a
-// filesystem still lacks, in bytes or in inodes. The last stretch is so taken in
-// ever smaller batches, down to one image, which is never too many while something
-// lacks. All images are of one runtime, whose filesystems are given.
+// Batch returns how many of the next images may be removed before the next measurement: as many as
+// free an estimated half of what a filesystem still lacks, in bytes or inodes. So batches become
+// smaller towards the end, down to one image. All images are of one runtime, with the given
+// filesystems.
 func Batch(next []*ImageDecision, usages []Usage, p ImagePolicy, o Options, y Yield) int {
 	budgets := budgetsOf(usages, p, o)
 	for n, d := range next {
@@ -70,8 +69,7 @@ func Batch(next []*ImageDecision, usages []Usage, p ImagePolicy, o Options, y Yi
 	return len(next)
 }
 
-// budget is what a batch may bring on one filesystem; below 0 where that is
-// nothing.
+// budget returns the most that a batch may free on one filesystem; below 0 for nothing.
 type budget struct{ bytes, inodes, perByte float64 }
 
 func budgetsOf(usages []Usage, p ImagePolicy, o Options) []budget {

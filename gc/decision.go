@@ -16,7 +16,7 @@ const (
 	Keep   Action = "keep"
 )
 
-// Reason says why. The set is open: more may come.
+// Reason is the reason of a decision. New reasons can be added.
 type Reason string
 
 // Why something is removed or kept.
@@ -37,8 +37,8 @@ const (
 	Local          Reason = "local"           // built or imported here, in no registry
 	TooYoung       Reason = "too-young"       // younger than the minimum age
 	BelowThreshold Reason = "below-threshold" // may go, but space is not needed or others go first
-	FreesNothing   Reason = "frees-nothing"   // its removal would free nothing of what is short
-	UnknownUsage   Reason = "unknown-usage"   // its filesystem tells no usable figures
+	FreesNothing   Reason = "frees-nothing"   // its removal would not free what is short
+	UnknownUsage   Reason = "unknown-usage"   // its filesystem reports no valid usage
 	Newest         Reason = "newest"          // within the number of dead containers that stay
 	Running        Reason = "running"
 	NotManaged     Reason = "not-managed" // not hostler's to remove
@@ -55,9 +55,9 @@ type Decisions struct {
 	Images []ImageDecision `json:"images"`
 	// Containers starts with those that go, in order.
 	Containers []ContainerDecision `json:"containers"`
-	// Pods are those whose sandbox is dead, starting with those that go.
+	// Pods are the dead sandboxes, those to remove first.
 	Pods []PodDecision `json:"pods"`
-	// Logs are those of pods that no runtime knows, starting with those that go.
+	// Logs are the logs of pods that no runtime knows, those to remove first.
 	Logs []LogDecision `json:"logs"`
 
 	// Outdated are the filesystems in Facts.Fruitless whose record no longer applies.
@@ -100,7 +100,7 @@ type ImageDecision struct {
 	Runtime     string    `json:"runtime"`
 	Filesystem  string    `json:"filesystem"`
 
-	Image *runtime.Image `json:"-"` // the image itself, for who removes it
+	Image *runtime.Image `json:"-"` // the image, for its removal
 	Gain  Gain           `json:"-"` // of its removal, after those before it in the plan
 }
 
@@ -121,11 +121,11 @@ type ContainerDecision struct {
 	Detail   string    `json:"detail,omitempty"`
 	Runtime  string    `json:"runtime"`
 
-	Container *runtime.Container `json:"-"` // the container itself, for who removes it
+	Container *runtime.Container `json:"-"` // the container, for its removal
 }
 
-// PodDecision says what happens to the dead sandbox of a pod and why. What goes,
-// goes after its containers.
+// PodDecision is the decision about a dead sandbox, with the reason. Its containers are removed
+// before it.
 type PodDecision struct {
 	ID        string    `json:"id"`
 	UID       string    `json:"uid"`
@@ -137,7 +137,7 @@ type PodDecision struct {
 	Detail    string    `json:"detail,omitempty"` // such as the container that stays
 	Runtime   string    `json:"runtime"`
 
-	Pod *runtime.Pod `json:"-"` // the pod itself, for who removes it
+	Pod *runtime.Pod `json:"-"` // the pod, for its removal
 }
 
 // Title is the pod's name as a person reads it.
@@ -156,13 +156,12 @@ type LogDecision struct {
 	Reason     Reason    `json:"reason"`
 	Detail     string    `json:"detail,omitempty"`
 
-	Log *LogFact `json:"-"` // the log itself, for who removes it
+	Log *LogFact `json:"-"` // the log, for its removal
 }
 
-// Plan decides, from the facts alone, what goes at now and why. It changes
-// nothing and needs a valid policy and valid options. Where images and
-// containers are both requested, images that only containers in the same plan
-// hold count as unused, for those containers go first.
+// Plan decides from the facts alone what is removed at now, and why. It changes nothing. The policy
+// and the options must be valid. If images and containers are both requested, images that are used
+// only by containers of this plan count as unused, because the containers are removed first.
 func Plan(f Facts, p Policy, now time.Time, o Options) Decisions {
 	d := Decisions{Images: []ImageDecision{}, Containers: []ContainerDecision{}, Pods: []PodDecision{}, Logs: []LogDecision{}}
 	var leaving map[*runtime.Container]bool
@@ -179,8 +178,8 @@ func Plan(f Facts, p Policy, now time.Time, o Options) Decisions {
 	return d
 }
 
-// Filesystems says how full the filesystems are and what has to go from each,
-// two runtimes on one being one entry.
+// Filesystems returns the usage of the filesystems and the amount to free on each. Runtimes on one
+// filesystem share an entry.
 func Filesystems(usages []Usage, p ImagePolicy, o Options) []FilesystemDecision {
 	return newLedger(usages, p, o).decisions()
 }
@@ -188,13 +187,13 @@ func Filesystems(usages []Usage, p ImagePolicy, o Options) []FilesystemDecision 
 // Short reports whether something still has to go.
 func (d FilesystemDecision) Short() bool { return d.BytesToFree > 0 || d.InodesToFree > 0 }
 
-// ledger keeps account of what a plan still has to free.
+// ledger tracks what a plan still has to free.
 type ledger struct {
 	accounts  []account
 	byRuntime map[string][]int // accounts that hold images of a runtime
 }
 
-// account is one filesystem with what is still to be freed on it.
+// account is one filesystem with the amount still to free.
 type account struct {
 	usage         Usage
 	runtimes      []string
@@ -320,8 +319,8 @@ func (a *account) complete(g Gain) Gain {
 	return Gain{Bytes: g.Bytes, Inodes: g.Inodes}
 }
 
-// brings reports whether a gain is worth the removal of something so large: a tenth of it, or
-// a hundredth of what is lacking.
+// brings reports whether the gain is worth the removal: at least a tenth of the object's size, or a
+// hundredth of what is lacking.
 func (l *ledger) brings(runtimeName string, g, whole Gain) bool {
 	enough := func(asked, gain, whole uint64) bool {
 		return asked > 0 && gain > 0 && (gain >= whole/10 || gain >= asked/100)

@@ -8,9 +8,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Facts is what a plan is made from: everything as the runtimes last listed it.
-// A runtime that could not be asked in full has nothing in it, so that nothing
-// of it is removed.
+// Facts is the input of a plan: the last lists of the runtimes. A runtime that did not answer
+// completely is left out, so nothing of it is removed.
 type Facts struct {
 	Images      []ImageFact
 	Pods        []runtime.Pod
@@ -24,9 +23,8 @@ type Facts struct {
 	// SandboxImages maps a runtime's name to the image of its sandboxes, where
 	// the runtime reports it.
 	SandboxImages map[string]string
-	// ProtectedPods are those that a shutdown or a drain ended, whose dead containers
-	// stay, and why. A pod that its orchestrator has made
-	// again since has another ID, and what dies in it is nobody's evidence.
+	// ProtectedPods are the IDs of pods that a shutdown or drain stopped, with the reason. Their dead
+	// containers stay. A pod that its orchestrator created again has another ID and is not protected.
 	ProtectedPods map[PodKey]Kept
 
 	// Kubelet reports that a kubelet on this host makes pods' sandboxes again, and
@@ -34,18 +32,18 @@ type Facts struct {
 	Kubelet bool
 	// Logs are the log folders of pods and the links to logs on this host.
 	Logs []LogFact
-	// LogsUnsure says why Pods may lack some, so that no log can be told to be of
-	// a pod that is gone; empty if they do not.
+	// LogsUnsure says why Pods may be incomplete, so that no log counts as belonging to a missing
+	// pod; empty if Pods is complete.
 	LogsUnsure string
 	LogsErr    error // why some logs could not be read
-	// ProtectedLogs are UIDs as ProtectedPods has IDs: a pod's logs go by its UID.
+	// ProtectedLogs is ProtectedPods by UID: the directory of a pod's logs has its UID.
 	ProtectedLogs map[string]Kept
 }
 
 // Kept is why something stays.
 type Kept struct {
 	Reason Reason
-	Detail string // what a person is told about it
+	Detail string // the explanation for a person
 }
 
 // LogFact is the log folder of a pod, or a link to the log of a container, as CRI
@@ -67,7 +65,7 @@ type LogFact struct {
 // PodKey names a pod: the runtime's name and the ID there.
 type PodKey struct{ Runtime, ID string }
 
-// ImageFact is an image with what the runtime does not know about it.
+// ImageFact is an image with facts that its runtime does not have.
 type ImageFact struct {
 	runtime.Image
 	FirstSeen time.Time // first seen or last pulled; zero if unknown, which counts as now

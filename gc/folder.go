@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Folder is what a folder holds on its own filesystem, without the folders below it that are
-// listed as well.
+// Folder is the size of a directory on its own filesystem, without listed subdirectories.
 type Folder struct {
 	Filesystem string `json:"filesystem"`
 	Path       string `json:"path"`

@@ -8,10 +8,10 @@ type ImageKey struct {
 	ID      string `json:"id"`
 }
 
-// Fruitless records that removals freed nothing on a filesystem although space was short, and
-// what the host was like. As long as that has not changed, the images that were unused then
-// would free nothing either: others hold their layers, open files or snapshots hold the
-// space, or a quota counts something else.
+// Fruitless records that removals freed nothing on a filesystem that was short of space, and the
+// state of the host. Until that changes, the images that were unused then would free nothing either:
+// other images share their layers, open files or snapshots use the space, or a quota counts something
+// else.
 type Fruitless struct {
 	At             time.Time  `json:"at"`
 	Unused         []ImageKey `json:"unused"` // images that nothing protected
@@ -22,8 +22,8 @@ type Fruitless struct {
 	InodesFree     uint64     `json:"inodesFree"`
 }
 
-// Frees reports whether removals that were estimated to free so much have freed anything of
-// what was lacking: a tenth at least. A few KiB are freed even where the layers stay.
+// Frees reports whether removals have freed at least a tenth of their estimate of what was lacking. A
+// few KiB are freed even if the layers stay.
 func Frees(lacking FilesystemDecision, estimate, freed Gain) bool {
 	enough := func(lacks, estimate, freed uint64) bool { return lacks > 0 && freed > 0 && freed >= estimate/10 }
 	return enough(lacking.BytesToFree, estimate.Bytes, freed.Bytes) || enough(lacking.InodesToFree, estimate.Inodes, freed.Inodes)
@@ -49,9 +49,8 @@ func (d *Decisions) Fruitless(usage Usage, at time.Time, gone func(ImageKey) boo
 	return record
 }
 
-// valid reports whether nothing has changed that could let removals free something: all
-// images that were held still are, and neither the size of the filesystem nor its free space
-// has grown.
+// valid reports whether removals would still free nothing: all images that were in use still are, and
+// neither the size of the filesystem nor its free space has grown.
 func (r Fruitless) valid(usage Usage, answered map[string]bool, held map[ImageKey]bool) bool {
 	for _, key := range r.Held {
 		if answered[key.Runtime] && !held[key] {
@@ -67,8 +66,8 @@ func (r Fruitless) valid(usage Usage, answered map[string]bool, held map[ImageKe
 // do on a host that works.
 func alike(a, b, whole uint64) bool { return max(a, b)-min(a, b) <= whole/100 }
 
-// fruitless returns the images whose removal would free nothing, by the records that still
-// stand, and the filesystems whose record does not.
+// fruitless returns the images whose removal would free nothing, by the valid records, and the
+// filesystems with invalid ones.
 func fruitless(f *Facts, queue []queued) (images map[ImageKey]time.Time, outdated []string) {
 	if len(f.Fruitless) == 0 {
 		return nil, nil

@@ -9,12 +9,11 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Pattern matches names of images that are to stay. `*` stands for any run of
-// characters, slashes included, `?` for any one character; nothing else is
-// special. A pattern is completed like a reference: "nginx" means
-// "docker.io/library/nginx", "team/app" means "docker.io/team/app", and without
-// a tag or digest it means all of them. A pattern that begins with `*` is not
-// completed. "sha256:..." matches a digest or an image ID, in any repository.
+// Pattern matches names of images to keep. `*` matches any text, slashes included, `?` one character;
+// nothing else is special. A pattern is completed like a reference: "nginx" means
+// "docker.io/library/nginx", "team/app" means "docker.io/team/app", and without a tag or digest it
+// matches all of them. A pattern that begins with `*` is not completed. "sha256:..." matches a digest
+// or an image ID, in any repository.
 type Pattern struct {
 	text   string
 	glob   glob
@@ -52,7 +51,7 @@ func complete(repository string) string {
 	return fullRepository(repository)
 }
 
-// ParsePatterns compiles patterns and says of every faulty one what is wrong.
+// ParsePatterns compiles patterns. The error names every faulty one.
 func ParsePatterns(texts []string) ([]Pattern, error) {
 	patterns := make([]Pattern, 0, len(texts))
 	var errs []error
@@ -95,7 +94,7 @@ func (p Pattern) matchNormal(ref string) bool {
 
 // glob is a pattern cut at its stars.
 type glob struct {
-	head     string   // up to the first star: what it matches begins with it
+	head     string   // the text before the first star, a prefix of every match
 	parts    []string // after each star, in order; nil if there is no star
 	question bool     // the pattern holds question marks
 }

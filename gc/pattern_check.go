@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// checkPattern says why a pattern is none, or why it could never match: it would
-// keep nothing, and nobody would know until the image is gone. The grammar is that
-// of github.com/distribution/reference, which runtimes hold names to. In doubt a
-// pattern is accepted.
+// checkPattern returns why a pattern is invalid or can never match: it would keep nothing, and nobody
+// would notice until the image is removed. The grammar is that of github.com/distribution/reference,
+// which runtimes enforce. In doubt a pattern is accepted.
 func checkPattern(text string) error {
 	switch {
 	case text == "":

@@ -16,10 +16,10 @@ type dead struct {
 	exitUnknown bool      // the exit is unknown
 	unstarted   bool      // it was created and never started: there is no exit
 	pod         *runtime.Pod
-	protected   bool // stays whatever the limits say
+	protected   bool // kept regardless of the limits
 }
 
-// unit is what the limit per pod and name counts.
+// unit identifies the containers that one limit per pod and name counts.
 type unit struct{ runtime, podUID, name string }
 
 // planContainers decides on every container and reports which ones leave.
@@ -109,8 +109,8 @@ func protectedPod(f *Facts, pod *runtime.Pod, o Options) (Reason, string) {
 	return "", ""
 }
 
-// keepLabel says how a label keeps something, and nothing if none does. Whoever set
-// it to what is neither yes nor no meant something by it: removing cannot be undone.
+// keepLabel returns the label that keeps an object; empty if none does. A value that is neither true
+// nor false keeps it, too, because a removal cannot be undone.
 func keepLabel(labels ...map[string]string) string {
 	kept := ""
 	for _, set := range labels {
@@ -135,7 +135,7 @@ func (d *dead) young(p ContainerPolicy, now time.Time) (Reason, string) {
 		}
 		return "", ""
 	case runtime.Unknown:
-		// The runtime may yet find out; and who knows whether it runs.
+		// The runtime may still learn the state, and the container may run.
 		if since < p.patience() {
 			return TooYoung, "in an unknown state"
 		}
@@ -157,9 +157,8 @@ func (d *dead) remove(why Reason) {
 	}
 }
 
-// counts reports whether the container takes a place within the limits: what a
-// label or someone else protects does not, what is young does. One that never ran
-// has no exit that somebody might want to see.
+// counts reports whether the container counts for the limits: a protected one does not, a young one
+// does. One that never ran does not: it has no exit to inspect.
 func (d *dead) counts() bool {
 	return d.decision.Action == Keep && !d.unstarted && (!d.protected || d.decision.Reason == TooYoung)
 }

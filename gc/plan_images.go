@@ -10,12 +10,12 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// queued is an image with what it is ordered by, and what protects it.
+// queued is an image with its sort keys and its protection.
 type queued struct {
 	img    *ImageFact
-	unused time.Duration // since it was last used or came, whichever is later
-	known  time.Duration // since it came
-	reason Reason        // why it is protected, empty if it is not; then what is decided
+	unused time.Duration // since its last use or its pull, whichever is later
+	known  time.Duration // since its pull
+	reason Reason        // why it is protected, empty if it is not; later the decision
 	detail string
 	action Action
 	gain   Gain // of its removal
@@ -147,7 +147,7 @@ func (r *releaser) restore(order []*queued) {
 	}
 }
 
-// compareQueued puts what may go first, and of that what was unused longest.
+// compareQueued sorts removable images first, and of these the longest unused first.
 func compareQueued(a, b *queued) int {
 	if free := a.reason == ""; free != (b.reason == "") {
 		if free {
@@ -172,7 +172,7 @@ type judge struct {
 	now        time.Time
 	leaveAlone []string
 	users      Users
-	sandbox    map[string]bool            // by reference, of whatever runtime: cri-dockerd's is its Docker's
+	sandbox    map[string]bool            // by reference, in all runtimes: cri-dockerd uses an image of Docker
 	pods       map[*runtime.Container]int // index into facts.Pods
 	facts      *Facts
 	refs       []string // scratch
@@ -202,8 +202,8 @@ func newJudge(f *Facts, p ImagePolicy, now time.Time, o Options, leaving map[*ru
 func (j *judge) judge(img *ImageFact, q *queued) {
 	j.refs = References(j.refs[:0], &img.Image)
 	q.known = age(j.now, img.FirstSeen)
-	// Pulled again, it is wanted again; and a use from before the clock was set
-	// right may look like one of decades ago.
+	// An image that was pulled again is needed again. A use from before the clock was corrected may
+	// look decades old.
 	q.unused = q.known
 	if !img.LastUsed.IsZero() {
 		q.unused = min(q.known, age(j.now, img.LastUsed))
@@ -269,9 +269,8 @@ func (j *judge) kept(img *ImageFact) string {
 	return ""
 }
 
-// looksLikeSandbox recognises sandbox images by the name that every project
-// gives them. It serves where the runtime does not tell its own: losing that
-// image means that no pod starts on a host without its registry.
+// looksLikeSandbox recognises sandbox images by their usual names, for runtimes that do not report
+// their own. Without that image, no pod starts on a host without its registry.
 func looksLikeSandbox(refs []string) bool {
 	for _, ref := range refs {
 		repository, _ := splitReference(ref)

@@ -11,8 +11,8 @@ import (
 // settlingLimit bounds settling.
 const settlingLimit = time.Minute
 
-// settling is how long what is not abandoned may be in the making: a sandbox that a
-// runtime lists as not ready until it is, the log folder of a pod that is to come.
+// settling is how long an object may be in preparation: a sandbox that is listed as not ready at
+// first, the log directory of a new pod.
 func (p ContainerPolicy) settling() time.Duration {
 	return max(p.MinimumAge, min(p.AbandonedAge, settlingLimit))
 }
@@ -40,8 +40,7 @@ func lastTouched(pod *runtime.Pod) time.Time {
 	return last
 }
 
-// planPods decides on every dead sandbox. One goes if all its containers do, or if
-// it has none.
+// planPods decides on every dead sandbox. It is removed if all its containers are, or if it has none.
 func planPods(f *Facts, p ContainerPolicy, now time.Time, o Options, containers []ContainerDecision) []PodDecision {
 	staying := make(map[PodKey]*ContainerDecision)
 	for i := range containers {
@@ -96,7 +95,7 @@ func comparePods(a, b *runtime.Pod) int {
 	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Runtime, b.Runtime))
 }
 
-// compareActions puts what goes first.
+// compareActions sorts removals first.
 func compareActions(a, b Action) int {
 	switch {
 	case a == b:

@@ -12,8 +12,7 @@ const ThresholdOff = 100
 // Unlimited switches a limit on the number of dead containers off.
 const Unlimited = -1
 
-// DefaultAbandonedAge is the time in which whoever made something will have come
-// back to it.
+// DefaultAbandonedAge is how long the creator of an object may need to use it.
 const DefaultAbandonedAge = time.Hour
 
 // Policy is what an operator wants collected.
@@ -31,8 +30,8 @@ type ImagePolicy struct {
 	InodesHighPercent int // as HighPercent, of inodes
 	InodesLowPercent  int // as LowPercent, of inodes
 
-	// MinimumAge keeps an image for so long after it was first seen, came into
-	// the store, or was last used, whichever is latest.
+	// MinimumAge keeps an image for that time after it was first seen, pulled or last used, whichever
+	// is latest.
 	MinimumAge time.Duration
 	// MaximumAge removes an image unused and not pulled for longer, however much
 	// space there is; 0 switches it off.
@@ -49,12 +48,12 @@ type ImagePolicy struct {
 type ContainerPolicy struct {
 	// MinimumAge keeps a container for so long after its exit.
 	MinimumAge time.Duration
-	// MaximumAge removes a container dead for longer, whatever the limits say;
-	// 0 switches it off.
+	// MaximumAge removes a container that has been dead for longer, regardless of the limits; 0
+	// disables it.
 	MaximumAge time.Duration
-	// AbandonedAge, where it is longer than MinimumAge, keeps for so long what
-	// looks abandoned but may not be: a container that was never started or whose
-	// state is unknown, the containers of a dead sandbox, the logs of no pod.
+	// AbandonedAge, if longer than MinimumAge, keeps objects that look abandoned but may not be:
+	// containers that were never started or have an unknown state, containers of a dead sandbox, logs
+	// without a pod.
 	AbandonedAge time.Duration
 	// MaxPerPodContainer is how many dead containers stay per pod and
 	// container name, newest first; Unlimited switches it off.
@@ -64,7 +63,7 @@ type ContainerPolicy struct {
 	MaxContainers int
 }
 
-// patience is how long what looks abandoned stays.
+// patience is how long objects that look abandoned are kept.
 func (p ContainerPolicy) patience() time.Duration { return max(p.MinimumAge, p.AbandonedAge) }
 
 // DefaultPolicy is the policy of a host without configuration: kubelet's
@@ -148,10 +147,10 @@ type Options struct {
 	// filesystem is used, regardless of the high threshold.
 	TargetPercent int
 
-	// LeaveAlone names runtimes of which nothing is removed.
+	// LeaveAlone names runtimes whose objects are not removed.
 	LeaveAlone []string
-	// RequestImages and RequestContainers name runtimes of which automatic runs remove no images,
-	// or no dead containers. They change no decision, only what explains it.
+	// RequestImages and RequestContainers name runtimes whose images, or dead containers, automatic
+	// runs do not remove. They change no decision, only its explanation.
 	RequestImages, RequestContainers []string
 	// StartedSpace and StartedInodes name filesystems (Usage.Name) whose collection
 	// has started for lack of the one or the other: of that they go down to the low

@@ -6,11 +6,10 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// NormalReference writes a reference the long way, as registries and CRI do:
-// "nginx" becomes "docker.io/library/nginx:latest". A digest wins over a tag
-// beside it, as it does when the image is pulled. An image ID loses its
-// "sha256:" so that runtimes which write it and those which do not agree. The
-// rules are those of github.com/distribution/reference.
+// NormalReference completes a reference as registries and CRI write it: "nginx" becomes
+// "docker.io/library/nginx:latest". A digest wins over a tag, as in a pull. The "sha256:" of an image
+// ID is removed, since only some runtimes write it. The rules are those of
+// github.com/distribution/reference.
 func NormalReference(ref string) string {
 	if id, found := strings.CutPrefix(ref, "sha256:"); found {
 		return id
@@ -24,7 +23,7 @@ func NormalReference(ref string) string {
 	}
 	full := fullRepository(name)
 	if len(full)+len(suffix) == len(ref) && strings.HasPrefix(ref, full) {
-		return ref // spares an allocation: most names come like this
+		return ref // saves an allocation: most names have this form
 	}
 	return full + suffix
 }
@@ -96,8 +95,7 @@ func (u Users) add(c *runtime.Container) {
 	u[key] = append(u[key], c)
 }
 
-// Each calls use for every container of the image that refs lead to; a
-// container may come twice.
+// Each calls use for every container of the image that refs name, perhaps more than once.
 func (u Users) Each(runtimeName string, refs []string, use func(*runtime.Container)) {
 	if len(u) == 0 {
 		return

@@ -2,8 +2,8 @@ package gc
 
 import "hostler.io/hostler/runtime"
 
-// Gain is what a removal is estimated to free. Inodes of layers that report none are
-// estimated by the average of the filesystem.
+// Gain is the estimated gain of a removal. Unknown inodes of layers are estimated by the average of
+// the filesystem.
 type Gain struct {
 	Bytes, Inodes uint64
 	uncounted     uint64 // bytes whose inodes are not in Inodes
@@ -47,7 +47,7 @@ func (s *sharing) of(img *ImageFact) (layers []*sharedLayer, known bool) {
 	return layers, known
 }
 
-// keep notes that an image stays, whatever the plan does.
+// keep marks an image that stays regardless of the plan.
 func (s *sharing) keep(img *ImageFact) {
 	layers, _ := s.of(img)
 	for _, l := range layers {
@@ -55,8 +55,8 @@ func (s *sharing) keep(img *ImageFact) {
 	}
 }
 
-// most is what the image can free together with all other candidates, and whole what it
-// consists of. Without known layers both are its own size.
+// most is what the image frees together with all other candidates; whole is its total size. Without
+// known layers both are its own size.
 func (s *sharing) most(img *ImageFact) (most, whole Gain) {
 	layers, known := s.of(img)
 	if !known {
@@ -85,7 +85,7 @@ func (s *sharing) remove(img *ImageFact) (g Gain) {
 	return g
 }
 
-// restore takes a removal back, and returns what it had freed.
+// restore undoes a removal, and returns what it had freed.
 func (s *sharing) restore(img *ImageFact) (g Gain) {
 	layers, known := s.of(img)
 	if !known {

@@ -21,10 +21,9 @@ type Choice struct {
 	Reason    string                 `json:"reason"`
 }
 
-// Choose picks the Node's addresses: InternalIP and ExternalIP, IPv4 before IPv6,
-// then Hostname, which is the Node's name. An error says which configured address
-// the host does not have (yet), or that it has none to offer; the addresses beside
-// it are still right.
+// Choose returns the Node's addresses: InternalIP and ExternalIP, IPv4 before IPv6, then Hostname,
+// which is the Node's name. The error says which configured address the host lacks, or that it has
+// none; the other addresses are valid nevertheless.
 func Choose(network probe.Network, options AddressOptions, nodeName string) ([]Choice, error) {
 	internal, err := internalAddresses(network, options.Internal)
 	choices := make([]Choice, 0, 4)
@@ -37,7 +36,7 @@ func Choose(network probe.Network, options AddressOptions, nodeName string) ([]C
 	return append(choices, Choice{Type: corev1.NodeHostName, Address: nodeName, Reason: "name of the Node"}), err
 }
 
-// Addresses are those of Choose as a Node has them.
+// Addresses returns the addresses of Choose in the form of a Node.
 func Addresses(network probe.Network, options AddressOptions, nodeName string) ([]corev1.NodeAddress, error) {
 	choices, err := Choose(network, options, nodeName)
 	result := make([]corev1.NodeAddress, 0, len(choices))
@@ -137,9 +136,8 @@ func matching(network probe.Network, selector string) []probe.Address {
 	return usable(network, fits)
 }
 
-// byRoute chooses without configuration: what the kernel sends from to the control
-// plane, else on the default route, else the best address of an interface that is
-// not there for containers.
+// byRoute chooses without configuration: the source address to the control plane, else that of the
+// default route, else the best address of an interface that is not for containers.
 func byRoute(network probe.Network, is6 bool) (chosen, bool) {
 	for _, way := range network.ControlPlane {
 		if c, found := towards(network, way, is6); found {
@@ -175,9 +173,9 @@ func towards(network probe.Network, way probe.TargetRoute, is6 bool) (chosen, bo
 		a, exact, found := lasting(network, way.Source, way.Interface, is6)
 		return explained(a, exact, fmt.Sprintf("the route to %s via %s", to, way.Interface)), found
 	}
-	// It may be an address that wanders from host to host with the control plane: all
-	// that it tells is the interface. An address of a single host tells not even that
-	// where there are no others, for such ones wander on lo or a dummy.
+	// The address may move between hosts together with the control plane, so only the interface
+	// counts. For a single-host address not even that, if there are no others: such addresses are on
+	// lo or a dummy.
 	there := usable(network, func(a probe.Address) bool {
 		return a.IP.Is6() == is6 && a.Interface == way.Interface && a.Bits < a.IP.BitLen()
 	})
@@ -194,7 +192,7 @@ func towards(network probe.Network, way probe.TargetRoute, is6 bool) (chosen, bo
 	return chosen{best, fmt.Sprintf("the control plane at %s is on this host, on %s", to, way.Interface)}, true
 }
 
-// explained says whether an address is a route's source, or stands in for that.
+// explained says whether an address is the source of a route, or replaces it.
 func explained(a probe.Address, exact bool, route string) chosen {
 	if exact {
 		return chosen{a, "source of " + route}
@@ -202,9 +200,8 @@ func explained(a probe.Address, exact bool, route string) chosen {
 	return chosen{a, fmt.Sprintf("most stable address of %s, for %s", a.Interface, route)}
 }
 
-// lasting returns the source that the kernel names for packets which leave through an
-// interface, or, where that is of a kind that comes and goes, the best address beside
-// it; exact reports which.
+// lasting returns the kernel's source address for packets through an interface. If that is a
+// temporary kind of address, it returns the best other address of the interface. exact reports which.
 func lasting(network probe.Network, source netip.Addr, leaves string, is6 bool) (a probe.Address, exact, found bool) {
 	beside := func(name string) []probe.Address {
 		return usable(network, func(a probe.Address) bool { return a.IP.Is6() == is6 && a.Interface == name })
@@ -226,8 +223,8 @@ func lasting(network probe.Network, source netip.Addr, leaves string, is6 bool) 
 	return a, false, false
 }
 
-// lasts reports whether a source is likely to stay this host's own. A second address of
-// its network that the kernel sends from is one that somebody has told it to.
+// lasts reports whether a source address is likely to stay on this host. A second address of its
+// network counts if the kernel sends from it: somebody configured that.
 func lasts(a probe.Address) bool {
 	return !a.Deprecated && !a.Temporary && !alias(a) && a.Bits < a.IP.BitLen()
 }
@@ -248,9 +245,9 @@ func usable(network probe.Network, fits func(probe.Address) bool) []probe.Addres
 	return found
 }
 
-// byFitness puts first what is likeliest to stay the host's own: on a live link,
-// not about to expire, no second address on its interface and none of a single
-// host, which is how keepalived adds a virtual one.
+// byFitness sorts first the addresses that are likeliest to stay on this host: on a live link, not
+// about to expire, not the second address of an interface, and not of a single host, as keepalived
+// adds virtual ones.
 func byFitness(a, b probe.Address) int { return penalty(a) - penalty(b) }
 
 func penalty(a probe.Address) int {
@@ -263,7 +260,7 @@ func penalty(a probe.Address) int {
 		{!a.Carrier, 64},
 		{a.Deprecated, 32},
 		{a.Temporary, 16},
-		{alias(a), 8}, // more than the next two: one that came first makes the host's own a second
+		{alias(a), 8}, // more than the next two: such an address, if added first, makes the host's own a second one
 		{a.Secondary, 4},
 		{a.Bits == a.IP.BitLen(), 2},
 		{a.Kind == "dummy", 1},
@@ -291,9 +288,9 @@ func forContainers(a probe.Address) bool {
 	return containerName(a.Interface)
 }
 
-// containerName tells so of an interface by the names that runtimes and network
-// plug-ins give, and keepalived to those that hold its addresses. A bridge of another
-// name is the host's own, such as br0 or br-lan.
+// containerName reports whether an interface belongs to containers or keepalived, by the names that
+// runtimes, network plugins and keepalived use. Other bridges, such as br0 or br-lan, belong to the
+// host.
 func containerName(name string) bool {
 	if id, found := strings.CutPrefix(name, "br-"); found && len(id) == 12 && strings.Trim(id, "0123456789abcdef") == "" {
 		return true // a Docker network

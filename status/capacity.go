@@ -37,10 +37,9 @@ func Capacity(facts Facts, maxPods int) corev1.ResourceList {
 	return capacity
 }
 
-// Allocatable returns what of the capacity pods may claim: what is reserved, the
-// eviction thresholds of memory and node filesystem, and the memory that huge
-// pages hold are taken off. It never goes below zero; CheckReserved reports when
-// it would.
+// Allocatable returns the capacity for pods: without reservations, the eviction thresholds of memory
+// and node filesystem, and the memory of huge pages. It is never below zero; CheckReserved reports
+// when it would be.
 func Allocatable(capacity corev1.ResourceList, reserved Reserved, policy Policy) corev1.ResourceList {
 	allocatable := corev1.ResourceList{}
 	for name, total := range capacity {
@@ -56,8 +55,8 @@ func Allocatable(capacity corev1.ResourceList, reserved Reserved, policy Policy)
 	return allocatable
 }
 
-// CheckReserved reports whether the host has what is to be kept of it. Resources
-// and limits that are not known are not judged. Each fault is a *field.Error.
+// CheckReserved reports whether the host has the reserved resources. Unknown resources and limits are
+// ignored. Each fault is a *field.Error.
 func CheckReserved(facts Facts, reserved Reserved, policy Policy) error {
 	capacity := Capacity(facts, 0)
 	var errs []error

@@ -16,8 +16,8 @@ type Memory struct {
 	conditions []corev1.NodeCondition
 	// pressed is when each pressure was last seen; never changed in place.
 	pressed map[corev1.NodeConditionType]time.Time
-	// faults is since when what Ready tells is seen, by reason, where no fact dates it;
-	// never changed in place.
+	// faults has the time since when Ready reports each reason, if no fact has it; never changed in
+	// place.
 	faults map[string]time.Time
 }
 
@@ -78,16 +78,16 @@ type finding struct {
 	message string
 }
 
-// pressure is what a check finds of one that is held once it was seen.
+// pressure is the result of a check of a condition with hysteresis.
 type pressure struct {
 	kind  corev1.NodeConditionType
 	found finding
 }
 
-// Conditions returns the Node's conditions, Ready last as Kubernetes wants it,
-// and what the next check needs. A condition of pressure or contention turns True with
-// the first check that sees it and leaves True only after Pressure.TransitionPeriod
-// without; every other condition follows the facts at once.
+// Conditions returns the Node's conditions, Ready last as Kubernetes expects it, and the state for
+// the next check. A pressure or contention condition becomes True at the first check beyond the
+// threshold, and False after Pressure.TransitionPeriod without one. Every other condition follows the
+// facts at once.
 func Conditions(facts Facts, options Options, memory Memory, now time.Time) ([]corev1.NodeCondition, Memory) {
 	next := Memory{pressed: maps.Clone(memory.pressed)}
 	if next.pressed == nil {
@@ -171,12 +171,11 @@ func OwnConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
 // IsOwn reports whether a condition is hostler's alone.
 func IsOwn(kind corev1.NodeConditionType) bool { return strings.HasPrefix(string(kind), "hostler.io/") }
 
-// Leftovers names those of the stored conditions of a Node that is a kubelet's by
-// now which an earlier hostler, as the Node's owner, has left there, and which nobody
-// renews: own are those that this one keeps, and published those of other domains that
-// it may have left. The others that hostler writes as the owner a kubelet writes too. It
-// returns none as long as the kubelet has not written the Node, for until then all of
-// it is hostler's word.
+// Leftovers returns the stored conditions that an earlier hostler left on a Node that now belongs to
+// a kubelet, and that nobody updates. own are the conditions that this hostler writes; published are
+// those of other domains that it may have left. Conditions that the kubelet writes, too, are not
+// included. It returns none until the kubelet has written the Node, because until then all conditions
+// are hostler's.
 func Leftovers(stored corev1.NodeStatus, own []corev1.NodeCondition, published []corev1.NodeConditionType) []corev1.NodeConditionType {
 	if strings.Contains(stored.NodeInfo.KubeletVersion, versionMark) {
 		return nil

@@ -19,13 +19,13 @@ const (
 	IOContention     corev1.NodeConditionType = "hostler.io/IOContention"
 )
 
-// contention is the condition that reports a resource, and what people call that.
+// contention is the condition of one resource, with the resource's name for people.
 type contention struct {
 	kind corev1.NodeConditionType
 	name string
 }
 
-// contentions are those of each resource that the kernel reports.
+// contentions are the conditions of the resources that the kernel reports.
 func contentions() map[string]contention {
 	return map[string]contention{
 		"cpu":    {CPUContention, "CPU"},
@@ -76,8 +76,8 @@ func (l StallLimit) judge(s probe.Stall, name string) finding {
 	return finding{corev1.ConditionFalse, ReasonStallsBelowThreshold, message}
 }
 
-// stalledPercent rounds up to tenths, so that what is above a threshold also reads
-// so. The kernel reports hundredths.
+// stalledPercent rounds up to tenths, so that a value above a threshold is also printed above it. The
+// kernel reports hundredths.
 func stalledPercent(percent float64) string {
 	tenths := math.Ceil(math.Round(percent*100) / 10)
 	return strconv.FormatFloat(tenths/10, 'f', -1, 64) + "%"

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Custom is what a check of the host's administrator says of a condition of theirs.
+// Custom is the result of a custom check.
 type Custom struct {
 	Type    corev1.NodeConditionType
 	Reason  string // of the condition while there is a problem
@@ -16,20 +16,20 @@ type Custom struct {
 	Message string
 }
 
-// Answer is what came of a check.
+// Answer is the kind of result of a check.
 type Answer int
 
 // The answers of a check, and why there is none.
 const (
 	NotRunYet Answer = iota // not since the agent has started
 	Passed                  // it found nothing wrong
-	Problem                 // it found what it searches for
-	Undecided               // it could not tell
+	Problem                 // it found the problem
+	Undecided               // unknown
 	TimedOut                // it did not end in time
 	NotRun                  // it was not, or could not be started
 )
 
-// String is the answer as metrics and JSON have it.
+// String returns the answer's name in metrics and JSON.
 func (a Answer) String() string {
 	switch a {
 	case Passed:
@@ -47,7 +47,7 @@ func (a Answer) String() string {
 	}
 }
 
-// MarshalText writes the answer as String has it.
+// MarshalText returns String.
 func (a Answer) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText reads what MarshalText wrote.
@@ -61,8 +61,8 @@ func (a *Answer) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is not a valid result of a check", text)
 }
 
-// custom judges one of them: True is a problem. Before the first answer what the last
-// start of the agent said stands; without that there is no condition yet.
+// custom returns the condition of one check: True is a problem. Before the first result, the
+// condition of the agent's last run stays; without one there is no condition yet.
 func custom(c Custom, last *corev1.NodeCondition) (f finding, known bool) {
 	switch c.Answer {
 	case NotRunYet:

@@ -12,18 +12,18 @@ import (
 type Facts struct {
 	Machine     probe.Machine
 	Memory      probe.Memory
-	CPUs        probe.CPUs // what is granted of Machine.CPUs
+	CPUs        probe.CPUs // the granted part of Machine.CPUs
 	PIDs        probe.PIDs
 	Filesystems []Filesystem
 	Network     probe.Network
 	Stalls      []probe.Stall // of the resources that Policy.PSI has limits for
 
-	// RuntimesQueried reports that the search for runtimes is over and each one
-	// found was asked once. Until then Ready stays what it was before.
+	// RuntimesQueried reports that the search for runtimes has ended and each one was queried once.
+	// Until then Ready keeps its state.
 	RuntimesQueried bool
 	Runtimes        []runtime.Health
-	// Unreachable are runtimes that were searched for and do not answer, while containers of
-	// theirs run: Ready does not request them, but a shutdown cuts these off.
+	// Unreachable are runtimes that do not answer while their containers run. Ready ignores them, but
+	// a shutdown cuts these containers off.
 	Unreachable []runtime.Health
 	// DeadSockets are the paths where a runtime's socket is but none answers.
 	DeadSockets []string
@@ -32,24 +32,23 @@ type Facts struct {
 	Draining Draining
 	Shutdown Shutdown
 
-	Custom []Custom // by their types, each of which stands once
+	Custom []Custom // unique by type
 }
 
-// Filesystem is a measured filesystem and what the host uses it for. One that
-// serves two roles is listed twice.
+// Filesystem is a measured filesystem with its role. A filesystem with two roles is listed twice.
 type Filesystem struct {
 	Role Role
 	probe.Filesystem
 }
 
-// Role is what a filesystem holds.
+// Role is the use of a filesystem.
 type Role int
 
 // The roles that have thresholds.
 const (
 	RoleNode  Role = iota // the host's own state and the pods' writable data
 	RoleImage             // images and the containers' writable layers
-	RoleStart             // what a pod's start writes beside: the runtime's state, logs, temporary files
+	RoleStart             // other files of a pod's start: the runtime's state, logs, temporary files
 )
 
 // String returns "node", "image" or "start".
@@ -62,16 +61,15 @@ type Draining struct {
 	Since  time.Time // zero if not known
 }
 
-// Shutdown is what the shutdown guard says of itself.
+// Shutdown is the state of the shutdown guard.
 type Shutdown struct {
-	State  string // Disarmed, Armed, Draining, Released or Delegated; empty if it has not said yet
+	State  string // Disarmed, Armed, Draining, Released or Delegated; empty if not known yet
 	Reason string // a sentence on why, such as "no logind on the system bus"
 	// Fault is the condition's reason for being Disarmed, where one is known that
 	// says more than ReasonDisarmed.
 	Fault string
-	// Granted is the longest delay that the init system grants, zero if that is
-	// not known; Needed what the phases take. Shortage says, with the hint, why
-	// less is granted; empty where enough is.
+	// Granted is the delay that the init system grants, zero if unknown. Needed is the time of the
+	// phases. Shortage says why less is granted, with the fix; empty if enough is.
 	Granted, Needed time.Duration
 	Shortage        string
 	// Untimed are the phases that are configured to have no time.

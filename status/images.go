@@ -42,8 +42,8 @@ func images(all []runtime.Image, limit int) []corev1.ContainerImage {
 	return result
 }
 
-// imageNames gives digests before tags, as kubelet does, but leaves space for one
-// tag: it is what people know an image by.
+// imageNames returns digests before tags, as kubelet does, but always includes one tag if there is
+// one: people know an image by its tag.
 func imageNames(img runtime.Image) []string {
 	digests := img.Digests
 	if len(img.Tags) > 0 && len(digests) >= maxImageNames {

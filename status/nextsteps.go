@@ -10,9 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// nextSteps says by reason what to do first about a condition that is not as on a
-// healthy host. docs/reference/conditions.md says more; a test keeps the two alike. What stands
-// in capitals is put in by NextSteps.
+// nextSteps is the first step for each bad reason of a condition. docs/reference/conditions.md has
+// more; a test compares them. NextSteps replaces the words in capitals.
 func nextSteps() map[string]string {
 	return map[string]string{
 		ReasonNotMeasured: "check that the file or mount in the message exists and answers; just after the start, wait for the next check",
@@ -89,7 +88,7 @@ func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeCo
 	return steps
 }
 
-// place is where a filesystem is, as a shell takes it.
+// place returns the mount point of a filesystem, quoted for a shell.
 func place(fs Filesystem) string {
 	place := cmp.Or(fs.Mountpoint, fs.Path, "MOUNTPOINT")
 	if strings.ContainsFunc(place, func(r rune) bool {
@@ -119,7 +118,7 @@ func missingUnit(facts Facts) string {
 		case r.Ready:
 		case r.Name == "cri-o":
 			return "crio"
-		case r.Name == "podman": // its service is started by who asks
+		case r.Name == "podman": // socket activation starts its service
 			return "podman.socket"
 		case !strings.Contains(r.Name, "/"):
 			return r.Name

@@ -15,10 +15,9 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// Node returns the whole Node as this host would have it, and what the next
-// check needs. Options must be valid and name the Node. Only metadata.name,
-// labels, annotations, spec and status are set; who registers it merges it with
-// what is there.
+// Node returns the whole Node of this host, and the state for the next check. Options must be valid
+// and name the Node. Only metadata.name, labels, annotations, spec and status are set; the client
+// merges them with the stored Node.
 func Node(facts Facts, options Options, memory Memory, now time.Time) (*corev1.Node, Memory) {
 	// What an address lacks is said by the condition NetworkUnavailable.
 	addresses, _ := Addresses(facts.Network, options.Addresses, options.Name)
@@ -54,8 +53,8 @@ func Node(facts Facts, options Options, memory Memory, now time.Time) (*corev1.N
 	return node, memory
 }
 
-// labels adds to the configured labels those that every Node has and that
-// Options.Validate keeps people from setting, for schedulers rely on them.
+// labels returns the configured labels and the standard ones, which schedulers rely on and
+// Options.Validate reserves.
 func labels(machine probe.Machine, options Options) map[string]string {
 	result := maps.Clone(options.Labels)
 	if result == nil {
@@ -67,7 +66,7 @@ func labels(machine probe.Machine, options Options) map[string]string {
 	return result
 }
 
-// What a kubelet and a cloud controller manager tell each other by, as in
+// The annotation and the taint between a kubelet and a cloud controller manager, as in
 // k8s.io/cloud-provider/api.
 const (
 	taintUninitialized   = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -95,8 +94,8 @@ func annotations(facts Facts, options Options) map[string]string {
 	return result
 }
 
-// taints are those that the Node is created with. A cloud controller manager takes
-// its own away once it has initialized the Node.
+// taints returns the taints of a new Node. A cloud controller manager removes its own after
+// initialization.
 func taints(options Options) []corev1.Taint {
 	result := slices.Clone(options.Taints)
 	if options.ExternalCloud {
@@ -148,10 +147,9 @@ func IsKubelets(stored corev1.NodeSystemInfo) bool {
 	return stored.KubeletVersion != "" && !strings.Contains(stored.KubeletVersion, versionMark)
 }
 
-// KubeletVersion turns hostler's version into what nodeInfo.kubeletVersion
-// holds: "v0.1.0+hostler", in the way of distributions that build kubelet
-// themselves ("v1.34.1+k3s1"), so that whoever parses the field as a semantic
-// version still can. A version that is none becomes build metadata of v0.0.0.
+// KubeletVersion returns hostler's version as nodeInfo.kubeletVersion: "v0.1.0+hostler".
+// Distributions with their own kubelet use the same form ("v1.34.1+k3s1"), and parsers of semantic
+// versions accept it. An invalid version becomes build metadata of v0.0.0.
 func KubeletVersion(version string) string {
 	number, build, _ := strings.Cut(strings.TrimPrefix(version, "v"), "+")
 	if _, err := semver.ParseSemantic(number); err != nil {

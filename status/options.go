@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/internal/field"
 )
 
-// Options is what a person decides about the Node.
+// Options is the configuration of the Node.
 type Options struct {
 	Name    string // as NodeName returned it; Nameless if it returned none
 	Unnamed string // why the host's name cannot name the Node; empty if it does
@@ -103,7 +103,7 @@ func checkTaint(t corev1.Taint) []string {
 	return problems
 }
 
-// Nameless is what a Node is called on a host whose name cannot name it.
+// Nameless is the Node's name on a host without a usable name.
 const Nameless = "localhost"
 
 // HostNameError is why the host's name cannot name its Node.

@@ -21,8 +21,7 @@ type Policy struct {
 
 	PIDAvailable Threshold
 
-	// PSI has at most one limit for each resource. Of one that has none no condition
-	// tells.
+	// PSI has at most one limit for each resource. A resource without one has no condition.
 	PSI []StallLimit
 
 	// TransitionPeriod is how long a pressure condition stays True after the
@@ -53,7 +52,7 @@ type StallLimit struct {
 	Threshold Threshold     // a percentage of the time
 }
 
-// Stalls names the resources whose stalls are to be measured.
+// Stalls returns the resources whose stalls must be measured.
 func (p Policy) Stalls() []string {
 	var names []string
 	for _, l := range p.PSI {

@@ -144,9 +144,9 @@ func diskGauges(facts Facts, options Options) []gauge {
 }
 
 const (
-	// startBytes and startInodes are what the start of a pod takes at the most in the
-	// filesystems of RoleStart, with space for some. A share of them, as for other roles, would
-	// be much of a large one and nothing of a small one.
+	// startBytes and startInodes are the most that the start of a pod needs in filesystems of
+	// RoleStart, with a margin. A percentage, as for other roles, would be too much of a large
+	// filesystem and too little of a small one.
 	startBytes  = 16 << 20
 	startInodes = 1000
 )
@@ -194,7 +194,7 @@ func filesystemGauges(fs Filesystem, policy Policy) []gauge {
 	return gauges
 }
 
-// describe names a filesystem as people find it: "/var (ext4 on /dev/sda2)".
+// describe names a filesystem for people: "/var (ext4 on /dev/sda2)".
 func describe(fs Filesystem) string {
 	if fs.Mountpoint == "" {
 		return fs.Path
@@ -202,7 +202,7 @@ func describe(fs Filesystem) string {
 	return fmt.Sprintf("%s (%s on %s)", fs.Mountpoint, fs.Type, fs.Device)
 }
 
-// percentOf rounds down, so that what is below a threshold also reads so.
+// percentOf rounds down, so that a value below a threshold is also printed below it.
 func percentOf(part, whole uint64) string {
 	if whole == 0 {
 		return "0%"

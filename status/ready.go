@@ -12,9 +12,8 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// ready judges whether pods can be expected to run. The worst thing gives the
-// reason; the message holds all of them, each with when it began: of what no fact
-// dates, seen tells since when it is seen.
+// ready decides whether pods can run. The worst problem is the reason; the message has all problems,
+// each with its start: from seen if no fact has it.
 func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) time.Time) finding {
 	type fault struct{ reason, message string }
 	var faults []fault
@@ -73,9 +72,8 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 	return finding{corev1.ConditionFalse, faults[0].reason, strings.Join(messages, "; ")}
 }
 
-// starting keeps what was reported before a restart of the agent, for the pods
-// did not notice it; kubelet's Ready flips here. That nobody knows is the word of a
-// cluster that has not heard of the host, and not this host's.
+// starting keeps the status from before a restart of the agent, which pods do not notice; a kubelet's
+// Ready changes here. An Unknown status of the cluster is not kept.
 func starting(last *corev1.NodeCondition) finding {
 	if last != nil && last.Status != corev1.ConditionUnknown {
 		return finding{last.Status, last.Reason, last.Message}
@@ -83,7 +81,7 @@ func starting(last *corev1.NodeCondition) finding {
 	return finding{corev1.ConditionUnknown, ReasonStarting, "hostler has just started and has not contacted a container runtime yet"}
 }
 
-// imageFilesystemProblem says what is wrong with the image filesystems, or "".
+// imageFilesystemProblem returns the problem of the image filesystems, or "".
 func imageFilesystemProblem(facts Facts) string {
 	var problems []string
 	known := 0
@@ -122,9 +120,8 @@ func readyMessage(runtimes []runtime.Health) string {
 	return strings.Join(parts, "; ")
 }
 
-// networkUnavailable judges whether other hosts can reach this one, by address
-// and link; a missing default route is told, but a host without one may well be
-// reached.
+// networkUnavailable decides whether other hosts can reach this one, by address and link. A missing
+// default route is only reported: the host may be reachable without it.
 func networkUnavailable(network probe.Network, options AddressOptions) finding {
 	chosen, err := internalAddresses(network, options.Internal)
 	if len(chosen) == 0 {
@@ -166,8 +163,7 @@ func networkUnavailable(network probe.Network, options AddressOptions) finding {
 	return finding{corev1.ConditionFalse, ReasonNetworkAvailable, strings.Join(notes, "; ")}
 }
 
-// startHint is what a person does about interfaces of which all are dead, and some switched
-// off.
+// startHint returns the fix for interfaces that are all down; off are those that are disabled.
 func startHint(off []string, dead int) string {
 	const link = "check the cable, the switch or the bond"
 	if len(off) == 0 {

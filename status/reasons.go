@@ -12,9 +12,9 @@ const (
 	// ReasonNotMeasured: what the condition is about could not be read.
 	ReasonNotMeasured = "NotMeasured"
 
-	// ReasonHostReady: every runtime works and nothing stands in the way of pods.
+	// ReasonHostReady: every runtime is ready and nothing else prevents pods.
 	ReasonHostReady = "HostReady"
-	// ReasonStarting: the agent has just started and has asked no runtime yet.
+	// ReasonStarting: the agent has just started and has queried no runtime yet.
 	ReasonStarting = "Starting"
 	// ReasonDraining: the host's pods are being stopped.
 	ReasonDraining = "Draining"
@@ -92,14 +92,14 @@ const (
 	ReasonNoLogind = "NoLogind"
 	// ReasonNoLock: the login manager is there, but gave no lock.
 	ReasonNoLock = "NoLock"
-	// ReasonDisarmed: a shutdown will not wait for the pods, yet: hostler has just
-	// started, or has just lost or regained the login manager.
+	// ReasonDisarmed: a shutdown does not wait for pods yet, because hostler has just started, or has
+	// just lost or regained the login manager.
 	ReasonDisarmed = "Disarmed"
 
 	// ReasonCheckPassed: a check of the administrator's own found nothing wrong. What
 	// it is where one found something its file says.
 	ReasonCheckPassed = "CheckPassed"
-	// ReasonCheckUnknown: it could not tell, or was ended by a signal.
+	// ReasonCheckUnknown: the result is unknown, or a signal ended the check.
 	ReasonCheckUnknown = "CheckUnknown"
 	// ReasonCheckTimedOut: it did not end in time.
 	ReasonCheckTimedOut = "CheckTimedOut"

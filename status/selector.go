@@ -11,18 +11,16 @@ import (
 
 // AddressOptions choose among the host's addresses.
 type AddressOptions struct {
-	// Internal are selectors, at most one for each address family: an IP, a CIDR or
-	// the name of an interface. The first address of each family that fits one is
-	// taken. By default it is what the host sends from to the control plane, else
-	// on the default route.
+	// Internal has at most one selector for each address family: an IP, a CIDR or an interface name.
+	// The first matching address of each family is chosen. The default is the source address to the
+	// control plane, else that of the default route.
 	Internal []string
 	// External are IPs, at most one of each family, which no interface need hold.
 	// By default there is no ExternalIP.
 	External []string
 }
 
-// Validate refuses what can never fit, and what is not as it seems. Each fault is a
-// *field.Error.
+// Validate refuses selectors that can never match or are misleading. Each fault is a *field.Error.
 func (o AddressOptions) Validate() error {
 	const internal, external = "node.address.internal", "node.address.external"
 	var errs []error
@@ -49,7 +47,7 @@ func (o AddressOptions) Validate() error {
 	return errors.Join(errs...)
 }
 
-// family is an address family; anyFamily stands for an interface, which may have both.
+// family is an address family; anyFamily is for an interface, which may have both.
 type family string
 
 const anyFamily family = ""
@@ -61,7 +59,7 @@ func familyOf(ip netip.Addr) family {
 	return "IPv6"
 }
 
-// checkSelector tells the family that a selector can fit.
+// checkSelector returns the family that a selector can match.
 func checkSelector(text string) (family, error) {
 	if text != strings.TrimSpace(text) {
 		return anyFamily, fmt.Errorf("%q has leading or trailing spaces", text)
@@ -83,7 +81,7 @@ func checkSelector(text string) (family, error) {
 	return anyFamily, nil
 }
 
-// checkExternal tells the family of an ExternalIP.
+// checkExternal returns the family of an ExternalIP.
 func checkExternal(text string) (family, error) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {

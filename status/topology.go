@@ -10,8 +10,8 @@ type Topology struct {
 	SwapBytes   uint64            `json:"swapBytes"` // 0 where swap is off
 	HugePages   []probe.HugePages `json:"hugepages,omitempty"`
 	NUMANodes   []probe.NUMANode  `json:"numaNodes"` // by ID; empty where the kernel knows no NUMA
-	// CgroupVersion is that of the hierarchy at /sys/fs/cgroup: 2, or 1 for the old and
-	// for the hybrid one, 0 where there is none.
+	// CgroupVersion is the version of /sys/fs/cgroup: 2, or 1 for the old and the hybrid hierarchy, 0
+	// if there is none.
 	CgroupVersion int `json:"cgroupVersion"`
 }
 

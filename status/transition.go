@@ -37,7 +37,7 @@ func (t Transition) Good() bool {
 	switch t.New.Type {
 	case corev1.NodeReady, ShutdownProtected:
 		return t.New.Status == corev1.ConditionTrue
-	default: // problems: the condition names what is wrong
+	default: // True is a problem
 		return t.New.Status == corev1.ConditionFalse
 	}
 }

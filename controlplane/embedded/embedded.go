@@ -28,8 +28,8 @@ const Type = "embedded"
 // MaxEvents is how many Events are kept.
 const MaxEvents = 1000
 
-// kinds are what is kept, each in a file of its name: a Lease is renewed too often for the
-// others to be written with it.
+// kinds are the stored kinds, each in its own file: a Lease is renewed too often to write the others
+// with it.
 var kinds = []objects.Kind{objects.Node, objects.Lease, objects.Event}
 
 // Options are what the control plane is made of.

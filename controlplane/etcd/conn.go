@@ -28,20 +28,19 @@ import (
 )
 
 const (
-	// connectTimeout bounds what it takes until an endpoint serves requests, for three of
-	// them together: so that one that does not answer leaves time for the others, and a
-	// busy host that has only one has more of it.
+	// connectTimeout is the time until an endpoint serves requests, for three of them together: so
+	// one that does not answer leaves time for the others, and a single busy one has more time.
 	connectTimeout = 7500 * time.Millisecond
 	// connectLeast is what each has, however many there are.
 	connectLeast = connectTimeout / 3
-	// pingAfter and pingTimeout have a connection end on which nothing comes while
-	// something is waited for. etcd takes pings that come sooner than 5 s for an attack.
+	// pingAfter and pingTimeout end a connection that is silent while an answer is awaited. etcd
+	// treats pings more often than every 5 s as an attack.
 	pingAfter, pingTimeout = 10 * time.Second, 5 * time.Second
-	// maxMessageBytes bounds what is sent and received at once. A server takes requests of
-	// 1.5 MiB by default, so that it is the one to refuse a larger one, and an answer about
-	// one object is smaller than the request that has stored it. Of a list it is 20 kB for
-	// each of pageSize Nodes; larger ones are read in smaller pages. Part of a watch is at most
-	// as large as a request (WatchCreateRequest.Fragment).
+	// maxMessageBytes is the largest message. A server accepts requests of 1.5 MiB by default, so it
+	// refuses larger ones itself, and an answer about one object is smaller than the request that
+	// stored it. In a list, 20 kB are left for each of pageSize Nodes; larger ones are read in
+	// smaller pages. A part of a watch is at most as large as a request
+	// (WatchCreateRequest.Fragment).
 	maxMessageBytes = 4 << 20
 	// maxHeaderBytes bounds the headers of an answer, which hold a sentence at most.
 	maxHeaderBytes = 64 << 10
@@ -49,8 +48,7 @@ const (
 	mostKnown = 256
 )
 
-// errLost is why a conn does not dial a second time: with the first connection goes what is
-// known to be no older than the server.
+// errLost is why a conn does not dial again: what was learned is only valid for the first connection.
 var errLost = errors.New("connection lost")
 
 // conn is one connection to one member, with the credentials of when it was made. It
@@ -127,7 +125,7 @@ func (c *conn) open(o Options) error {
 	defer cancel()
 	if err := c.ready(ctx); err != nil {
 		if broken := c.broken.Load(); broken != nil {
-			return *broken // which gRPC tells in words of its own
+			return *broken // for which gRPC has its own text
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -192,18 +190,19 @@ func (c *conn) Ready() bool { return c.client.GetState() == connectivity.Ready }
 // Close closes the connection.
 func (c *conn) Close() {
 	if c.client != nil {
-		_ = c.client.Close() // what it could say was said to those who waited
+		_ = c.client.Close() // its waiting callers got the error
 	}
 }
 
-// learn is what an answer about one key tells, and remembers that this connection did.
+// learn returns the object in an answer about one key, and remembers that it came over this
+// connection.
 func (c *conn) learn(key objects.Key, header *etcdserverpb.ResponseHeader, found []*mvccpb.KeyValue) objects.Object {
 	o := objectOf(key, header, found)
 	c.confirm(key, o.Version)
 	return o
 }
 
-// confirm remembers that this connection has told a version.
+// confirm remembers that a version came over this connection.
 func (c *conn) confirm(key objects.Key, v objects.Version) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,7 +212,7 @@ func (c *conn) confirm(key objects.Key, v objects.Version) {
 	c.known[reported{key, v}] = true
 }
 
-// knows reports whether this connection has told a version.
+// knows reports whether a version came over this connection.
 func (c *conn) knows(key objects.Key, v objects.Version) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,7 +41,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// tlsConfig is made of what the files hold now.
+// tlsConfig reads the files and returns their TLS configuration.
 func (o Options) tlsConfig() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CA != "" {
@@ -60,8 +60,8 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: certificate %s with key %s: %w: %s", o.key("tls"), o.Certificate, o.Key, err, dial.FileHint(err))
 	}
-	// Whatever authorities the server names: it says why it does not take this one,
-	// where no certificate at all would have it say only that.
+	// Present the certificate even if the server names other authorities: then its error says why it
+	// rejects this one, not only that a certificate is missing.
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	return config, nil
 }
@@ -79,7 +79,7 @@ func (o Options) pair() (tls.Certificate, error) {
 	return tls.X509KeyPair(certificate, key)
 }
 
-// password is what the file holds now; empty without one.
+// password reads the password file; empty without one.
 func (o Options) password() (string, error) {
 	if o.PasswordFile == "" {
 		return "", nil
@@ -115,9 +115,9 @@ func (h *handshakes) Clone() credentials.TransportCredentials {
 	return &handshakes{h.TransportCredentials.Clone(), h.failed}
 }
 
-// refusable is a connection whose server may yet refuse the client's certificate: in TLS
-// 1.3 it says so once the handshake is over for the client, who may be told before it
-// has read that, only that it cannot write any more.
+// refusable is a connection whose server can still reject the client certificate. In TLS 1.3 it does
+// that after the client's handshake, and the client may see only a failed write before it has read
+// the reason.
 type refusable struct {
 	net.Conn
 	refused func(error)
@@ -139,12 +139,12 @@ func (r *refusable) Read(b []byte) (int, error) {
 func (r *refusable) Write(b []byte) (int, error) {
 	n, err := r.Conn.Write(b)
 	if err != nil && r.SetReadDeadline(time.Now().Add(lastResponse)) == nil {
-		_, _ = r.Read(make([]byte, 1)) // for what it says, to whom it is to be told
+		_, _ = r.Read(make([]byte, 1)) // logs what it reports
 	}
 	return n, err
 }
 
-// token goes with each request, once there is one.
+// token is sent with each request, once there is one.
 type token struct{ text atomic.Pointer[string] }
 
 func (t *token) set(text string) { t.text.Store(&text) }

@@ -15,18 +15,18 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// Diagnosis is what one check of a cluster tells a person. Nothing is changed by it.
+// Diagnosis is the result of one check of a cluster. The check changes nothing.
 type Diagnosis struct {
 	Members []MemberDiagnosis // as in Options.Endpoints
 	// Node is whether that is known to be there, Leaseless whether its Lease is known
 	// not to be: neither is where it may not be read, or nobody answers.
 	Node, Leaseless bool
-	// Lacks are the rights that the cluster refuses of what a host does by itself,
-	// such as "write /hostler/leases/n"; RightsErr is why it did not tell.
+	// Lacks are the rights that this host needs and lacks, such as "write /hostler/leases/n".
+	// RightsErr is why they are unknown.
 	Lacks     []string
 	RightsErr error
-	// Unreachable is the key that this host may not read and would do well to: what is asked
-	// of all hosts. Empty where it may.
+	// Unreachable is the key of the settings for all hosts if this host may not read it; empty if it
+	// may.
 	Unreachable string
 	// Grants are the commands that give a role all of these rights.
 	Grants string
@@ -64,8 +64,7 @@ func Diagnose(ctx context.Context, o Options, node string) Diagnosis {
 	return s
 }
 
-// finds reports whether a node is known to be there. It is an error if a read from the
-// majority is not answered, be it by a refusal.
+// finds reports whether the Node exists. It is an error if the majority does not answer, or refuses.
 func (s *Store) finds(ctx context.Context, node string) (bool, error) {
 	_, err := s.Get(ctx, objects.Key{Kind: objects.Node, Node: node})
 	if errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrForbidden) {
@@ -106,9 +105,8 @@ func (s *Store) lacks(ctx context.Context, node string) (lacks []right, err erro
 	return lacks, nil
 }
 
-// refuses reports whether this host lacks a right. It is tried in a transaction whose
-// condition never holds: etcd checks the rights to all that one could do before it looks
-// at the condition.
+// refuses reports whether this host lacks a right. It tries a transaction whose condition is never
+// true: etcd checks the rights for all its operations before the condition.
 func (s *Store) refuses(ctx context.Context, r right) (bool, error) {
 	op := clientv3.OpGet(r.path, clientv3.WithKeysOnly())
 	if r.verb == "write" {

@@ -73,7 +73,7 @@ func (d *dialer) do(ctx context.Context, request func(context.Context, *conn) er
 	}
 }
 
-// call is do, and says what a failed request means.
+// call is do with classified errors.
 func (d *dialer) call(ctx context.Context, what call, request func(context.Context, *conn) error) error {
 	c, err := d.do(ctx, request)
 	if err == nil {

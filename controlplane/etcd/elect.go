@@ -24,7 +24,7 @@ type term struct {
 	lease  clientv3.LeaseID
 }
 
-// tokenFormat is that of Term.Token.
+// tokenFormat is the format of Term.Token.
 const tokenFormat = "%d-%016x"
 
 // token is what parse reads.
@@ -38,7 +38,7 @@ func (t term) holds() []clientv3.Cmp {
 	}
 }
 
-// is reports whether the key that was found is that of the term.
+// is reports whether the found key belongs to the term.
 func (t term) is(found []*mvccpb.KeyValue) bool {
 	return len(found) == 1 && found[0].CreateRevision == t.create && found[0].Lease == int64(t.lease)
 }
@@ -53,7 +53,7 @@ func (f *Fleet) parse(of store.Term) (term, error) {
 	return t, nil
 }
 
-// electionPath is the key of who leads a controller.
+// electionPath returns the key of a controller's leader.
 func (f *Fleet) electionPath(controller string) string {
 	return f.o.Prefix + "/elections/" + controller
 }
@@ -102,12 +102,12 @@ func (c *conn) elect(ctx context.Context, path string, won store.Term) (store.Te
 		won.Token = term{create: answer.Header.Revision, lease: lease}.token()
 		return won, leader, nil
 	}
-	_ = c.revoke(ctx, lease) // else it ends by itself
+	_ = c.revoke(ctx, lease) // otherwise it ends by itself
 	leader, err = parseLeader(answer.Responses[0].GetResponseRange().GetKvs()[0])
 	return store.Term{}, leader, err
 }
 
-// parseLeader reads who leads; ErrInvalid.
+// parseLeader decodes the leader; ErrInvalid.
 func parseLeader(kv *mvccpb.KeyValue) (store.Leader, error) {
 	var leader store.Leader
 	err := json.Unmarshal(kv.Value, &leader)
@@ -168,7 +168,7 @@ func (c *conn) revoke(ctx context.Context, lease clientv3.LeaseID) error {
 	return rpctypes.Error(err)
 }
 
-// Leader reads who leads.
+// Leader reads the leader.
 func (f *Fleet) Leader(ctx context.Context, controller string) (store.Leader, error) {
 	var leader store.Leader
 	err := f.callElection(ctx, "get", "read", controller, func(ctx context.Context, c *conn, path string) error {

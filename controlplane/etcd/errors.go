@@ -68,8 +68,8 @@ func mustRedial(err error) bool {
 // tooLarge reports whether a message is too large to be sent or received: gRPC has no other code for it.
 func tooLarge(err error) bool { return status.Code(err) == codes.ResourceExhausted }
 
-// fault says what a failed call means: a class of controlplane's, with the operation,
-// such as `put leases/n`, before it.
+// fault returns the error of a failed call: an error class of controlplane, with the operation, such
+// as `put leases/n`, before it.
 func (o Options) fault(ctx context.Context, c call, endpoint string, err error) error {
 	operation := c.operation + " " + c.object
 	for _, known := range []error{controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrInvalid, store.ErrDeposed} {
@@ -123,7 +123,7 @@ func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) err
 	return fmt.Errorf("%w: %s: %v", controlplane.ErrUnavailable, endpoint, answer)
 }
 
-// who is this host as the cluster knows it.
+// who names this host as the cluster knows it.
 func (o Options) who() string {
 	switch {
 	case o.Username != "":
@@ -134,7 +134,7 @@ func (o Options) who() string {
 	return "this host"
 }
 
-// connectFault says what it means that an endpoint cannot be used.
+// connectFault returns the error class of an endpoint that cannot be used.
 func connectFault(o Options, endpoint string, err error) error {
 	if unproven, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return fmt.Errorf("%w: %s: %w: %v: check %s, the host in the endpoint, and this host's clock", controlplane.ErrUnavailable, endpoint, controlplane.ErrUntrusted, unproven.Err, o.key("tls.ca"))
@@ -150,7 +150,7 @@ func connectFault(o Options, endpoint string, err error) error {
 		return fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
 	case errors.Is(err, rpctypes.ErrAuthFailed):
 		return fmt.Errorf("%w: %s: %w %s: %v: check the password in %s", controlplane.ErrUnavailable, endpoint, controlplane.ErrUnauthorized, o.who(), err, o.PasswordFile)
-	case strings.Contains(text, "remote error: tls:"): // in TLS 1.3 it comes after the handshake, as a text
+	case strings.Contains(text, "remote error: tls:"): // in TLS 1.3 it arrives after the handshake, as text
 		hint := "check that it has not expired, and that the cluster's --trusted-ca-file contains its authority"
 		if o.Certificate == "" {
 			hint = "set " + o.key("tls.certificate") + " and key"
@@ -160,7 +160,7 @@ func connectFault(o Options, endpoint string, err error) error {
 	return fmt.Errorf("%w: connect to %s: %s", controlplane.ErrUnavailable, endpoint, text)
 }
 
-// maxMessage is how many bytes are shown of what a member says.
+// maxMessage is how many bytes of a member's message are shown.
 const maxMessage = 1 << 10
 
 // plain is an error without what gRPC puts around it.

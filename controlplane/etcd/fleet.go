@@ -16,9 +16,9 @@ import (
 // pingTime bounds a Ping.
 const pingTime = 2 * time.Second
 
-// Fleet is an etcd cluster as the store of the server role. Elections and Ping have a connection of
-// their own: large objects do not delay them, and a call of theirs without an answer, which is the last
-// on its connection, has no Follow list again.
+// Fleet is an etcd cluster as the store of the server role. Elections and Ping have their own
+// connection: large objects do not delay them, and if one of their calls fails and ends the
+// connection, no Follow has to list again.
 type Fleet struct {
 	o                Options
 	dialer, election *dialer
@@ -26,8 +26,7 @@ type Fleet struct {
 
 var _ store.Store = (*Fleet)(nil)
 
-// NewFleet returns a Fleet that has not connected yet. It is an error if the Options could never be
-// used.
+// NewFleet returns a Fleet that is not connected yet. It returns an error for invalid Options.
 func NewFleet(o Options) (*Fleet, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -65,8 +64,7 @@ func (f *Fleet) Ping(ctx context.Context) error {
 	})
 }
 
-// folder is what the paths of a kind's objects begin with: PREFIX/nodes/, PREFIX/leases/ or
-// PREFIX/objects/KIND/.
+// folder is the prefix of a kind's paths: PREFIX/nodes/, PREFIX/leases/ or PREFIX/objects/KIND/.
 func (f *Fleet) folder(kind store.Kind) string {
 	if kind.Name == store.Nodes.Name || kind.Name == store.Leases.Name {
 		return f.o.Prefix + "/" + kind.Name + "/"
@@ -92,8 +90,8 @@ func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Ob
 	return stored, err
 }
 
-// Update reads an object and stores the change over the same connection, which ends with its server:
-// so that revisions which a restored backup gives again are not taken for those that were read.
+// Update reads an object and stores the change over the same connection, which ends with its server.
+// So revisions that a restored backup uses again are not mistaken for those that were read.
 func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
 	var stored store.Object
 	var refusal error // of edit
@@ -167,7 +165,7 @@ func (f *Fleet) call(ctx context.Context, operation, right string, kind store.Ki
 	return f.dialer.call(ctx, f.on(operation, right, path), func(ctx context.Context, c *conn) error { return request(ctx, c, path) })
 }
 
-// read is what is stored under a key, in which cluster; ErrNotFound.
+// read returns the stored object and the ID of the cluster; ErrNotFound.
 func (c *conn) read(ctx context.Context, path string) (cluster uint64, kv *mvccpb.KeyValue, err error) {
 	answer, err := c.kv.Get(ctx, path)
 	switch {

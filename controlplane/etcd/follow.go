@@ -114,7 +114,7 @@ func (f following) page(ctx context.Context, c *conn, begin string, revision int
 	}
 }
 
-// report tells of a change.
+// report passes on a change.
 func (f following) report(cluster uint64, event *mvccpb.Event) {
 	if event.Type != mvccpb.DELETE {
 		f.set(cluster, event.Kv)
@@ -133,7 +133,7 @@ func (f following) report(cluster uint64, event *mvccpb.Event) {
 	f.to.Delete(name, nil)
 }
 
-// set tells of an object that is stored.
+// set passes on a stored object.
 func (f following) set(cluster uint64, kv *mvccpb.KeyValue) {
 	name, ok := f.name(kv)
 	if !ok {
@@ -151,7 +151,7 @@ func (f following) set(cluster uint64, kv *mvccpb.KeyValue) {
 	f.to.Set(o)
 }
 
-// name is that of the object which a key is of. Other keys below the folder are no objects.
+// name returns the name of a key's object. Other keys below the folder are ignored.
 func (f following) name(kv *mvccpb.KeyValue) (string, bool) {
 	name := strings.TrimPrefix(string(kv.Key), f.folder)
 	return name, name != "" && !strings.Contains(name, "/")

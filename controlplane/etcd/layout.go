@@ -10,8 +10,7 @@ import (
 // PREFIX/events/NODE/NAME or PREFIX/settings/NAME.
 func (s *Store) path(key objects.Key) string { return s.o.Prefix + "/" + key.String() }
 
-// folder is what the paths of a kind's objects begin with: of those about one node, where
-// that is not empty, which only Events can be requested.
+// folder is the prefix of a kind's paths. node, if not empty, selects the Events of one Node.
 func (s *Store) folder(kind objects.Kind, node string) string {
 	folder := s.o.Prefix + "/" + string(kind) + "/"
 	if node != "" {

@@ -21,10 +21,10 @@ const (
 	shareMost = 1000
 )
 
-// leases are the etcd leases that this process has been granted. It never ends one by
-// word: that would take along whatever is bound to it by then.
+// leases are the etcd leases of this process. It never revokes one, because that would delete every
+// key that is attached by then.
 type leases struct {
-	granting chan struct{} // held by who requests a shared one: the next wants the same
+	granting chan struct{} // held while a shared one is requested: the next caller wants the same
 
 	mu     sync.Mutex               // guards what follows
 	own    map[objects.Key]grant    // of Leases: each lives and dies by itself
@@ -148,7 +148,7 @@ func keepAlive(ctx context.Context, c *conn, id clientv3.LeaseID) (bool, error) 
 	defer cancel()
 	stream, err := c.leases.LeaseKeepAlive(ctx)
 	if err == nil {
-		// What has gone wrong with what is sent is said to who receives.
+		// An error of sending is returned by Recv.
 		_ = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(id)})
 		var answer *etcdserverpb.LeaseKeepAliveResponse
 		if answer, err = stream.Recv(); err == nil {

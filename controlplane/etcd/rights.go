@@ -16,7 +16,7 @@ type right struct {
 // String is the right as a person reads it.
 func (r right) String() string { return r.verb + " " + r.path }
 
-// rights are those that a host needs.
+// rights returns the rights that a host needs.
 func (s *Store) rights(node string) []right {
 	var list []right
 	for _, path := range []string{
@@ -51,7 +51,7 @@ func grants(rights []right) string {
 		if verbs[r.path] == "" {
 			paths, verbs[r.path] = append(paths, r.path), r.verb
 		}
-		if r.verb == "write" { // what a host writes it has read
+		if r.verb == "write" { // a host reads what it writes
 			verbs[r.path] = "readwrite"
 		}
 	}

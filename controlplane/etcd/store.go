@@ -29,7 +29,7 @@ const (
 	leaseTimeout = 8 * time.Second
 )
 
-// Options say which cluster to talk to, and as whom.
+// Options has the endpoints of the cluster and the credentials.
 type Options struct {
 	// Endpoints are the members' URLs, as endpoint.Check allows. One is used at a time,
 	// and another one where that does not answer.
@@ -75,8 +75,7 @@ type Store struct {
 
 var _ objects.Store = (*Store)(nil)
 
-// New returns a store that has not connected yet. It is an error if the Options could
-// never be used.
+// New returns a store that is not connected yet. It returns an error for invalid Options.
 func New(o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -91,8 +90,8 @@ func (s *Store) Type() string { return Type }
 // of the one that is tried first.
 func (s *Store) Endpoint() string { return s.dialer.endpoint() }
 
-// Close closes all connections. etcd leases are left to end by themselves: an end by
-// word could take along what another process has put meanwhile.
+// Close closes all connections. It does not revoke etcd leases: that could delete what another
+// process has put meanwhile.
 func (s *Store) Close() error {
 	s.dialer.Close()
 	return nil
@@ -125,7 +124,7 @@ func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error
 	return object, err
 }
 
-// read is what is stored, at version None where nothing is, and the revision at which.
+// read returns the stored object, with version None if there is none, and the revision of the read.
 func (s *Store) read(ctx context.Context, c *conn, key objects.Key) (objects.Object, int64, error) {
 	answer, err := c.kv.Get(ctx, s.path(key))
 	if err != nil {
@@ -134,7 +133,7 @@ func (s *Store) read(ctx context.Context, c *conn, key objects.Key) (objects.Obj
 	return c.learn(key, answer.Header, answer.Kvs), answer.Header.Revision, nil
 }
 
-// Put stores an object in one transaction with the check of what is there.
+// Put stores an object. The check of the version is in the same transaction.
 func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (objects.Version, error) {
 	ctx, cancel := bound(ctx, key.Kind)
 	defer cancel()
@@ -150,7 +149,7 @@ func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (obje
 	return stored, err
 }
 
-// put does so where the etcd lease that it is bound to, if any, may have ended just now.
+// put is one attempt of Put. The etcd lease of the object, if any, may have ended just now.
 func (s *Store) put(ctx context.Context, c *conn, key objects.Key, put objects.Put, before version) (objects.Version, error) {
 	for again := true; ; again = false {
 		lease, err := s.leases.bind(ctx, c, key, put.TTL)
@@ -225,10 +224,9 @@ func (s *Store) swap(ctx context.Context, c *conn, key objects.Key, before *vers
 	return answer, nil
 }
 
-// confirm is the state that a version is of, as the transaction compares it: by its
-// revisions. Since a backup may have been restored these tell no more than they say,
-// but a server's end takes its connections along: what was learned over the present
-// one is not older than the server. What was not is read again, and compared as a whole.
+// confirm returns the revisions of a version, for the comparison in a transaction. After a restored
+// backup, revisions can repeat. But connections end with their server, so what this connection has
+// reported is valid. Anything else is read again and compared as a whole.
 func (s *Store) confirm(ctx context.Context, c *conn, key objects.Key, v objects.Version) (version, error) {
 	if v == objects.None {
 		return version{}, nil
@@ -249,7 +247,7 @@ func (s *Store) confirm(ctx context.Context, c *conn, key objects.Key, v objects
 	return before, nil
 }
 
-// conflict refuses a change of what has changed.
+// conflict returns the error for an object that has changed.
 func conflict(stored objects.Object) error {
 	what := "another client has changed it"
 	if stored.Version == objects.None {
@@ -258,7 +256,7 @@ func conflict(stored objects.Object) error {
 	return &objects.ConflictError{Stored: stored, Err: fmt.Errorf("%w: %s", controlplane.ErrConflict, what)}
 }
 
-// objectOf is what an answer about one key tells.
+// objectOf returns the object in an answer about one key.
 func objectOf(key objects.Key, header *etcdserverpb.ResponseHeader, found []*mvccpb.KeyValue) objects.Object {
 	if len(found) == 0 {
 		return objects.Object{Key: key}

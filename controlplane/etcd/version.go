@@ -10,10 +10,9 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// version is what tells one state of an object from another. Revisions alone do not:
-// in a restored backup they go back and are given to other states again, and the
-// restored cluster may have the ID of the one before. So it has a digest of the value,
-// too.
+// version identifies one state of an object. Revisions alone do not: a restored backup uses them
+// again for other states, and the restored cluster can have the same ID. So it also has a digest of
+// the value.
 type version struct {
 	cluster     uint64 // ID of the cluster
 	create, mod int64  // revisions
@@ -23,12 +22,12 @@ type version struct {
 // versionFormat has as many verbs as a version has fields.
 const versionFormat = "%016x-%d-%d-%016x"
 
-// String is how it is told.
+// String returns the text of the version.
 func (v version) String() string {
 	return fmt.Sprintf(versionFormat, v.cluster, v.create, v.mod, v.digest)
 }
 
-// parseVersion reads what String has told. It is false for anything else.
+// parseVersion parses the result of String; false for anything else.
 func parseVersion(text objects.Version) (version, bool) {
 	var v version
 	if _, err := fmt.Sscanf(string(text), versionFormat, &v.cluster, &v.create, &v.mod, &v.digest); err != nil {
@@ -37,7 +36,7 @@ func parseVersion(text objects.Version) (version, bool) {
 	return v, v.String() == string(text)
 }
 
-// versionOf is the version of what a cluster has stored.
+// versionOf returns the version of a stored key.
 func versionOf(cluster uint64, kv *mvccpb.KeyValue) version {
 	return version{cluster: cluster, create: kv.CreateRevision, mod: kv.ModRevision, digest: digest(kv.Value)}
 }

@@ -22,9 +22,9 @@ const shortWatch = time.Second
 // errRestartWatch has a watch begin with the object as it is then.
 var errRestartWatch = errors.New("the watch has to restart")
 
-// Watch follows an object. Each time that it begins it reads it first, over the same
-// connection, and follows from there: so that no watch waits for a revision that a
-// restored backup is yet to reach, and none is lost by a compaction.
+// Watch follows an object. Whenever it starts, it reads the object first, over the same connection,
+// and follows from there. So it never waits for a revision that a restored backup has not reached,
+// and a compaction loses nothing.
 func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
 	operation := s.on("watch", key, "read")
 	return s.dialer.watch(ctx, operation, func(ctx context.Context, c *conn, late *time.Timer) error {
@@ -121,7 +121,7 @@ func (c *conn) watch(ctx context.Context, request *etcdserverpb.WatchCreateReque
 		return nil, rpctypes.Error(err)
 	}
 	request.StartRevision, request.ProgressNotify, request.Fragment = after.revision+1, true, true
-	// What has gone wrong with what is sent is said to who receives.
+	// An error of sending is returned by Recv.
 	_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: request}})
 	answers, failed := make(chan *etcdserverpb.WatchResponse), make(chan error, 1)
 	go func() {
@@ -141,7 +141,7 @@ func (c *conn) watch(ctx context.Context, request *etcdserverpb.WatchCreateReque
 	return &watching{answers, failed, after}, nil
 }
 
-// position is what a cluster has answered last.
+// position is the last answer of a cluster.
 type position struct {
 	cluster  uint64 // 0 as long as it is not known
 	revision int64
@@ -171,7 +171,7 @@ func (c *conn) changed(key objects.Key, answer *etcdserverpb.WatchResponse) obje
 	return c.learn(key, answer.Header, []*mvccpb.KeyValue{last.Kv})
 }
 
-// refused is why a server has cancelled a watch, which it tells by the text alone.
+// refused returns why a server has cancelled a watch. The reason is only in the text.
 func refused(reason string) error {
 	for _, known := range []error{rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCNoLeader} {
 		if err := rpctypes.Error(known); reason == known.Error() || reason == err.Error() {

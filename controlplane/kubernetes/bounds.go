@@ -12,8 +12,8 @@ import (
 
 // What is read of a server's answers, decompressed. A server is not trusted with this host's memory.
 const (
-	// maxAnswerBytes bounds an object, or an error. etcd takes requests of 1.5 MiB by default, and an
-	// API server bodies of 3 MiB; JSON is longer than what is stored.
+	// maxAnswerBytes is the largest object or error. etcd accepts requests of 1.5 MiB by default, and
+	// an API server bodies of 3 MiB; JSON is longer than the stored form.
 	maxAnswerBytes = 4 << 20
 	// maxPageBytes bounds a page of pageOfNodes Nodes: some 80 kB for each, where 50 images and 30
 	// labels make 20 kB. A page of larger ones is read in smaller pages.
@@ -47,10 +47,10 @@ func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error)
 	return response, nil
 }
 
-// lastBody is the key of what a request's context has of the answer.
+// lastBody is the context key of the answer's body.
 type lastBody struct{}
 
-// answerBody is an answer of which as much is read as it may have, and a byte.
+// answerBody reads an answer up to its limit and one byte more.
 type answerBody struct {
 	io.LimitedReader
 	io.Closer
@@ -71,7 +71,7 @@ func (e *sizeError) Error() string {
 	return fmt.Sprintf("%s returned more than %s: %s", e.server, e.most, sizeHint)
 }
 
-// boundedCodecs bounds what is decoded, and each event of a watch.
+// boundedCodecs limits the size of decoded answers, and of each event of a watch.
 type boundedCodecs struct{ runtime.NegotiatedSerializer }
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
@@ -98,7 +98,7 @@ func (b boundedEvents) NewFrameReader(body io.ReadCloser) io.ReadCloser {
 	return &events{b.Framer.NewFrameReader(from), from}
 }
 
-// events is a stream of which an event is read at a time, in one or more parts.
+// events is a stream that is read one event at a time, in one or more parts.
 type events struct {
 	io.ReadCloser
 	from *eventBody
@@ -113,7 +113,7 @@ func (e *events) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// eventBody bounds what is read until left is set again.
+// eventBody limits the bytes until left is set again.
 type eventBody struct {
 	io.ReadCloser
 	left int
@@ -129,5 +129,5 @@ func (b *eventBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sizeHint is what a person does about an answer that is too large.
+// sizeHint is the fix for an answer that is too large.
 const sizeHint = "check whether the server's address is that of an API server, and how large its objects are"

@@ -35,12 +35,11 @@ const (
 	attempts = 5
 )
 
-// Options say which server to talk to, and as whom.
+// Options has the server and the credentials.
 type Options struct {
-	// Kubeconfig is a file's path. It is read when it is first needed, so that it
-	// may come later than the agent, and with all files that it names again after
-	// a request without an answer, with credentials that are not accepted, or that
-	// the server could not serve.
+	// Kubeconfig is a path. The file is read when it is first needed, so it can be created after the
+	// agent has started. It and its files are read again after a request without an answer, with
+	// rejected credentials, or that the server could not serve.
 	Kubeconfig string
 	// Certificate gives the client certificate for each new connection, in place
 	// of all credentials in the kubeconfig; nil to use those.
@@ -58,7 +57,7 @@ type Options struct {
 	Version string
 	Log     *slog.Logger
 
-	answered func(date time.Time) // is told the server's time with each answer; may be nil
+	answered func(date time.Time) // receives the server's time of each answer; may be nil
 }
 
 // Client is the node's side of a Kubernetes API server. It implements
@@ -71,7 +70,7 @@ type Client struct {
 
 	mu       sync.Mutex   // guards what follows
 	known    *known       // nil where the next status has to read the Node first
-	replaced *corev1.Node // of another machine, deleted or about to be, that has none in its place yet
+	replaced *corev1.Node // another machine's Node that is deleted, or about to be, and not replaced yet
 }
 
 var (
@@ -84,7 +83,7 @@ var (
 	_ controlplane.FleetLister     = (*Client)(nil)
 )
 
-// New returns a client that has not connected yet.
+// New returns a client that is not connected yet.
 func New(o Options) (*Client, error) {
 	if o.Kubeconfig == "" {
 		return nil, errors.New("no kubeconfig given")
@@ -121,8 +120,8 @@ func (c *Client) Reconnect() {
 	c.others.Reconnect()
 }
 
-// ask makes one request to one of the API groups, and decodes the answer, also where nobody
-// wants it: what cannot be read was not said by an API server, whatever its status is.
+// ask makes one request to an API group. It always decodes the answer: an answer that cannot be
+// decoded is not from an API server, whatever its status.
 func (c *Client) ask(ctx context.Context, operation string, to *apiGroup, request func(rest.Interface) *rest.Request, into runtime.Object) error {
 	result, err := to.do(ctx, request)
 	switch {
@@ -140,9 +139,8 @@ type target struct {
 	uid  types.UID
 }
 
-// answered returns an error if an answer is of another object than the one requested: who
-// comes between may send what it has kept for another client, and client-go takes an object
-// of another kind for an empty one.
+// answered returns an error if an answer has another object than the requested one: a proxy may
+// return what it has cached, and client-go accepts an object of another kind as an empty one.
 func (c *Client) answered(operation string, a target, o metav1.Object) error {
 	if o.GetName() == a.name && (a.uid == "" || o.GetUID() == a.uid) {
 		return nil

@@ -10,16 +10,18 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// A kubeconfig may hold a key, a token, a password, an exec plugin's environment, and users in URLs.
-// No error and no line of the log repeats one: who may read these may not read the file.
+// A kubeconfig can contain a key, a token, a password, the environment of an exec plugin, and users
+// in URLs. No error and no log line repeats one of them, because readers of these may not be allowed
+// to read the file.
 
-// repeated is what a parser's error repeats of a file.
+// repeated matches file content in a parser's error.
 var repeated = regexp.MustCompile("'[^']*'|\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`")
 
-// unread is how client-go begins what it could not read of an exec plugin's output.
+// unread is the beginning of client-go's error about an exec plugin's output.
 const unread = "decoding stdout: "
 
-// shown is a text of client-go without the users and passwords of URLs, and what a plugin printed.
+// shown returns a text of client-go without users and passwords of URLs, and without output of
+// plugins.
 func shown(text string) string {
 	text = sanitize.Userinfo(text)
 	if before, after, found := strings.Cut(text, unread); found {

@@ -11,9 +11,9 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// UpdateConditions patches the conditions alone, whatever else the Node's owner
-// writes meanwhile: conditions merge by their type. Whose the Node is is read once.
-// Where some are to go the Node must be as it was seen last.
+// UpdateConditions patches only the conditions, which merge by type, so that other changes of the
+// Node do no harm. It reads the owner of the Node once. If conditions are removed, the Node must be
+// as last seen.
 func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error) {
 	if err := controlplane.CheckCall(ctx, "update conditions of node", node.Name); err != nil {
 		return nil, err

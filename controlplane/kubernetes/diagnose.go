@@ -23,7 +23,7 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// Diagnosis is what one check of the server tells a person. Nothing is changed by it.
+// Diagnosis is the result of one check of the server. The check changes nothing.
 type Diagnosis struct {
 	Server string                // its URL; empty where the kubeconfig does not report it
 	Node   *corev1.Node          // nil where there is none, or it could not be read
@@ -33,8 +33,8 @@ type Diagnosis struct {
 	// Skew how far this host's was ahead then; zero without an answer.
 	Now  time.Time
 	Skew time.Duration
-	// Rights is whether the server allows what was requested, in that order; nil
-	// with why it does not report it.
+	// Rights says whether each requested right is granted, in that order; nil if the server does not
+	// report it.
 	Rights    []bool
 	RightsErr error
 }
@@ -61,8 +61,7 @@ func (r Right) String() string {
 	return text
 }
 
-// Needed are the rights for what a Client does by itself as that node: all of them
-// a node's own under the Node authorizer.
+// Needed returns the rights that a Client needs as that node. The Node authorizer grants all of them.
 func Needed(node string) []Right {
 	lease := Right{Group: coordinationv1.GroupName, Resource: "leases", Namespace: controlplane.LeaseNamespace, Name: node}
 	own, event := Right{Resource: "nodes", Name: node}, Right{Resource: "events", Namespace: metav1.NamespaceDefault}
@@ -83,8 +82,8 @@ func ToLeave(node string) Right { return Right{Verb: "delete", Resource: "nodes"
 // Diagnose asks the server of those Options once for all that a Diagnosis has, over
 // connections of its own.
 func Diagnose(ctx context.Context, o Options, node string, rights []Right) (s Diagnosis) {
-	o.Refused = nil   // the caller is told
-	var mu sync.Mutex // guards now and skew: a request that was given up may yet be answered
+	o.Refused = nil   // the caller gets the error
+	var mu sync.Mutex // guards now and skew: an abandoned request may still be answered
 	var now time.Time
 	var skew time.Duration
 	o.answered = func(date time.Time) {
@@ -111,7 +110,7 @@ func Diagnose(ctx context.Context, o Options, node string, rights []Right) (s Di
 	if s.Err != nil && !errors.Is(s.Err, controlplane.ErrForbidden) {
 		return s
 	}
-	s.Lease, _ = client.Lease(ctx, node) // which the rights tell more of
+	s.Lease, _ = client.Lease(ctx, node) // the rights have more details
 	s.Rights, s.RightsErr = client.mayEach(ctx, rights)
 	return s
 }
@@ -131,9 +130,8 @@ func (c *Client) mayEach(ctx context.Context, rights []Right) ([]bool, error) {
 	return allowed, nil
 }
 
-// may asks whether the server would allow something. Every user may ask that of
-// himself. The API group is spoken here alone, and in JSON, so that the scheme need
-// not hold it.
+// may requests whether this user has a right, which every user may do. Only here the API group is
+// used, and in JSON, so that the scheme does not need it.
 func (c *Client) may(ctx context.Context, r Right) (bool, error) {
 	type review struct {
 		Kind       string `json:"kind"`
@@ -170,8 +168,8 @@ func (c *Client) may(ctx context.Context, r Right) (bool, error) {
 	return answer.Status.Allowed, nil
 }
 
-// Writers are those who have written the Node's status, and when each did last,
-// beside this client. The server knows them by the names of their programs.
+// Writers returns the other programs that have written the Node's status, and when, by the names in
+// managedFields.
 func Writers(node *corev1.Node) map[string]time.Time {
 	own, _, _ := strings.Cut(userAgent(""), "/")
 	last := map[string]time.Time{}
@@ -203,14 +201,14 @@ func (l listening) RoundTrip(request *http.Request) (*http.Response, error) {
 // WrappedRoundTripper lets client-go find the connections below.
 func (l listening) WrappedRoundTripper() http.RoundTripper { return l.carrier }
 
-// Held are the credentials that a kubeconfig gives, as far as they can be told.
+// Held are the credentials in a kubeconfig, as far as they are known.
 type Held struct {
 	Certificate  string // the file that holds the client certificate; empty without one
 	Begins, Ends time.Time
 	Secrets      []string // files that hold a key or a token
 }
 
-// Credentials reads what a kubeconfig gives. Nothing is asked, and no plugin run.
+// Credentials reads the credentials in a kubeconfig. It makes no request and runs no plugin.
 func Credentials(kubeconfig string) (Held, error) {
 	var h Held
 	config, err := Load(kubeconfig)

@@ -37,7 +37,7 @@ type observation struct {
 	since   time.Time
 }
 
-// token tells the term that a Lease records from all others of its controller.
+// token identifies the term in a Lease.
 func token(lease *coordinationv1.Lease) string {
 	return fmt.Sprintf("%s/%d", lease.UID, orZero(lease.Spec.LeaseTransitions))
 }
@@ -49,7 +49,7 @@ func orZero[T any](value *T) (v T) {
 	return v
 }
 
-// leader is who a Lease records; the zero value if nobody.
+// leader returns the leader in a Lease; the zero value if there is none.
 func leader(lease *coordinationv1.Lease) store.Leader {
 	candidate := orZero(lease.Spec.HolderIdentity)
 	if candidate == "" {
@@ -71,7 +71,7 @@ func (f *Fleet) within(ctx context.Context, term store.Term) (context.Context, c
 	return ctx, cancel, nil
 }
 
-// held is what is known of a term; one that has ended if nothing is.
+// held returns the state of a term; an ended one if it is unknown.
 func (f *Fleet) held(term store.Term) ownTerm {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +92,7 @@ func (f *Fleet) extended(term string, lease *coordinationv1.Lease, until time.Ti
 	return true
 }
 
-// resigned has no write follow under a term, and returns what is known of it.
+// resigned prevents further writes under a term, and returns its state.
 func (f *Fleet) resigned(term string) (held ownTerm, found bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -164,7 +164,8 @@ func (f *Fleet) Elect(ctx context.Context, controller, candidate string, ttl tim
 	return store.Term{}, store.Leader{}, err
 }
 
-// claim is the Lease that makes a candidate the leader; record is what is stored, nil for nothing.
+// claim returns the Lease that makes a candidate the leader; record is the stored one, nil if there
+// is none.
 func (f *Fleet) claim(record *coordinationv1.Lease, controller, candidate string, ttl time.Duration) *coordinationv1.Lease {
 	transitions := int32(0)
 	if record == nil {
@@ -245,7 +246,7 @@ func (f *Fleet) replace(ctx context.Context, operation string, term store.Term, 
 	return nil, lost
 }
 
-// Leader reads who leads.
+// Leader reads the leader.
 func (f *Fleet) Leader(ctx context.Context, controller string) (store.Leader, error) {
 	operation := fmt.Sprintf("get leader of %q", controller)
 	if err := controlplane.CheckCall(ctx, "get leader of", controller); err != nil {

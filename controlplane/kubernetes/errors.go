@@ -18,8 +18,8 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// fault says what a failed request means: a class of controlplane's, with the
-// operation, such as `get node "n"`, before it.
+// fault returns the error of a failed request: an error class of controlplane, with the operation,
+// such as `get node "n"`, before it.
 func (c *Client) fault(ctx context.Context, operation string, err error) error {
 	if err == nil {
 		return nil
@@ -40,7 +40,7 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 		return fmt.Errorf("%s: %w: %w", operation, controlplane.ErrUnavailable, large)
 	}
 	if outer, ok := errors.AsType[*url.Error](err); ok {
-		err = outer.Err // without the address, which the operation tells better
+		err = outer.Err // without the address, which is in the operation
 	}
 	if unproven, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return fmt.Errorf("%s: %w: %w: %v: check certificate-authority and server in %s, and this host's clock", operation, controlplane.ErrUnavailable, controlplane.ErrUntrusted, unproven.Err, c.o.Kubeconfig)
@@ -48,7 +48,8 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 	return fmt.Errorf("%s: %w: %s", operation, controlplane.ErrUnavailable, sanitize.Line(conceal(err).Error(), maxMessage)) // such as of a proxy that is invalid
 }
 
-// maxMessage is how many bytes are shown of what a server says: a refusal of an object lists its faults.
+// maxMessage is how many bytes of a server's message are shown: a refusal of an object lists its
+// faults.
 const maxMessage = 2 << 10
 
 // unauthorized is the error of a server that does not accept this host's
@@ -65,8 +66,7 @@ func (c *Client) unauthorized(text string) error {
 	return fmt.Errorf("%w: %w %s: %s: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, whose, text, check)
 }
 
-// class is what a code of HTTP means; nil for any other than these, from a server
-// that cannot serve now, for there is no knowing that it never will.
+// class returns the error class of an HTTP code; nil for other codes, since the server may recover.
 func class(code int32) error {
 	switch code {
 	case http.StatusForbidden:

@@ -54,9 +54,8 @@ func newGroup(o Options, group schema.GroupVersion) *apiGroup {
 	return g
 }
 
-// conn is a client with connections and credentials of its own. To close connections alone
-// would not replace it: a request that comes at once could use one of them before HTTP/2
-// notices.
+// conn is a client with its own connections and credentials. It is replaced as a whole: if only its
+// connections were closed, the next request could still use one before HTTP/2 notices.
 type conn struct {
 	dial.Uses
 	*rest.RESTClient
@@ -80,7 +79,7 @@ func (g *apiGroup) do(ctx context.Context, request func(rest.Interface) *rest.Re
 		return rest.Result{}, err
 	}
 	defer g.Release(c)
-	// Retry-After is the caller's to heed, who has other things to do meanwhile.
+	// The caller handles Retry-After: it has other work meanwhile.
 	var body atomic.Pointer[answerBody]
 	result := request(c).MaxRetries(0).Do(context.WithValue(ctx, lastBody{}, &body))
 	err = result.Error()
@@ -111,7 +110,7 @@ func mustRedial(err error) bool {
 	return !answered || status.ErrStatus.Code == http.StatusUnauthorized || status.ErrStatus.Code >= http.StatusInternalServerError
 }
 
-// read is what the kubeconfig says, or what it said before if it is invalid now.
+// read returns the content of the kubeconfig, or the previous one if it is invalid now.
 func (g *apiGroup) read() (*rest.Config, error) {
 	config, err := Load(g.o.Kubeconfig)
 	g.mu.Lock()

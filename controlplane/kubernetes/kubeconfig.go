@@ -59,8 +59,8 @@ func Server(path string) (string, error) {
 	return net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), defaults[to.Scheme])), nil
 }
 
-// Files are the kubeconfig at path and what it names of certificates, keys and tokens, as far as
-// it can be read. Whether they are there is another matter.
+// Files returns the kubeconfig and the files of certificates, keys and tokens in it, as far as it can
+// be read. They need not exist.
 func Files(path string) []string {
 	files := []string{path}
 	text, err := trust.ReadFile(path)
@@ -176,9 +176,8 @@ func (e *fileError) Error() string {
 // Unwrap returns why the request ended.
 func (e *fileError) Unwrap() error { return e.cause }
 
-// verified refuses a server whose certificate would not be verified: whoever
-// answered in its place could learn this node's credentials and tell it what it
-// likes.
+// verified refuses a configuration without verification of the server: another server could get this
+// node's credentials and send false answers.
 func verified(config *rest.Config) error {
 	server, err := url.Parse(config.Host)
 	switch {

@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Leave deletes the Node and then its Lease, in this order so that nothing is
-// done where the first is forbidden, as it is to a node's own credentials. It deletes
-// what it has seen to be that machine's, and nothing that has its name since.
+// Leave deletes the Node and then its Lease, in this order, so that nothing is deleted if the first
+// is forbidden, as with a node's own credentials. It deletes only the object that it has seen to be
+// that machine's.
 func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
 	if err := controlplane.CheckCall(ctx, "leave: delete node", name); err != nil {
 		return err
@@ -73,8 +73,8 @@ func (c *Client) remove(ctx context.Context, operation string, only *corev1.Node
 	}, nil)
 }
 
-// replace puts this machine's Node in the place of another's: a new one where it may
-// delete that, else that one, free of what a node may remove.
+// replace replaces another machine's Node: with a new one if hostler may delete the old one, else it
+// takes the old one over and removes what a node may remove.
 func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	if !opts.AdoptOnly && !controlplane.Reports(stored, node) {
 		c.setReplaced(stored)
@@ -128,8 +128,8 @@ func (c *Client) recreate(ctx context.Context, stored, node *corev1.Node, opts c
 	return created, err
 }
 
-// setReplaced notes whose place is to be taken by the next Node of that name that is created:
-// the server may delete the one before and then not answer. Nil if nobody's is.
+// setReplaced remembers whose Node the next created Node replaces, since the server may delete the
+// old one without an answer. Nil if there is none.
 func (c *Client) setReplaced(stored *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

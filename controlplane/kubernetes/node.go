@@ -56,14 +56,13 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 	return nil, fmt.Errorf("register node %q: %w", node.Name, err)
 }
 
-// register makes one attempt, which ends in ErrConflict if the Node comes, goes
-// or changes meanwhile.
+// register makes one attempt. ErrConflict if the Node is created, deleted or changed meanwhile.
 func (c *Client) register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	var refused error
 	if !opts.AdoptOnly {
 		created, err := c.create(ctx, node, opts)
-		// A node whose name is taken may be forbidden to create it, depending on
-		// what the server reads first.
+		// If the name is taken, the server may answer Forbidden instead, depending on what it checks
+		// first.
 		if !errors.Is(err, controlplane.ErrConflict) && !errors.Is(err, controlplane.ErrForbidden) {
 			return created, err
 		}

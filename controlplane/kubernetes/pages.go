@@ -27,8 +27,7 @@ func ToCompare() []Right {
 	}
 }
 
-// ToList are the rights that a node lacks unless somebody gives them: to tell a person
-// of the whole fleet.
+// ToList are the rights for the list of the fleet. A node does not have them by default.
 func ToList() []Right {
 	return []Right{
 		{Verb: "list", Resource: "nodes"},
@@ -36,13 +35,13 @@ func ToList() []Right {
 	}
 }
 
-// Fleet goes through all Nodes and Leases, where somebody gave the node the right to. Those that are
-// too large are left out, and named by the ErrIncomplete that comes after the others.
+// Fleet calls each for all Nodes with their Leases, if the node has the right. Objects that are too
+// large are left out, and ErrIncomplete names them at the end.
 func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("list nodes: %w", context.Cause(ctx))
 	}
-	defer c.others.Reconnect() // a person looks rarely, and the server keeps a connection for nobody
+	defer c.others.Reconnect() // lists are rare, so keep no connection open
 	var leftOut controlplane.LeftOut
 	tooLarge := func(name, most string) { leftOut.Add(fmt.Errorf("%q has more than %s", name, most)) }
 	nodes := func(ctx context.Context, page string) ([]corev1.Node, string, error) {
@@ -65,8 +64,8 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	return leftOut.Err()
 }
 
-// NodesOf looks through all Nodes, page by page, where somebody gave the node the
-// right to. It checks the right first, because most nodes lack it.
+// NodesOf searches all Nodes, page by page, if the node has the right. It checks the right first,
+// because most nodes lack it.
 func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error) {
 	for _, right := range ToCompare() {
 		asking, cancel := context.WithTimeout(ctx, callTimeout)
@@ -112,7 +111,7 @@ func (c *Client) leasesFrom(ctx context.Context, from string, tooLarge func(name
 	return page, err
 }
 
-// list is a list of an API's, each of which has the version that it is as of.
+// list is any list of the API, with its resourceVersion.
 type list interface {
 	runtime.Object
 	metav1.ListInterface
@@ -158,7 +157,7 @@ func (c *Client) pageOf(ctx context.Context, operation string, to *apiGroup, fro
 		}
 		return request
 	}, into)
-	if err == nil && into.GetResourceVersion() == "" { // client-go takes what is no such list for an empty one
+	if err == nil && into.GetResourceVersion() == "" { // client-go accepts other objects as an empty list
 		err = fmt.Errorf("%s: %w: %s returned something else: check for a proxy in between", operation, controlplane.ErrUnavailable, c.Endpoint())
 	}
 	return err

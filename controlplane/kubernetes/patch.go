@@ -78,9 +78,8 @@ func diff(from, to runtime.Object) (map[string]any, error) {
 	return patch, nil
 }
 
-// replaceAddresses has the patch replace the addresses as a whole. Addresses are
-// declared to merge by their type, of which a Node may have several: merged, one
-// would be lost (kubernetes/kubernetes#58445).
+// replaceAddresses makes the patch replace all addresses. They are declared to merge by type, but a
+// Node can have several of one type, and one would be lost (kubernetes/kubernetes#58445).
 func replaceAddresses(status map[string]any, addresses []corev1.NodeAddress) {
 	list := []any{map[string]any{"$patch": "replace"}}
 	for _, address := range addresses {

@@ -12,14 +12,13 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Requests makes certificate signing requests. Its credentials are those of
-// Options, as a Client's are.
+// Requests makes certificate signing requests, with the credentials of Options.
 type Requests struct {
 	client *Client
 	group  *apiGroup
 }
 
-// NewRequests returns one that has not connected yet.
+// NewRequests returns a client that is not connected yet.
 func NewRequests(o Options) (*Requests, error) {
 	client, err := New(o)
 	if err != nil {
@@ -28,8 +27,7 @@ func NewRequests(o Options) (*Requests, error) {
 	return &Requests{client: client, group: newGroup(client.o, certificatesv1.SchemeGroupVersion)}, nil
 }
 
-// Submit stores a request, or returns the stored one of its name, with
-// what has become of it.
+// Submit stores a request, or returns the stored one of its name with its state.
 func (r *Requests) Submit(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
@@ -57,11 +55,10 @@ func (r *Requests) Submit(ctx context.Context, request *certificatesv1.Certifica
 // Reconnect has the next request present the certificate that there is then.
 func (r *Requests) Reconnect() { r.group.Reconnect() }
 
-// Try reports whether the server of those Options knows who presents that
-// certificate, by reading the node's own Node. That there is none is as good an
-// answer as any, and so is that the node may not.
+// Try reports whether the server accepts that certificate, by a read of the node's own Node. NotFound
+// and Forbidden also count as accepted.
 func Try(ctx context.Context, o Options, node string, certificate *tls.Certificate) error {
-	o.Refused = nil // the caller is told
+	o.Refused = nil // the caller gets the error
 	o.Certificate = func() (*tls.Certificate, error) { return certificate, nil }
 	client, err := New(o)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // known is the Node as the server answered last, so that a status can be written
 // without reading first. It is not changed once it is made.
 type known struct {
-	node   *corev1.Node         // what a patch is made from, and no more
+	node   *corev1.Node         // only what a patch needs
 	stored controlplane.Written // by this client in this Node
 }
 
@@ -55,7 +55,7 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 		} else if fresh {
 			break
 		}
-		base = nil // what was known may be outdated
+		base = nil // the known state may be outdated
 	}
 	if errors.Is(err, controlplane.ErrNotFound) {
 		c.forget()
@@ -112,7 +112,7 @@ func (c *Client) read(ctx context.Context, name string) (*known, error) {
 	return base, nil
 }
 
-// knownOf returns what is known of the Node of that name; nil if nothing is.
+// knownOf returns the known state of that Node; nil without one.
 func (c *Client) knownOf(name string) *known {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,8 +133,8 @@ func (c *Client) learn(node *corev1.Node) {
 	c.known = next
 }
 
-// update notes a later state of the registered Node, whoever made it, so that the
-// next status is written by one patch: it names the state that it is made from.
+// update remembers a later state of the registered Node, so that the next status needs only one
+// patch: it names the state that it is based on.
 func (c *Client) update(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,8 +143,8 @@ func (c *Client) update(node *corev1.Node) {
 	}
 }
 
-// later reports whether a state of a Node is later than another of the same one.
-// Where that cannot be told it is not: a patch of an outdated state is refused.
+// later reports whether a state of a Node is later than another. If that is unknown it returns false:
+// a patch of an outdated state is refused.
 func later(node, than *corev1.Node) bool {
 	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, than.ResourceVersion)
 	return err == nil && order > 0 && node.UID == than.UID
@@ -157,7 +157,7 @@ func (c *Client) forget() {
 	c.known = nil
 }
 
-// essence is what of a Node it takes to patch its status.
+// essence is the part of a Node that a patch of its status needs.
 func essence(node *corev1.Node) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{

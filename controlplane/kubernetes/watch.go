@@ -21,8 +21,8 @@ import (
 // that ends sooner is started again once: else that would continue and on.
 const shortWatch = time.Second
 
-// WatchNode follows the Node. It reads it once, and then again only where the
-// server no longer knows what it said last.
+// WatchNode follows the Node. It reads it once, and again only if the server cannot continue the
+// watch.
 func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1.Node) error {
 	if err := controlplane.CheckCall(ctx, "watch node", name); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1
 	}
 }
 
-// send delivers what is seen of the Node.
+// send delivers a state of the Node.
 func send(ctx context.Context, name string, seen chan<- *corev1.Node, node *corev1.Node) error {
 	select {
 	case seen <- node:
@@ -49,9 +49,8 @@ func send(ctx context.Context, name string, seen chan<- *corev1.Node, node *core
 	}
 }
 
-// anyVersion begins a watch wherever the server stands. It may not be started at the
-// version of a Node that was read: a server that was started since takes that for too
-// old, for as long as nobody changes the Node.
+// anyVersion starts a watch at the server's present state. The version of a Node that was read cannot
+// be used: a restarted server refuses it as too old until somebody changes the Node.
 const anyVersion = "0"
 
 // follow delivers changes since a version, or where that is empty the Node as it is
@@ -73,7 +72,7 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 	}
 	defer changes.Stop()
 	var read *corev1.Node
-	if version == "" { // not before the watch, which reports what becomes of it meanwhile
+	if version == "" { // not before the watch, which reports changes in between
 		if read, err = c.Node(ctx, name); err != nil && !errors.Is(err, controlplane.ErrNotFound) {
 			return "", err
 		}
@@ -96,7 +95,7 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 		if !ok {
 			return "", fmt.Errorf("%s: %w: the server sent a %T", operation, controlplane.ErrUnavailable, change.Object)
 		}
-		if change.Type != watch.Bookmark && node.Name != name { // of which no more than a version is said
+		if change.Type != watch.Bookmark && node.Name != name { // which has only a version
 			return "", c.answered(operation, target{name: name}, node)
 		}
 		version = node.ResourceVersion
@@ -107,7 +106,7 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 			node = nil
 		default:
 			if read != nil && (later(read, node) || node.ResourceVersion == read.ResourceVersion) {
-				continue // it was told
+				continue // it was delivered
 			}
 			node.Kind, node.APIVersion = "Node", "v1"
 			c.update(node)
@@ -154,7 +153,7 @@ func (g *apiGroup) watch(ctx context.Context, request func(rest.Interface) *rest
 	})}, nil
 }
 
-// bounded is a watch that gives back what it holds.
+// bounded is a watch that releases its resources.
 type bounded struct {
 	watch.Interface
 	stop func()

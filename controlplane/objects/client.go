@@ -23,7 +23,7 @@ const (
 	attempts = 5
 )
 
-// Options are what a Client can be told.
+// Options configures a Client.
 type Options struct {
 	// Now is the wall clock, which gives objects the time of their creation; time.Now
 	// if nil.
@@ -36,20 +36,18 @@ type Options struct {
 	SoleWriter bool
 }
 
-// Client is the control plane that a Store makes. It implements controlplane.Client
-// and all of its roles.
+// Client is a control plane on a Store. It implements controlplane.Client and all of its roles.
 //
-// What it remembers of the Node is where its next write begins, and no more: a write
-// names the version that it was made from, and one that is refused is made again from
-// what is stored. So it does not matter what the store has become meanwhile, a backup
-// that was restored included.
+// It remembers only the last seen state of the Node, as the base of its next write. A write names
+// that version. If it is refused, the client makes it again from the stored state. So other changes
+// of the store, such as a restored backup, do no harm.
 type Client struct {
 	store Store
 	o     Options
 
 	mu      sync.Mutex     // guards what follows
 	known   *known         // nil where the next status has to read the Node first
-	pending *pendingReport // nil unless it is to be told that another machine's Node gave way
+	pending *pendingReport // set while the takeover of another machine's Node is not reported yet
 	holder  holder         // none since the Node was registered last
 }
 
@@ -104,7 +102,7 @@ func (c *Client) learn(node *corev1.Node) {
 	c.known = next
 }
 
-// update notes a state of the registered Node, be it another's.
+// update remembers a state of the registered Node, also another machine's.
 func (c *Client) update(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,8 +111,8 @@ func (c *Client) update(node *corev1.Node) {
 	}
 }
 
-// writes notes that status is about to be stored in the Node, be the answer lost, and
-// returns what was written there before.
+// writes records that status is about to be stored in the Node, since the answer may be lost. It
+// returns what was written before.
 func (c *Client) writes(node *corev1.Node, status corev1.NodeStatus) controlplane.Written {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +146,7 @@ func (c *Client) forget() {
 // same reports whether both are states of one Node.
 func same(a, b *corev1.Node) bool { return a.Name == b.Name && a.UID == b.UID }
 
-// instead is what is stored where a write was refused, if err says that it was.
+// instead returns the stored object if err refused a write and has it.
 func instead(err error) (Object, bool) {
 	conflict, refused := errors.AsType[*ConflictError](err)
 	if !refused {

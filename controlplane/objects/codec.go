@@ -54,7 +54,7 @@ func decodeWithin[T any, P object[T]](key Key, value []byte, version Version, le
 	return o.(P), nil
 }
 
-// initialize gives an object what it keeps for all of its life.
+// initialize sets UID and creation time, which never change.
 func (c *Client) initialize(o metav1.Object) {
 	o.SetUID(newUID())
 	o.SetCreationTimestamp(metav1.NewTime(c.o.Now()).Rfc3339Copy())

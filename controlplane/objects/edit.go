@@ -10,9 +10,8 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Edit changes a Node as a person would. The agent does not. It implements
-// conformance.Editor. While others write it is made again, until ctx ends: no count of
-// attempts is enough beside who writes without a pause.
+// Edit changes a Node as a person would; the agent does not use it. It implements conformance.Editor.
+// While others write, it retries until ctx ends, because others may write without a pause.
 func (c *Client) Edit(ctx context.Context, name string, change func(*corev1.Node)) error {
 	if err := controlplane.CheckCall(ctx, "edit node", name); err != nil {
 		return err
@@ -56,7 +55,7 @@ func (c *Client) RemoveEvents(ctx context.Context, nodeName string) error {
 				return fmt.Errorf("remove events of node %q: %w", nodeName, err)
 			}
 		}
-		if next == "" { // what is deleted is on no page: the first one is always the next
+		if next == "" { // deleted objects are on no page, so the first page is always the next
 			return nil
 		}
 	}

@@ -55,9 +55,8 @@ func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	return fmt.Errorf("publish event %q: %w", event.Name, err)
 }
 
-// Events lists the stored Events of all Nodes in the order in which they happened
-// last, those of one second by name. Those that cannot be read are left out, and named
-// by the error that comes beside the others.
+// Events lists the stored Events of all Nodes, sorted by their last time, then by name. Unreadable
+// ones are left out, and the error names them.
 func (c *Client) Events(ctx context.Context) ([]corev1.Event, error) {
 	var events []corev1.Event
 	var unreadable []error

@@ -18,8 +18,8 @@ func (c *Client) EndsLeases() bool {
 	return !may || ender.Ends()
 }
 
-// Fleet goes through all Nodes and Leases. Those that cannot be read are left out, and
-// named by the ErrIncomplete that comes after the others.
+// Fleet calls each for all Nodes with their Leases. Unreadable ones are left out, and ErrIncomplete
+// names them at the end.
 func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	var unreadable controlplane.LeftOut
 	if err := controlplane.JoinFleet(ctx, pagesOf[corev1.Node](c, Node, &unreadable), pagesOf[coordinationv1.Lease](c, Lease, &unreadable), each); err != nil {
@@ -65,8 +65,8 @@ func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *controlplane.
 	}
 }
 
-// LeaseDuration is the setting by which the store asks all hosts how long their Leases
-// are to be good, such as "2m". Nothing is asked where there is none.
+// LeaseDuration is the setting with which the store requests a Lease duration from all hosts, such as
+// "2m". Without it nothing is requested.
 const LeaseDuration = "lease-duration"
 
 // longestSetting is how many bytes of a setting are read.

@@ -60,9 +60,8 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	return stored, nil
 }
 
-// vacant reports whether what is stored instead of the Lease stands in nobody's way:
-// nothing, or what cannot be read under the name of this client's own Node. Whoever
-// wrote that has not said how long it is to stay.
+// vacant reports whether the stored object may be replaced by the Lease: there is none, or it is
+// unreadable and has the name of this client's Node. An unreadable Lease has no duration to wait for.
 func (c *Client) vacant(lease *coordinationv1.Lease, there Object) bool {
 	if there.Version == None {
 		return true
@@ -86,8 +85,8 @@ func (c *Client) putLease(ctx context.Context, lease *coordinationv1.Lease, inst
 	return decode[coordinationv1.Lease](key, value, version)
 }
 
-// Leave deletes the Node, and with it its Lease. It deletes what it has seen to be
-// that machine's, and nothing that has its name since.
+// Leave deletes the Node together with its Lease. It deletes only the version that it has seen to be
+// that machine's.
 func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
 	if err := controlplane.CheckCall(ctx, "leave: delete node", name); err != nil {
 		return err

@@ -39,8 +39,7 @@ func (c *Client) read(ctx context.Context, name string) (*corev1.Node, error) {
 	return decode[corev1.Node](key, stored.Value, stored.Version)
 }
 
-// put stores a Node in the place of that version, and returns it as whoever reads it
-// will see it.
+// put stores a Node in place of that version, and returns it as readers see it.
 func (c *Client) put(ctx context.Context, node *corev1.Node, instead Version) (*corev1.Node, error) {
 	value, err := encode(Node, node)
 	if err != nil {
@@ -67,7 +66,7 @@ func refused(name string, err error) (*corev1.Node, error) {
 	return decode[corev1.Node](Key{Kind: Node, Node: name}, stored.Value, stored.Version)
 }
 
-// versionOf is the version of what was read; None of nothing.
+// versionOf returns the version of the object; None without one.
 func versionOf(node *corev1.Node) Version {
 	if node == nil {
 		return None
@@ -75,7 +74,7 @@ func versionOf(node *corev1.Node) Version {
 	return Version(node.ResourceVersion)
 }
 
-// Cordon sets spec.unschedulable, and the taint that goes with it.
+// Cordon sets spec.unschedulable and its taint.
 func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
 	if err := controlplane.CheckCall(ctx, "cordon node", name); err != nil {
 		return nil, err
@@ -104,8 +103,7 @@ func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*
 	return nil, fmt.Errorf("cordon node %q: %w", name, lost)
 }
 
-// Nodes lists all Nodes by name. Those that cannot be read are left out, and named by
-// the error that comes beside the others.
+// Nodes lists all Nodes by name. Unreadable ones are left out, and the error names them.
 func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	var nodes []corev1.Node
 	var unreadable []error
@@ -124,8 +122,7 @@ func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	return nodes, err
 }
 
-// NodesOf looks through all Nodes, page by page. Those that cannot be read have no
-// machine ID.
+// NodesOf searches all Nodes, page by page. Unreadable ones have no machine ID.
 func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error) {
 	var found []corev1.Node
 	err := c.each(ctx, Node, func(o Object) {
@@ -179,8 +176,8 @@ func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1
 	})
 }
 
-// follow sends what read makes of each state of an object, the last one whatever is left
-// out before, and returns why it ended.
+// follow sends each state of an object, decoded by read, and returns why it ended. It can leave out
+// states, but not the last one.
 func follow[T any](ctx context.Context, store Store, key Key, seen chan<- T, read func(Object) (T, error)) error {
 	watching, stop := context.WithCancel(ctx)
 	states, ended := make(chan Object), make(chan error, 1)

@@ -57,8 +57,8 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 	return nil, fmt.Errorf("register node %q: %w", node.Name, err)
 }
 
-// become is what is to be stored in the place of the stored Node, nil if there is
-// none, and whether that is another machine's that yields.
+// become returns what to store in place of the stored Node, nil if there is none, and whether another
+// machine yields.
 func (c *Client) become(ctx context.Context, stored, desired *corev1.Node, opts controlplane.RegisterOptions) (next *corev1.Node, others bool, err error) {
 	from := stored
 	switch {
@@ -117,10 +117,9 @@ func (c *Client) claim(ctx context.Context, stored, desired *corev1.Node, opts c
 // which hostler writes it by default though nothing changes.
 const leaselessFor = 15 * time.Minute
 
-// claimLeaseless is claim for a machine that took the Node from this process and was
-// not seen to have a Lease. It may have none; or it had one, and has died while this
-// host could not look. Its Node stands in for the Lease then, with each change for a
-// renewal: else nobody would ever get it back.
+// claimLeaseless is claim for a machine that took the Node from this process and was not seen to have
+// a Lease. It may have none, or it died while this host could not check. Then its Node replaces the
+// Lease, with each change as a renewal; otherwise nobody could get the Node back.
 func claimLeaseless(stored, desired *corev1.Node, opts controlplane.RegisterOptions) (bool, error) {
 	lease, err := controlplane.NewLease(stored.Name, controlplane.IdentityOf(stored), leaselessFor)
 	if err != nil {
@@ -135,8 +134,8 @@ func claimLeaseless(stored, desired *corev1.Node, opts controlplane.RegisterOpti
 	return others, err
 }
 
-// pendingReport is a Node of another machine's in whose place one of that UID is put. The store
-// may do so and its answer be lost: it is told of with the next one.
+// pendingReport is another machine's Node that a Node with that UID replaces. If the answer of the
+// store is lost, the next one triggers the report.
 type pendingReport struct {
 	before *corev1.Node
 	uid    types.UID

@@ -12,8 +12,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// UpdateStatus stores the status. It reads the Node only where this client has not
-// seen it yet.
+// UpdateStatus stores the status. It reads the Node only if this client has not seen it yet.
 func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if err := controlplane.CheckCall(ctx, "update status of node", node.Name); err != nil {
 		return nil, err

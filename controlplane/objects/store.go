@@ -45,15 +45,14 @@ func (k Key) String() string {
 	return fmt.Sprintf("%s/%s/%s", k.Kind, k.Node, k.Name)
 }
 
-// Version tells one state of an object from another. It means nothing but by being
-// equal, and is never given to two states of one key, whatever was deleted in
-// between. None is that of an object that is not there.
+// Version identifies one state of an object. Versions can only be compared. No two states of one key
+// have the same version, even after a deletion. None is the version of a missing object.
 type Version string
 
-// None is the version of what is not there.
+// None is the version of a missing object.
 const None Version = ""
 
-// Object is what is stored under a key; with version None nothing is.
+// Object is the stored value of a key; version None means that there is none.
 type Object struct {
 	Key     Key
 	Value   []byte
@@ -65,8 +64,8 @@ type Put struct {
 	Value []byte
 	// Instead is the version that must be stored: None where nothing may be.
 	Instead Version
-	// TTL is how long the object is to be there unless it is put again, by the
-	// store's own clock, in whole seconds; 0 is for ever.
+	// TTL is the lifetime of the object after the last Put, by the store's clock, in whole seconds; 0
+	// means forever.
 	TTL time.Duration
 }
 
@@ -89,41 +88,38 @@ type Store interface {
 	// version: else *ConflictError, and nothing has changed.
 	Put(ctx context.Context, key Key, put Put) (Version, error)
 
-	// Delete removes an object if its version is that one: else *ConflictError. None
-	// removes it whatever it is, and succeeds where it is gone. With a Node goes the
-	// Lease of that name, in one step where the store can.
+	// Delete removes an object if it has that version; otherwise *ConflictError. Version None removes
+	// it in any state, and succeeds if it does not exist. With a Node, the Lease of that name is
+	// removed, in one step if the store can.
 	Delete(ctx context.Context, key Key, version Version) error
 
-	// List reads a page of the objects of a kind, in the order of their keys as paths, and
-	// what to request the next one by: empty after the last. Events may be those of
-	// one Node only, else node is empty. ErrForbidden where this host may read only
-	// what is its own.
+	// List reads a page of the objects of a kind, sorted by path, and returns the token of the next
+	// page: empty after the last. node, if not empty, selects the Events of one Node. ErrForbidden if
+	// this host may read only its own objects.
 	List(ctx context.Context, kind Kind, node, page string) (objects []Object, next string, err error)
 
-	// Watch sends the object as it is stored, at first and after each change, with
-	// version None where it is not there, until ctx ends or the store is lost, and
-	// says which. Of changes that come faster than they are received some may be
-	// left out, but not the last one. It goes by no deadline but ctx's.
+	// Watch sends the stored object at the start and after each change, with version None if it does
+	// not exist. It returns when ctx ends or the store is lost, and says which. States can be left
+	// out, but not the last one. It has no deadline of its own.
 	Watch(ctx context.Context, key Key, seen chan<- Object) error
 
 	// Close gives back connections, after all other calls.
 	Close() error
 }
 
-// Ender is a Store that may be one which ends no objects, whatever their TTL.
+// Ender is a Store that may not delete expired objects, whatever their TTL.
 type Ender interface {
 	// Ends reports whether it does; not before the first call that was answered.
 	Ends() bool
 }
 
-// ConflictError is a controlplane.ErrConflict of a store that reports what is there
-// instead, in the same answer, so that it need not be read.
+// ConflictError is a controlplane.ErrConflict with the stored object, so that it need not be read.
 type ConflictError struct {
 	Stored Object // with version None where nothing is
 	Err    error  // wraps controlplane.ErrConflict
 }
 
-// Error says what was refused.
+// Error names the refused operation.
 func (e *ConflictError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the refusal.

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// Diagnosis is what one check of a plugin tells a person. Nothing is changed by it.
+// Diagnosis is the result of one check of a plugin. The check changes nothing.
 type Diagnosis struct {
 	// Unreached is why there is nobody at the socket who is trusted, and Fix what a person
 	// does about one who is not; Silent why who is there does not say who it is.
@@ -24,12 +24,12 @@ type Diagnosis struct {
 	// Reading is why the two could not be read.
 	Node, Leaseless bool
 	Reading         error
-	// Listing and Watching are why it does not do what it says that it can.
+	// Listing and Watching are why the plugin does not list or watch as it reports.
 	Listing, Watching error
 }
 
-// Diagnose asks the plugin, as far as ctx allows, who it is, for the Node of that name, and
-// whether it can do what it says.
+// Diagnose requests, until ctx ends, Info and the Node of that name, and tries the abilities that the
+// plugin reports.
 func (s *Store) Diagnose(ctx context.Context, node string) Diagnosis {
 	conn, err := connect(ctx, s.o.Socket)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Store) lists(ctx context.Context) error {
 	return err
 }
 
-// watches waits for the first word of a watch.
+// watches waits for the first message of a watch.
 func (s *Store) watches(ctx context.Context, key objects.Key) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

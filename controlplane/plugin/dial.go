@@ -29,8 +29,8 @@ func (e *untrustedError) Unwrap() []error {
 	return []error{controlplane.ErrUnavailable, controlplane.ErrUntrusted}
 }
 
-// trusted refuses a socket that others could serve or write to. One that is not there
-// is not refused: it may come.
+// trusted refuses a socket that other users could serve or write to. A missing socket is accepted: it
+// may appear later.
 func trusted(path string) error {
 	_, info, err := trust.Path(path)
 	untrusted, refused := errors.AsType[*trust.Error](err)
@@ -38,7 +38,7 @@ func trusted(path string) error {
 	case refused:
 		return &untrustedError{untrusted.Subject, untrusted.Why + ", but its server acts for this host", untrusted.Hint}
 	case err != nil:
-		return nil // who connects tells
+		return nil // connect reports that
 	case info.Mode().Type() != fs.ModeSocket:
 		return &untrustedError{path, "is not a socket", "remove the file; a plugin listens on a unix socket"}
 	}
@@ -56,7 +56,7 @@ func (s *Store) dial(ctx context.Context) (net.Conn, error) {
 	return conn, err
 }
 
-// connect connects to a socket that is trusted, served by one who is.
+// connect connects to a trusted socket with a trusted server.
 func connect(ctx context.Context, path string) (net.Conn, error) {
 	if err := trusted(path); err != nil {
 		return nil, err
@@ -77,8 +77,8 @@ func connect(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// served refuses whoever is at the other end, if it is another client than the owner of a
-// trusted socket: the file may have been exchanged since it was read.
+// served refuses a server that does not run as the owner of the trusted socket: the file may have
+// been replaced since the check.
 func served(conn net.Conn, path string) error {
 	err := trust.ServedByRoot(conn, path)
 	if untrusted, refused := errors.AsType[*trust.Error](err); refused {

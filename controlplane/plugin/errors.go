@@ -19,8 +19,8 @@ import (
 // run out. What it then answers is no answer.
 const deadlineSlack = 100 * time.Millisecond
 
-// fault says what a failed call means: a class of controlplane's, with the operation,
-// such as "get nodes/n", and the plugin before it.
+// fault returns the error of a failed call: an error class of controlplane, with the operation, such
+// as "get nodes/n", and the plugin before it.
 func (s *Store) fault(ctx context.Context, operation string, err error) error {
 	if stranger, ok := errors.AsType[*untrustedError](err); ok {
 		return fmt.Errorf("%s: plugin's socket %w", operation, stranger)
@@ -60,7 +60,7 @@ func (s *Store) missing() string {
 	return ": " + s.refused.Error()
 }
 
-// class is what a code means; ErrUnavailable for all that may fix itself.
+// class returns the error class of a code; ErrUnavailable for all that may recover.
 func class(code codes.Code) error {
 	switch code {
 	case codes.NotFound:
@@ -104,7 +104,7 @@ func refusal(st *status.Status) error {
 	return err
 }
 
-// maxMessage is how many bytes are told of what a plugin says.
+// maxMessage is how many bytes of a plugin's message are shown.
 const maxMessage = 1 << 10
 
 // maxBusy is the longest that a plugin is left alone at its own wish.

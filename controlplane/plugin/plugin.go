@@ -40,20 +40,21 @@ const (
 	// defaultTimeout is Options.Timeout, and defaultPoll Options.Poll, where nobody says.
 	defaultTimeout = 10 * time.Second
 	defaultPoll    = 10 * time.Second
-	// maxReconnectDelay bounds how long a plugin that returned goes unnoticed.
+	// maxReconnectDelay is the longest time until a restarted plugin is noticed.
 	maxReconnectDelay = time.Second
 	// maxAbout is how many bytes are taken of each thing that a plugin says of itself.
 	maxAbout = 1 << 10
 	// maxAnswerBytes bounds an answer but a page: an object, whose value hostler has sent, and so at
 	// most maxValueBytes.
 	maxAnswerBytes = 4 << 20
-	// maxPageBytes bounds a page of a list: twice the 4 MiB of the protocol, for a plugin that counts
-	// values and not what is around them.
+	// maxPageBytes is the largest page of a list: twice the 4 MiB of the protocol, for a plugin that
+	// counts only the values.
 	maxPageBytes = 8 << 20
-	// maxHeaderBytes bounds the headers of an answer, of which hostler shows maxMessage bytes.
+	// maxHeaderBytes is the largest size of an answer's headers, of which hostler shows maxMessage
+	// bytes.
 	maxHeaderBytes = 64 << 10
-	// maxValueBytes is the largest value that is sent: with what is around it, it is less
-	// than the 4 MiB that a gRPC server takes by default.
+	// maxValueBytes is the largest value that is sent: with the rest of the request it is below the 4
+	// MiB that a gRPC server accepts by default.
 	maxValueBytes = 3 << 20
 )
 
@@ -63,7 +64,7 @@ type Options struct {
 	Socket string
 	// Version is hostler's own.
 	Version string
-	// Timeout bounds each call but a watch, whatever its caller allows: 10 s if 0.
+	// Timeout is the longest time of each call except a watch; 10 s if 0.
 	Timeout time.Duration
 	// Poll is how often an object is read whose changes the plugin does not report, and one
 	// that can is asked whether it is still there: 10 s if 0.
@@ -78,14 +79,14 @@ type Store struct {
 	conn  *grpc.ClientConn
 	rpc   v1.ControlPlaneClient
 	dials atomic.Uint64 // connections made so far: a new one may be another plugin
-	turn  chan struct{} // holds a token; who has it asks a new plugin who it is
+	turn  chan struct{} // holds a token; its holder requests Info
 
 	mu      sync.Mutex // guards what follows
 	about   about      // the plugin that answered last
 	refused error      // why no connection could be made last; nil once one was
 }
 
-// about is what a plugin says of itself.
+// about is a plugin's answer to Info.
 type about struct {
 	met               uint64 // the connection over which it has said so; 0 before the first
 	name, version     string
@@ -135,7 +136,7 @@ func New(o Options) (*Store, error) {
 // Type implements objects.Store.
 func (s *Store) Type() string { return Type }
 
-// Endpoint is what the plugin says that is behind it, or else its socket.
+// Endpoint returns the endpoint that the plugin reports, else its socket.
 func (s *Store) Endpoint() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +171,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	return err
 }
 
-// info returns what the plugin has said of itself, and asks one that is new.
+// info returns the plugin's answer to Info, and requests it from a new plugin.
 func (s *Store) info(ctx context.Context) (about, error) {
 	if a, known := s.known(); known {
 		return a, nil
@@ -185,8 +186,8 @@ func (s *Store) info(ctx context.Context) (about, error) {
 	return s.ask(ctx)
 }
 
-// known reports whether the plugin at the other end has said who it is. A call that is
-// started while the connection is lost unnoticed may still be the first on the next one.
+// known reports whether the present plugin has answered Info. If the connection was lost unnoticed, a
+// call may still be the first one on the next.
 func (s *Store) known() (about, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +205,7 @@ func (s *Store) takeTurn(ctx context.Context) error {
 
 func (s *Store) giveTurn() { s.turn <- struct{}{} }
 
-// ask has the plugin say who it is.
+// ask calls Info.
 func (s *Store) ask(ctx context.Context) (about, error) {
 	const operation = "get info"
 	if err := trusted(s.o.Socket); err != nil {
@@ -237,7 +238,7 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 	return a, nil
 }
 
-// bound ends a call in time, whatever its caller allows.
+// bound limits the time of a call, whatever its caller allows.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if at, has := ctx.Deadline(); has && time.Until(at) <= s.o.Timeout {
 		return context.WithCancel(ctx)

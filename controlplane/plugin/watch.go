@@ -36,13 +36,13 @@ func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.
 	return err
 }
 
-// follow hands on what the plugin tells. Beside it the plugin is asked whether it is
-// still there: one that hangs would be silent for good. gRPC's own keepalive is of no
-// use for that, since servers refuse by default what is more often than every 5 minutes.
+// follow passes on the messages of a watch. It also calls Info regularly, to notice a plugin that
+// hangs. gRPC's keepalive cannot do that: by default, servers refuse pings more often than every 5
+// minutes.
 func (s *Store) follow(ctx context.Context, operation string, key objects.Key, seen chan<- objects.Object) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// It also waits for a connection that was lost since the plugin was asked who it is.
+	// It also waits for a new connection if the last one was lost after Info.
 	unresponsive := time.AfterFunc(s.o.Timeout, func() { cancel(controlplane.ErrNoAnswer) })
 	defer unresponsive.Stop()
 	stream, err := s.rpc.Watch(ctx, &v1.WatchRequest{Key: wire(key)})
@@ -81,7 +81,7 @@ func (s *Store) receive(ctx context.Context, operation string, key objects.Key, 
 	return s.object(operation, key, answer.GetObject())
 }
 
-// attend ends a watch whose plugin does not say any more who it is.
+// attend ends a watch when its plugin does not answer Info any more.
 func (s *Store) attend(ctx context.Context, end context.CancelCauseFunc) {
 	tick := time.NewTicker(s.o.Poll)
 	defer tick.Stop()
@@ -97,7 +97,7 @@ func (s *Store) attend(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// read reads the object from time to time, and hands on what has changed.
+// read reads the object regularly and passes on changes.
 func (s *Store) read(ctx context.Context, operation string, key objects.Key, seen chan<- objects.Object) error {
 	tick := time.NewTicker(s.o.Poll)
 	defer tick.Stop()

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// ContainerRecord is what a pod's record has of one container: what the next process needs
-// to continue the drain, and the next boot to start the container again.
+// ContainerRecord is one container in a pod's record: what the next process needs to continue the
+// drain, and the next boot to start the container again.
 type ContainerRecord struct {
 	ID   string
-	Name string // JSON has it of a Restartable one only
+	Name string // in JSON only if Restartable
 
 	// Requested reports that the record has the container's own stop request. RequestedAt is
 	// then when the stop signal was requested, and zero as long as it was not.

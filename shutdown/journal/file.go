@@ -16,11 +16,11 @@ import (
 
 const (
 	version = 1
-	// maxBytes is far above what a host's pods can fill.
+	// maxBytes is far above the record of any host's pods.
 	maxBytes = 16 << 20
 )
 
-// content is what stands on disk.
+// content is the content of the file.
 type content struct {
 	Version int    `json:"version"`
 	BootID  string `json:"bootID"` // the boot that wrote it
@@ -73,8 +73,8 @@ func (f content) takenUp(bootID string) content {
 	return f
 }
 
-// cancelled is the last drain that was cancelled, if any pod had been asked to
-// end, or had ended, by then.
+// cancelled returns the last cancelled drain, if it had sent a stop signal to a pod or a pod had
+// ended by then.
 func (f content) cancelled() *Record {
 	touched := func(p PodRecord) bool { return !p.StartedAt.IsZero() || p.Outcome == Stopped }
 	if r := f.Record; r != nil && !r.CancelledAt.IsZero() && slices.ContainsFunc(r.Pods, touched) {
@@ -96,7 +96,7 @@ func (f *content) settle() (changed bool) {
 	if f.Record == nil {
 		return false
 	}
-	if f.Record.FinishedAt.IsZero() && f.Record.CancelledAt.IsZero() { // while no process was there to hear it
+	if f.Record.FinishedAt.IsZero() && f.Record.CancelledAt.IsZero() { // while no process ran
 		f.Record = f.Record.Clone()
 		f.Record.CancelledAt, f.Record.EndUnknown = time.Now(), true
 		for i := range f.Record.Pods {
@@ -116,8 +116,8 @@ func (f *content) settle() (changed bool) {
 	return true
 }
 
-// SameBoot reports whether a and b may name one boot: a service manager that did
-// not tell one of them its start proves nothing.
+// SameBoot reports whether a and b may name one boot. If the start of systemd is missing in one of
+// them, only the boot ID counts.
 func SameBoot(a, b string) bool {
 	kernelA, startA, knownA := strings.Cut(a, "@")
 	kernelB, startB, knownB := strings.Cut(b, "@")
@@ -137,7 +137,7 @@ func read(path string) (content, error) {
 	return decode(data)
 }
 
-// errFaulty reports a file that was read, and is none of ours.
+// errFaulty reports a file that was read and is not a journal.
 var errFaulty = errors.New("decode shutdown journal")
 
 // decode is strict about what the guard relies on.
@@ -181,7 +181,7 @@ func (f content) verdict() *Record {
 	return r
 }
 
-// cutOff is the record of a drain that did not come to its end, for the reason given.
+// cutOff returns the record of an interrupted drain, with the reason.
 func (r *Record) cutOff(why string) *Record {
 	r = r.Clone()
 	r.Graceful, r.Error = false, why
@@ -228,7 +228,7 @@ func encode(file content) ([]byte, error) {
 	return nil, fmt.Errorf("encode shutdown journal: more than %d bytes", maxBytes)
 }
 
-// brief is a record without what is told of single containers.
+// brief returns a record without its containers.
 func (r *Record) brief() *Record {
 	if r == nil {
 		return nil

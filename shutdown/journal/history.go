@@ -1,6 +1,6 @@
 package journal
 
-// History is how the last shutdowns went, as the methods of these names tell it.
+// History has the records of the last shutdowns, as returned by the methods of these names.
 type History struct {
 	Last, Cancelled, Drained *Record
 	Restarts                 []Restart
@@ -16,7 +16,7 @@ func Peek(path, bootID string) (History, error) {
 	return (&Journal{file: file.takenUp(bootID)}).History(), nil
 }
 
-// History is all that is told of the last shutdowns. It must not be changed.
+// History returns all records. They must not be changed.
 func (j *Journal) History() History {
 	return History{j.Last(), j.Cancelled(), j.Drained(), j.Restarts()}
 }

@@ -45,12 +45,10 @@ const (
 	retry = 5 * time.Second
 )
 
-// Open reads the journal at path. bootID names the present boot: the kernel's
-// boot ID, and after an @ systemd's start, where that is known. One
-// that differs from the file's makes the file's story the last shutdown. A file
-// that cannot be understood is set aside beside its path, with a warning; one
-// that cannot be read is read again before it is written over. Nothing that is
-// wrong with it is fatal.
+// Open reads the journal at path. bootID is the kernel's boot ID of this boot, with @ and systemd's
+// start if known. If the file has another boot ID, its drain becomes the last shutdown. An invalid
+// file is renamed, with a warning. A file that cannot be read is read again before it is overwritten.
+// No fault is fatal.
 func Open(path, bootID string, log *slog.Logger) *Journal {
 	j := &Journal{path: path, log: log.With("component", "shutdown-journal"), wake: make(chan struct{}, 1)}
 	file, err := read(path)
@@ -167,17 +165,15 @@ func (j *Journal) LastBoot() *Record {
 	return nil
 }
 
-// Found reports what this process found: whether the file was that of another boot,
-// which no process of this boot has taken up before, and whether it could be read at
-// all, which it may be later.
+// Found reports whether the file was from another boot and not seen by an earlier process of this
+// boot, and whether it could be read. An unreadable file may become readable later.
 func (j *Journal) Found() (another, read bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.first, !j.unread
 }
 
-// keep is how long what ran in a shutdown is worth keeping: long enough for a
-// person to come and look.
+// keep is how long the objects of a shutdown are kept: long enough for a person to inspect them.
 const keep = 24 * time.Hour
 
 // Kept returns the drains whose pods should not be collected: this boot's, also
@@ -226,14 +222,13 @@ func (j *Journal) Current() *Record {
 	return nil
 }
 
-// Put records how the drain stands. The record must not be changed afterwards.
+// Put records the state of the drain. The record must not be changed afterwards.
 func (j *Journal) Put(r *Record) {
 	j.change(true, func(f *content) bool { f.Record = r; return true })
 }
 
-// PutDrained records how a drain by a person stands, once it has requested a stop: one that finds
-// nothing to stop does not replace the record of one that did. The record must not be changed
-// afterwards.
+// PutDrained records the state of a manual drain that has requested a stop: one with nothing to stop
+// does not replace an earlier record. The record must not be changed afterwards.
 func (j *Journal) PutDrained(r *Record) {
 	j.change(true, func(f *content) bool {
 		if !slices.ContainsFunc(r.Pods, func(p PodRecord) bool { return !p.StartedAt.IsZero() }) {
@@ -244,8 +239,8 @@ func (j *Journal) PutDrained(r *Record) {
 	})
 }
 
-// Settle ends the story of this boot's drain, for the host lives on: what was
-// finished becomes the last shutdown. It returns whether there was one.
+// Settle ends the record of this boot's drain, because the host lives on: a finished drain becomes
+// the last shutdown. It returns whether there was one.
 func (j *Journal) Settle() (changed bool) {
 	return j.change(true, func(f *content) bool {
 		j.settled = true
@@ -291,8 +286,8 @@ func (j *Journal) change(urgent bool, apply func(*content) bool) (changed bool) 
 	return true
 }
 
-// Flush has what was put before written now, and waits for it until ctx ends or
-// the disk refuses it: what fails is tried again without anybody waiting.
+// Flush writes pending records now, and waits until ctx ends or the disk refuses. A failed write is
+// repeated later.
 func (j *Journal) Flush(ctx context.Context) {
 	j.mu.Lock()
 	clean := j.clean
@@ -317,7 +312,7 @@ func (j *Journal) Flush(ctx context.Context) {
 func (j *Journal) Run(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
-	var next time.Time // when what is not urgent may be written
+	var next time.Time // when records that are not urgent may be written
 	failing := false
 	for {
 		select {
@@ -367,8 +362,7 @@ func (j *Journal) save() (content, error) {
 	return file, write(j.path, file)
 }
 
-// written notes that file is on disk, which may be older than what is known by
-// now.
+// written records that file, perhaps not the latest content, is on disk.
 func (j *Journal) written(file content) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -384,7 +378,7 @@ func (j *Journal) written(file content) {
 	j.clean = nil
 }
 
-// refused lets those continue who wait for a write that has failed.
+// refused releases the callers that wait for a write that has failed.
 func (j *Journal) refused() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

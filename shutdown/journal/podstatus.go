@@ -16,19 +16,17 @@ const (
 	messageDrained    = "Pod was terminated by a drain of the node."
 )
 
-// PodStatus is what became of a pod in a shutdown, in the words of a v1.Pod's
-// status.
+// PodStatus is the result of a pod in a shutdown, in the terms of a v1.Pod's status.
 type PodStatus struct {
 	Phase   corev1.PodPhase `json:"phase"`
 	Reason  string          `json:"reason,omitempty"`
 	Message string          `json:"message,omitempty"`
 }
 
-// PodStatus is that of one of the record's pods. One that was cut off is Failed
-// with reason Terminated, as with kubelet; one that ended in its time is
-// Succeeded, or Failed with the exit codes that say so, or Unknown where no
-// runtime told them. A pod that a drain spared, or gave up on when it was called
-// off, runs on.
+// PodStatus returns the status of one of the record's pods. A pod that was cut off is Failed with
+// reason Terminated, as with kubelet. A pod that ended in time is Succeeded, or Failed by its exit
+// codes, or Unknown if no runtime reported them. A pod that a drain spared, or abandoned when it was
+// cancelled, keeps running.
 func (r Record) PodStatus(p PodRecord) PodStatus {
 	manual := r.Trigger == TriggerManual || r.Trigger == TriggerManualAll
 	lives := manual || !r.CancelledAt.IsZero()

@@ -30,7 +30,7 @@ const (
 // Outcome is what a drain did to a pod.
 type Outcome string
 
-// The outcomes. A pod that is being stopped has none yet.
+// The outcomes. A pod that is being stopped has none.
 const (
 	Stopped Outcome = "stopped" // all its containers ended in time
 	Killed  Outcome = "killed"  // a container was killed at the end of its grace
@@ -38,7 +38,7 @@ const (
 	Left    Outcome = "left"    // it ran on when the drain ended, or nobody knows
 )
 
-// PodRecord is how one pod fared. It is as long as its JSON, of which it has a field for each key.
+// PodRecord is the result of one pod. It has a field for each key of its JSON.
 type PodRecord struct {
 	Runtime    string          `json:"runtime"`
 	ID         string          `json:"id"`
@@ -47,7 +47,7 @@ type PodRecord struct {
 	Name       string          `json:"name"`
 	Phase      string          `json:"phase"` // of the shutdown
 	Priority   int32           `json:"priority,omitempty"`
-	Grace      metav1.Duration `json:"grace"`            // what it was given: the longest of its containers
+	Grace      metav1.Duration `json:"grace"`            // the time that it was given: the longest of its containers
 	Limits     []Limit         `json:"limits,omitempty"` // of containers that were given less than they request
 	StartedAt  time.Time       `json:"startedAt,omitzero"`
 	FinishedAt time.Time       `json:"finishedAt,omitzero"`
@@ -58,7 +58,7 @@ type PodRecord struct {
 	Once bool `json:"once,omitempty"`
 	// Sandbox reports that the pod is a sandbox, which may outlive its runtime.
 	Sandbox bool `json:"sandbox,omitempty"`
-	// ExitCodes reports how containers ended, by name, as far as a runtime told.
+	// ExitCodes has the exit codes of containers by name, as far as runtimes reported them.
 	ExitCodes map[string]int32 `json:"exitCodes,omitempty"`
 	ContainerMaps
 }
@@ -66,7 +66,7 @@ type PodRecord struct {
 // Limit is why a container was given less grace than it requests.
 type Limit struct {
 	Container string          `json:"container"` // its name
-	Grace     metav1.Duration `json:"grace"`     // what it was given
+	Grace     metav1.Duration `json:"grace"`     // the time that it was given
 	Wanted    metav1.Duration `json:"wanted"`
 	By        string          `json:"by"` // such as "phase regular"
 }
@@ -86,15 +86,15 @@ type Record struct {
 	FinishedAt time.Time `json:"finishedAt,omitzero"` // zero if it never was
 	// CancelledAt is set if the shutdown was cancelled.
 	CancelledAt time.Time `json:"cancelledAt,omitzero"`
-	// EndUnknown reports that no process heard of that, and so nobody knows who ended of those that
-	// had been asked to.
+	// EndUnknown reports that no process noticed the cancellation, so that it is unknown which of the
+	// containers with a stop signal have ended.
 	EndUnknown bool `json:"unheard,omitempty"`
-	// Graceful reports that the drain came to its end and left no pod running.
-	// A pod that was killed had its grace.
+	// Graceful reports that the drain finished and left no pod running. A killed pod had its grace
+	// period.
 	Graceful bool        `json:"graceful"`
 	Pods     []PodRecord `json:"pods"`
-	// AsOf is when the pods of a boot that ended without a drain were last seen to
-	// come or go. What did so right before the end may be missing.
+	// AsOf is the time of the last recorded change of pods in a boot that ended without a drain.
+	// Changes right before the end may be missing.
 	AsOf time.Time `json:"asOf,omitzero"`
 	// Shortened reports that the phases had less time than they were to have; nil
 	// where they had it all.
@@ -146,7 +146,7 @@ func (r Record) First() string {
 	return strings.Join(others, "; ")
 }
 
-// Shortened is by how much phases were cut down to what the init system granted.
+// Shortened is how much the phases were shortened to fit into the granted delay.
 type Shortened struct {
 	Granted metav1.Duration `json:"granted"` // by the init system, for all of the shutdown
 	Wanted  metav1.Duration `json:"wanted"`  // by the phases together

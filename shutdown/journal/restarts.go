@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Restart is a container that a shutdown has stopped and that its runtime can start again, with
-// what became of that. It has a field for each key of its JSON.
+// Restart is a container that a shutdown stopped and that its runtime can start again, with the
+// result. It has a field for each key of its JSON.
 type Restart struct {
 	Runtime  string          `json:"runtime"`
 	Pod      string          `json:"pod"` // its ID
@@ -32,12 +32,11 @@ type Restart struct {
 	TriedAt time.Time      `json:"triedAt,omitzero"`
 	Outcome RestartOutcome `json:"outcome,omitempty"`
 	At      time.Time      `json:"at,omitzero"` // of the outcome
-	// Reason says why it was not started; of one that is pending, what the last try said.
+	// Reason says why it was not started; while it is pending, the error of the last attempt.
 	Reason string `json:"reason,omitempty"`
 }
 
-// RestartOutcome is what became of a container that a shutdown has stopped. It is empty
-// as long as that is pending.
+// RestartOutcome is the result of a container that a shutdown stopped; empty while it is pending.
 type RestartOutcome string
 
 // The outcomes.
@@ -45,7 +44,7 @@ const (
 	Restarted     RestartOutcome = "started" // by hostler
 	RunsAnyway    RestartOutcome = "runs"    // another client has started it, or it never ended
 	LeftStopped   RestartOutcome = "left"    // it is not hostler's to start, though its unit may be
-	RestartFailed RestartOutcome = "failed"  // its runtime refused, time and again, or never told what decides
+	RestartFailed RestartOutcome = "failed"  // its runtime refused several times, or never reported the needed facts
 )
 
 // StaysStopped says why nobody starts a container again, by the name of its runtime.Restart; empty if
@@ -63,9 +62,8 @@ func StaysStopped(restart string, hostLived bool) string {
 // same reports whether two are of one container.
 func (r Restart) same(o Restart) bool { return r.Runtime == o.Runtime && r.ID == o.ID }
 
-// pendingRestarts are the containers that are to be started again now that the story of the drain in
-// the file has ended: those it has sent the stop signal, and those still pending from before. What
-// became of others is told until then.
+// pendingRestarts returns the containers to start again after the drain in the file has ended: those
+// with a stop signal, and those still pending from before. Other results are dropped.
 func (f content) pendingRestarts(hostLived bool) *[]Restart {
 	var list []Restart
 	if f.Restarts != nil {
@@ -110,8 +108,8 @@ func addPending(list []Restart, p PodRecord, hostLived bool) []Restart {
 	return list
 }
 
-// Restarts are the containers that shutdowns have stopped and that can be started again,
-// with what became of those of the last one. They must not be changed.
+// Restarts returns the containers that shutdowns stopped and that can be started again, with the
+// results of the last shutdown. They must not be changed.
 func (j *Journal) Restarts() []Restart {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -121,8 +119,8 @@ func (j *Journal) Restarts() []Restart {
 	return *j.file.Restarts
 }
 
-// NoteRestart records how starting a container again stands, and returns whether that was
-// pending until now. What is settled stays as it is.
+// NoteRestart records the state of a restart, and returns whether it was pending until now. A final
+// result is not changed.
 func (j *Journal) NoteRestart(now Restart) (pending bool) {
 	j.changeRestarts(func(r *Restart) bool {
 		if !r.same(now) || r.Outcome != "" {
@@ -136,8 +134,8 @@ func (j *Journal) NoteRestart(now Restart) (pending bool) {
 	return pending
 }
 
-// WaiveRestarts settles what is pending, except pods of priorities that are spared, for
-// the reason given: a person wants these stopped.
+// WaiveRestarts ends pending restarts with the given reason, except those of spared priorities: a
+// person wants these containers stopped.
 func (j *Journal) WaiveRestarts(reason string, spared func(priority int32) bool) {
 	j.changeRestarts(func(r *Restart) bool {
 		changed := r.Outcome == "" && !spared(r.Priority)
@@ -148,7 +146,7 @@ func (j *Journal) WaiveRestarts(reason string, spared func(priority int32) bool)
 	})
 }
 
-// changeRestarts applies a change to each, in a copy: what was handed out stays as it is.
+// changeRestarts applies a change to a copy of each restart: returned values are not changed.
 func (j *Journal) changeRestarts(apply func(*Restart) bool) {
 	j.change(true, func(f *content) bool {
 		if f.Restarts == nil {

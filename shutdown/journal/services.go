@@ -17,7 +17,7 @@ func (j *Journal) PendingServices() []Service {
 	return nil
 }
 
-// services are those that are to be started again; nil if none are.
+// services returns the services to start again; nil without any.
 func (f content) services() *[]Service {
 	var pending []Service
 	if f.Services != nil {
@@ -60,8 +60,8 @@ func (j *Journal) NoteStarted(name string, at time.Time) {
 	})
 }
 
-// AddPendingUnit records that a unit is about to be stopped for a container of it, and is to be
-// started again. Only a shutdown owes that: while none drains the host it does nothing.
+// AddPendingUnit records a unit before it is stopped for one of its containers, so that it is started
+// again. It does nothing without a shutdown.
 func (j *Journal) AddPendingUnit(name string, at time.Time) {
 	j.change(true, func(f *content) bool {
 		if f.Record == nil || !f.Record.CancelledAt.IsZero() {

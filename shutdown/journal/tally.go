@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Killed counts the pods of which a container was killed. Graceful does not tell: they had their
-// grace period.
+// Killed counts the pods with a killed container. Graceful does not include that, because they had
+// their grace period.
 func (r Record) Killed() int { return r.count(Killed) }
 
 func (r Record) count(outcome Outcome) (n int) {
@@ -18,7 +18,7 @@ func (r Record) count(outcome Outcome) (n int) {
 	return n
 }
 
-// Tally counts for a person what became of the record's pods.
+// Tally counts the results of the record's pods, for people.
 func (r Record) Tally() string {
 	var parts []string
 	for _, c := range []struct {
