@@ -96,7 +96,7 @@ func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 	facts, err := c.Survey.Facts(ctx, gc.Options{Images: true})
 	now := c.planned(facts)
 	f.Collection = c.waiting(facts, now)
-	f.Runtimes.NotStarted = notStarted(facts.Pods, d.Host.RebootsSeen.Began(d.Host.Uptime()), f.Guard.Restarts)
+	f.Runtimes.NotStarted = notStarted(facts.Pods, d.Host.RebootsSeen.Began(d.Host.Uptime()), f.Guard.History())
 	if err != nil {
 		f.Machine.ImagesUnknown = err.Error()
 	}

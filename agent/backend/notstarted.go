@@ -11,9 +11,9 @@ import (
 
 // notStarted names the containers that should run and that nobody started after the boot. Those that
 // a shutdown stopped, and whose start is pending or failed, have their own report.
-func notStarted(pods []runtime.Pod, booted time.Time, reported []journal.Restart) (names []string) {
-	for _, c := range restart.NotStarted(pods, booted, time.Now()) {
-		if !slices.ContainsFunc(reported, func(r journal.Restart) bool {
+func notStarted(pods []runtime.Pod, booted time.Time, history journal.History) (names []string) {
+	for _, c := range restart.NotStarted(pods, history.Drained, booted, time.Now()) {
+		if !slices.ContainsFunc(history.Restarts, func(r journal.Restart) bool {
 			return r.Runtime == c.Runtime && r.ID == c.ID && (r.Outcome == "" || r.Outcome == journal.RestartFailed)
 		}) {
 			names = append(names, c.Name)

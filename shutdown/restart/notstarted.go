@@ -1,9 +1,11 @@
 package restart
 
 import (
+	"slices"
 	"time"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
 )
 
 // bootSettled is how long after a boot the runtimes may still be starting containers.
@@ -11,9 +13,9 @@ const bootSettled = 2 * time.Minute
 
 // NotStarted returns the containers that should run by their restart policy, and that have not run
 // since the host booted. A runtime starts the containers with policy "always" whoever stopped them.
-// Other containers count only if their runtime did not see them end, as in a power cut. While the
-// boot settles, there are none.
-func NotStarted(pods []runtime.Pod, booted, now time.Time) (list []runtime.Container) {
+// Other containers count only if their runtime did not see them end, as in a power cut, or if the manual
+// drain before the boot stopped them: nobody starts these again. While the boot settles, there are none.
+func NotStarted(pods []runtime.Pod, drain *journal.Record, booted, now time.Time) (list []runtime.Container) {
 	if now.Sub(booted) < bootSettled {
 		return nil
 	}
@@ -21,10 +23,20 @@ func NotStarted(pods []runtime.Pod, booted, now time.Time) (list []runtime.Conta
 		for _, c := range p.Containers {
 			ran := c.State != runtime.Unknown && c.State != runtime.Running && !c.StartedAt.IsZero() && c.StartedAt.Before(booted)
 			endUnseen := c.FinishedAt.Before(c.StartedAt) || !c.FinishedAt.Before(booted) // dockerd notes its own start as the end
-			if ran && (c.Restart == runtime.RestartByRuntime || c.Restart == runtime.RestartUnlessStopped && endUnseen) {
+			if ran && (c.Restart == runtime.RestartByRuntime || c.Restart == runtime.RestartUnlessStopped && (endUnseen || drained(drain, p, c))) {
 				list = append(list, c)
 			}
 		}
 	}
 	return list
+}
+
+// drained reports whether a drain stopped a container.
+func drained(drain *journal.Record, p runtime.Pod, c runtime.Container) bool {
+	if drain == nil || c.FinishedAt.Before(drain.StartedAt) {
+		return false
+	}
+	return slices.ContainsFunc(drain.Pods, func(r journal.PodRecord) bool {
+		return r.Runtime == p.Runtime && r.ID == p.ID && !r.StartedAt.IsZero()
+	})
 }

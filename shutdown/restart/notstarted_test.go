@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/restart"
 )
 
@@ -34,11 +35,38 @@ func TestNotStarted(t *testing.T) {
 		"unless-stopped, ended by itself after a start": {runtime.Container{Restart: runtime.RestartUnlessStopped, State: runtime.Exited, StartedAt: after, FinishedAt: after}, false},
 	} {
 		pods := []runtime.Pod{{Containers: []runtime.Container{c.is}}}
-		if got := len(restart.NotStarted(pods, booted, booted.Add(time.Hour))) == 1; got != c.want {
+		if got := len(restart.NotStarted(pods, nil, booted, booted.Add(time.Hour))) == 1; got != c.want {
 			t.Errorf("NotStarted() of a container (%s): %v, want %v", name, got, c.want)
 		}
-		if got := restart.NotStarted(pods, booted, booted.Add(time.Minute)); len(got) > 0 {
+		if got := restart.NotStarted(pods, nil, booted, booted.Add(time.Minute)); len(got) > 0 {
 			t.Errorf("NotStarted() a minute after the boot = %v, want none", got)
+		}
+	}
+}
+
+// Docker and Podman start nothing again that a drain stopped before a reboot, unless its policy is always.
+func TestWhatADrainStoppedBeforeTheBootIsNotStarted(t *testing.T) {
+	booted := time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
+	began := booted.Add(-10 * time.Minute)
+	is := runtime.Container{Restart: runtime.RestartUnlessStopped, State: runtime.Exited, StartedAt: booted.Add(-time.Hour), FinishedAt: began.Add(time.Second)}
+	drain := &journal.Record{StartedAt: began, Pods: []journal.PodRecord{
+		{Runtime: "docker", ID: "app", StartedAt: began}, {Runtime: "docker", ID: "critical"},
+	}}
+	for name, c := range map[string]struct {
+		id    string
+		ended time.Time
+		want  bool
+	}{
+		"stopped by the drain":               {"app", is.FinishedAt, true},
+		"stopped by a user before the drain": {"app", began.Add(-time.Second), false},
+		"not in the drain":                   {"other", is.FinishedAt, false},
+		"skipped by the drain":               {"critical", is.FinishedAt, false},
+	} {
+		is := is
+		is.FinishedAt = c.ended
+		pods := []runtime.Pod{{Runtime: "docker", ID: c.id, Containers: []runtime.Container{is}}}
+		if got := len(restart.NotStarted(pods, drain, booted, booted.Add(time.Hour))) == 1; got != c.want {
+			t.Errorf("NotStarted() of a container (%s): %v, want %v", name, got, c.want)
 		}
 	}
 }
