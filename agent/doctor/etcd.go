@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -71,7 +72,11 @@ func etcdMembers(f Facts) Check {
 	who := strings.Join(unresponsive, ", ")
 	switch {
 	case len(unresponsive) > 0 && !e.answers():
-		return fail(etcdFix(err, unresponsive[0]), "no member answers: %v", err)
+		what := "no member answers"
+		if errors.Is(err, controlplane.ErrUntrusted) || errors.Is(err, controlplane.ErrUnauthorized) || fileFault(err) {
+			what = "cannot connect to any member"
+		}
+		return fail(etcdFix(err, unresponsive[0]), "%s: %v", what, err)
 	case e.Writing != nil:
 		return fail(e.writingFix(f, "see check etcd-rights"), "etcd answers, but the agent's last write failed: %v", e.Writing)
 	case len(unresponsive) > 0:
@@ -86,15 +91,22 @@ func etcdMembers(f Facts) Check {
 	return ok("etcd answers, and node %s exists", e.Node)
 }
 
+// fileFault reports whether a file of the configuration cannot be read.
+func fileFault(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
+}
+
 // etcdFix is what to do about a member that does not answer.
 func etcdFix(err error, endpoint string) string {
 	switch {
+	case fileFault(err):
+		return "create the file, or correct its path in controlPlane.etcd; hostler reads the files automatically"
 	case errors.Is(err, controlplane.ErrUntrusted):
 		return "set controlPlane.etcd.tls.ca to the CA of the members, and endpoints to names in their certificates; check `date`"
 	case errors.Is(err, controlplane.ErrUnauthorized):
 		return "give this host credentials that the cluster accepts (docs/reference/etcd.md); hostler reads the files automatically"
 	}
-	return fmt.Sprintf("check that the member and most others run, and that this host reaches it: `etcdctl --endpoints=%s endpoint health`", endpoint)
+	return fmt.Sprintf("check that the member and most others run, and that this host reaches it: `env -u ETCDCTL_ENDPOINTS etcdctl --endpoints=%s endpoint health`, with the options --cacert, --cert and --key if the endpoint is https", endpoint)
 }
 
 // etcdCredentials looks at the client certificate's life, at who can read the secrets,

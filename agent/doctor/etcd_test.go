@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"errors"
+	"io/fs"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,10 @@ func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
 		{
 			"somebody else answers", func(f *doctor.Facts) { unresponsive(f, by(controlplane.ErrUnavailable, controlplane.ErrUntrusted)) },
 			[]string{"fail etcd|controlPlane.etcd.tls.ca|`date`"},
+		},
+		{
+			"a file is missing", func(f *doctor.Facts) { unresponsive(f, by(controlplane.ErrUnavailable, fs.ErrNotExist)) },
+			[]string{"fail etcd|cannot connect to any member|create the file, or correct its path in controlPlane.etcd"},
 		},
 		{
 			"the credentials are not accepted", func(f *doctor.Facts) { unresponsive(f, by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized)) },

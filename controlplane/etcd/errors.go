@@ -147,7 +147,7 @@ func connectFault(o Options, endpoint string, err error) error {
 	case errors.Is(err, controlplane.ErrUnavailable):
 		return fmt.Errorf("connect to %s: %w", endpoint, err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: %v", controlplane.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", controlplane.ErrUnavailable, err)
 	case errors.Is(err, rpctypes.ErrAuthFailed):
 		return fmt.Errorf("%w: %s: %w %s: %v: check the password in %s", controlplane.ErrUnavailable, endpoint, controlplane.ErrUnauthorized, o.who(), err, o.PasswordFile)
 	case strings.Contains(text, "remote error: tls:"): // in TLS 1.3 it arrives after the handshake, as text
