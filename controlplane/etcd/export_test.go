@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/controlplane/store"
 )
 
 // VersionOf is the version of a value that a cluster has stored at these revisions.
@@ -37,3 +38,8 @@ func (o Options) Patience() time.Duration { return o.patience() }
 
 // MustRedial reports whether a connection is replaced after an error.
 func MustRedial(err error) bool { return mustRedial(err) }
+
+// FleetFault is what a server reports if it may not read the Nodes.
+func FleetFault(f *Fleet, err error) error {
+	return f.o.fault(context.Background(), f.on("list", "read", f.folder(store.Nodes)), f.o.Endpoints[0], err)
+}
