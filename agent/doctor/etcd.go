@@ -106,7 +106,7 @@ func etcdFix(err error, endpoint string) string {
 	case errors.Is(err, controlplane.ErrUnauthorized):
 		return "give this host credentials that the cluster accepts (docs/reference/etcd.md); hostler reads the files automatically"
 	}
-	return fmt.Sprintf("check that the member and most others run, and that this host reaches it: `env -u ETCDCTL_ENDPOINTS etcdctl --endpoints=%s endpoint health`, with the options --cacert, --cert and --key if the endpoint is https", endpoint)
+	return fmt.Sprintf("check that the member and most others run, and that this host reaches it: `env -u ETCDCTL_ENDPOINTS etcdctl --endpoints=%s endpoint health`. For https, add --cacert, --cert and --key", endpoint)
 }
 
 // etcdCredentials looks at the client certificate's life, at who can read the secrets,
