@@ -158,6 +158,9 @@ func (p leaseView) String() string {
 	}
 }
 
+// stepLeaseExpired is what to do about a host whose Lease has expired.
+const stepLeaseExpired = "run `hostler doctor` (docs/howto/lease-expired.md)"
+
 // memberProblems are what is wrong with a host, the worst first.
 func memberProblems(m fleet.Member) []problem {
 	list := conditionProblems(api.Status{Node: m.Node, NextSteps: status.NextSteps(m.Node.Status.Conditions, status.Facts{})})
@@ -167,7 +170,7 @@ func memberProblems(m fleet.Member) []problem {
 	}
 	switch p := leaseViewOf(m); p.leaseState {
 	case expired:
-		list = append(list, problem{what: "lease", text: fmt.Sprintf("not renewed for %s, valid for %s (the clock of that host against the clock of this one)", age(p.age), p.good), severity: leaseExpired})
+		list = append(list, problem{what: "lease", text: fmt.Sprintf("not renewed for %s, valid for %s (the clock of that host against the clock of this one)", age(p.age), p.good), next: stepLeaseExpired, severity: leaseExpired})
 	case ahead:
 		list = append(list, problem{what: "clock", text: fmt.Sprintf("its lease was renewed %s in the future: the clock of that host or of this one is wrong", age(-p.age)), severity: failing})
 	}

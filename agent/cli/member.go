@@ -28,7 +28,7 @@ func printMember(t *table, out *output, m fleet.MemberOf) {
 	own := m.Node.Name == m.ControlPlane.Node
 	wrong := memberProblems(m.Member)
 	if p := leaseViewOf(m.Member); p.leaseState == none && m.ControlPlane.LeasesEnd {
-		wrong = slices.Insert(wrong, 0, problem{what: "lease", text: "deleted: the control plane deletes a Lease that has expired", severity: leaseExpired})
+		wrong = slices.Insert(wrong, 0, problem{what: "lease", text: "deleted: the control plane deletes a Lease that has expired", next: stepLeaseExpired, severity: leaseExpired})
 	}
 	first := headline(out, s)
 	if len(wrong) > 0 && wrong[0].severity == leaseExpired {
