@@ -133,7 +133,7 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 		store += ", " + out.red("does not answer") + ": " + s.Store.Error
 	}
 	t.row("STORE", store)
-	t.row("NODES", fmt.Sprintf("%d, %d not ready", s.Nodes, s.NotReady))
+	t.row("NODES", fmt.Sprintf("%d, %d not ready%s", s.Nodes, s.NotReady, named(s.NotReadyNodes, s.NotReady)))
 	t.line("")
 	t.row("CONTROLLER", "STATE", "LEADER", "DUE", "PENDING", "FAILING", "NOTE")
 	for _, c := range s.Controllers {
@@ -165,6 +165,18 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 		}
 	}
 	printServerLoops(t, out, s)
+}
+
+// named lists names, and says if there are more.
+func named(names []string, all int) string {
+	if len(names) == 0 {
+		return ""
+	}
+	text := ": " + strings.Join(names, ", ")
+	if all > len(names) {
+		text += " and more"
+	}
+	return text
 }
 
 // printServerLoops names the loops that are not healthy; all of them in wide output.
@@ -204,7 +216,7 @@ func printFleetPlan(t *table, out *output, p answer.Plan) {
 			t.line("%s is %s on this server: the leader executes this", c.Name, c.State)
 		}
 		if len(c.Actions) == 0 {
-			t.line("%s has nothing to do", c.Name)
+			t.line("%s has nothing to do until a host reports a change or its Lease ends", c.Name)
 			continue
 		}
 		t.row("DUE", "OBJECT", "ZONE", "ACTION", "REASON")

@@ -45,9 +45,9 @@ func (s *Server) status(now time.Time) answer.Status {
 	report := s.nodes.Report()
 	a := answer.Status{
 		Version: s.o.Version, Candidate: s.candidate,
-		Store:       answer.Store{Type: s.o.Store.Type(), Endpoint: s.o.Store.Endpoint()},
-		Controllers: []answer.Controller{s.controller(s.lifecycle, report)},
-		Zones:       []answer.Zone{}, Problems: problems(report), Loops: []loop.Health{},
+		Store:         answer.Store{Type: s.o.Store.Type(), Endpoint: s.o.Store.Endpoint()},
+		Controllers:   []answer.Controller{s.controller(s.lifecycle, report)},
+		NotReadyNodes: []string{}, Zones: []answer.Zone{}, Problems: problems(report), Loops: []loop.Health{},
 	}
 	if since, ok := s.contact.Since(now); ok {
 		at := since.UTC().Truncate(time.Second)
@@ -60,6 +60,9 @@ func (s *Server) status(now time.Time) answer.Status {
 		if l.Name() == loopStore {
 			a.Store.Error = health.LastError
 		}
+	}
+	for _, name := range report.Decision.NotReady {
+		a.NotReadyNodes = append(a.NotReadyNodes, clean(name))
 	}
 	for _, z := range report.Decision.Zones {
 		a.Nodes, a.NotReady = a.Nodes+z.Nodes, a.NotReady+z.NotReady

@@ -147,7 +147,7 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 		c := s.Controllers[0]
 		return c.Pending == 1 && c.Due == 0 && c.Stored >= 2 && len(s.Problems) == 1
 	})
-	if status.Nodes != 6 || status.NotReady != 2 || status.Store.Since == nil || status.Problems[0].Object != "nodes/broken" || status.Version != "1.2.3" {
+	if status.Nodes != 6 || status.NotReady != 2 || !slices.Equal(status.NotReadyNodes, []string{"sick1", "sick2"}) || status.Store.Since == nil || status.Problems[0].Object != "nodes/broken" || status.Version != "1.2.3" {
 		t.Errorf("status = %+v", status)
 	}
 	plan := decoded[answer.Plan](r, "/v1/fleet/plan").Controllers[0]

@@ -186,7 +186,7 @@ func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 				}
 			}
 			mentions(t, "hostler nodes", onOneLine(agents["n1"].prints("nodes")), name+" Unknown")
-			mentions(t, "hostler fleet status", onOneLine(s.prints("status")), "3, 1 not ready")
+			mentions(t, "hostler fleet status", onOneLine(s.prints("status")), "3, 1 not ready: "+name)
 			agents[name].start()
 			f.becomes(name, corev1.ConditionTrue, "")
 		})

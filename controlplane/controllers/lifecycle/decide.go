@@ -57,6 +57,8 @@ type Decision struct {
 	Now     []Change
 	Pending []Pending // NoExecute taints that are due later, or paused
 	Zones   []Zone    // by name
+	// NotReady names Nodes that are not ready after the decision, the first ten by name.
+	NotReady []string
 	// AllDown is true if no zone has a Node that is ready. Then no Node is evicted: it is more likely
 	// that the control plane is cut off than that all hosts are dead.
 	AllDown bool
@@ -102,6 +104,9 @@ type Pending struct {
 	Reason string
 }
 
+// mostNamed bounds Decision.NotReady: a person looks at one after the other.
+const mostNamed = 10
+
 // Decide returns what to do at a time about a fleet.
 func Decide(facts Facts, policy Policy, now time.Time) Decision {
 	var d Decision
@@ -117,6 +122,9 @@ func Decide(facts Facts, policy Policy, now time.Time) Decision {
 		h := &hosts[i]
 		for _, t := range h.foreignTaints() {
 			d.Ignored = append(d.Ignored, Ignored{h.Name, fmt.Sprintf("taint %s: another client has set it, since it has a value", t.ToString())})
+		}
+		if h.Conditions.Ready != corev1.ConditionTrue && len(d.NotReady) < mostNamed {
+			d.NotReady = append(d.NotReady, h.Name)
 		}
 		h.taintByCondition()
 		if h.taintNoExecute(d.AllDown) {

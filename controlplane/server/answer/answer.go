@@ -10,15 +10,17 @@ import (
 
 // Status is the state of a server, as printed by `hostler fleet status -o json`.
 type Status struct {
-	Version     string        `json:"version"`
-	Candidate   string        `json:"candidate"` // the name of this server in elections
-	Store       Store         `json:"store"`
-	Controllers []Controller  `json:"controllers"`
-	Zones       []Zone        `json:"zones"`
-	Nodes       int           `json:"nodes"`
-	NotReady    int           `json:"notReady"`
-	Problems    []Problem     `json:"problems"`
-	Loops       []loop.Health `json:"loops"`
+	Version     string       `json:"version"`
+	Candidate   string       `json:"candidate"` // the name of this server in elections
+	Store       Store        `json:"store"`
+	Controllers []Controller `json:"controllers"`
+	Zones       []Zone       `json:"zones"`
+	Nodes       int          `json:"nodes"`
+	NotReady    int          `json:"notReady"`
+	// NotReadyNodes names the first ten of them.
+	NotReadyNodes []string      `json:"notReadyNodes"`
+	Problems      []Problem     `json:"problems"`
+	Loops         []loop.Health `json:"loops"`
 }
 
 // Store is the store as the server reaches it.
