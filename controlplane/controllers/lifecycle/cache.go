@@ -364,7 +364,7 @@ func entryOf(node *corev1.Node, zoneLabels []string) nodeEntry {
 	if t, err := time.Parse(time.RFC3339Nano, node.Annotations[AnnotationTainted]); err == nil {
 		n.host.Tainted = t
 	}
-	for _, c := range node.Status.Conditions {
+	for _, c := range slices.Backward(node.Status.Conditions) { // the first of a type counts, as in Kubernetes
 		switch c.Type {
 		case corev1.NodeReady:
 			n.host.Conditions.Ready, n.host.ReadySince, n.heartbeat = c.Status, c.LastTransitionTime.Time, c.LastHeartbeatTime.Time

@@ -51,18 +51,23 @@ func (c Change) Apply(node *corev1.Node, now time.Time) {
 // setUnknown sets a condition to Unknown. When the host last reported it stays visible in its
 // LastHeartbeatTime.
 func setUnknown(node *corev1.Node, kind corev1.NodeConditionType, now metav1.Time) {
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
-	if i < 0 {
+	found := false
+	for i := range node.Status.Conditions { // somebody may have written one type twice
+		condition := &node.Status.Conditions[i]
+		if condition.Type != kind {
+			continue
+		}
+		found = true
+		if condition.Status == corev1.ConditionUnknown {
+			continue
+		}
+		condition.Status, condition.LastTransitionTime = corev1.ConditionUnknown, now
+		condition.Reason, condition.Message = reasonStopped, "the host no longer renews its Lease"
+	}
+	if !found {
 		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
 			Type: kind, Status: corev1.ConditionUnknown, LastTransitionTime: now,
 			Reason: reasonNever, Message: "the host never reported its status",
 		})
-		return
 	}
-	condition := &node.Status.Conditions[i]
-	if condition.Status == corev1.ConditionUnknown {
-		return
-	}
-	condition.Status, condition.LastTransitionTime = corev1.ConditionUnknown, now
-	condition.Reason, condition.Message = reasonStopped, "the host no longer renews its Lease"
 }
