@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,12 +72,15 @@ func TestAStopIsNoFault(t *testing.T) {
 				h := newHost(t, runtimetest.Options{})
 				h.pull("a")
 				h.fill(90)
-				slow := &sluggish{Fake: h.fake, err: before}
+				slow := &sluggish{Fake: h.fake}
+				if before != nil {
+					slow.err.Store(&before)
+				}
 				h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{slow} }
 				stop := run(t, h.images())
 				synctest.Wait()
 				if before != nil { // which is tried again a minute later
-					slow.err = nil
+					slow.err.Store(nil)
 					time.Sleep(61 * time.Second)
 				}
 				stop()
@@ -98,12 +102,12 @@ func TestAStopIsNoFault(t *testing.T) {
 // sluggish is a runtime whose list of images fails, or never ends.
 type sluggish struct {
 	*runtimetest.Fake
-	err error
+	err atomic.Pointer[error]
 }
 
 func (s *sluggish) Images(ctx context.Context) ([]runtime.Image, error) {
-	if s.err != nil {
-		return nil, s.err
+	if err := s.err.Load(); err != nil {
+		return nil, *err
 	}
 	<-ctx.Done()
 	return nil, fmt.Errorf("list images: %w", ctx.Err())

@@ -204,16 +204,12 @@ func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 		a.configure(f.settings("n1", ", labels: {topology.kubernetes.io/zone: a}") + pace)
 		a.prints("reload")
 		f.becomes("n1", corev1.ConditionTrue, "")
-		network := func(status corev1.ConditionStatus) func(*corev1.Node) {
-			return func(node *corev1.Node) {
-				node.Status.Conditions = slices.DeleteFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeNetworkUnavailable })
-				node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: status})
-			}
-		}
-		f.change("n1", network(corev1.ConditionTrue))
-		f.becomes("n1", corev1.ConditionTrue, "network-unavailable:NoSchedule")
-		f.change("n1", network(corev1.ConditionFalse))
-		f.becomes("n1", corev1.ConditionTrue, "")
+		// This one is of another client: an agent writes its own condition again.
+		f.ctl("put", "/hostler/nodes/net", `{"kind":"Node","apiVersion":"v1","metadata":{"name":"net","uid":"1"},"status":{"conditions":[{"type":"Ready","status":"True"},{"type":"NetworkUnavailable","status":"True"}]}}`)
+		f.becomes("net", corev1.ConditionTrue, "network-unavailable:NoSchedule")
+		f.change("net", func(node *corev1.Node) { node.Status.Conditions[1].Status = corev1.ConditionFalse })
+		f.becomes("net", corev1.ConditionTrue, "")
+		f.ctl("del", "/hostler/nodes/net")
 	})
 	t.Run("what cannot be read is named", func(t *testing.T) {
 		f.ctl("put", "/hostler/nodes/broken", "{")

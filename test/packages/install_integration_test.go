@@ -80,7 +80,7 @@ func TestTheDocumentedWayToInstall(t *testing.T) {
 	for part, want := range map[string]string{
 		"readme": "hostler " + packages.Version + "\n",
 		"page":   "hostler " + packages.Version + "\n",
-		"sums":   "6  OK\n",
+		"sums":   "8  OK\n",
 	} {
 		if strings.TrimLeft(got[part], " ") != want {
 			t.Errorf("%s comes to\n%s\nwant\n%s", part, got[part], want)
