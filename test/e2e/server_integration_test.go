@@ -62,7 +62,6 @@ func (s *server) start() {
 	defer log.Close()
 	cmd := exec.Command(binary, "server", "--config", filepath.Join(s.folder, "server.yaml"))
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	check(s.t, cmd.Start())
 	ended := make(chan struct{})
 	go func() {

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -217,7 +216,6 @@ func startReplica(b *testing.B, binary string, endpoints []string) *replica {
 	check(b, os.WriteFile(file, fmt.Appendf(nil, "api: {socket: %s}\nmetrics: {listen: \"\"}\nstore: {type: etcd, etcd: {endpoints: [%s]}}\n", socket, strings.Join(endpoints, ", ")), 0o644))
 	cmd := exec.Command(binary, "server", "--config", file)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if testing.Verbose() {
 		cmd.Stderr = nil
 	}
