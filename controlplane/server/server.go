@@ -85,7 +85,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// candidateName is the name of this process in elections: the host, and what tells it from others there.
+// candidateName is the name of this process in elections: the host name, and a part that is unique there.
 func candidateName() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *Server) fillLoops() {
 			return s.lifecycle.yields.While(ctx, l, elect)
 		})
 	}
-	if s.o.Store.Type() == "kubernetes" {
+	if s.lifecycle.yields != nil {
 		add("kube-controller-manager", 0, s.watchOther)
 	}
 	if address := s.o.Config.Metrics.Listen; address != "" {

@@ -21,7 +21,7 @@ const (
 	otherInterval = 5 * time.Second
 )
 
-// watchOther keeps controllers paused that kube-controller-manager has, as long as there is a Lease of
+// watchOther keeps the controller paused that kube-controller-manager has, as long as there is a Lease of
 // one. Its end is no reason to take over: it may be restarting, or run without a leader for a while.
 func (s *Server) watchOther(ctx context.Context, l *loop.Loop) error {
 	kind := store.Leases
@@ -36,13 +36,13 @@ func (s *Server) watchOther(ctx context.Context, l *loop.Loop) error {
 		switch {
 		case errors.Is(err, controlplane.ErrNotFound):
 			err = nil
-			s.setYield("")
+			s.lifecycle.yields.Set("")
 		case err == nil:
-			s.setYield(evidence(lease, alive.See(lease)))
-		case s.lifecycle.yields != nil && s.lifecycle.yields.Reason() == "":
+			s.lifecycle.yields.Set(evidence(lease, alive.See(lease)))
+		case s.lifecycle.yields.Reason() == "":
 			// What was known before stays.
 		default:
-			s.setYield(fmt.Sprintf("cannot read Lease %s/%s: %v", otherNamespace, otherLease, err))
+			s.lifecycle.yields.Set(fmt.Sprintf("cannot read Lease %s/%s: %v", otherNamespace, otherLease, err))
 		}
 		l.Heartbeat(err)
 		if err := bounded.Sleep(ctx, otherInterval); err != nil {
@@ -62,11 +62,4 @@ func evidence(lease *coordinationv1.Lease, sight controlplane.Observation) strin
 		state = "is no longer renewed"
 	}
 	return fmt.Sprintf("kube-controller-manager has this controller: its Lease %s/%s, held by %s, %s; name the controller in `controllers` if that one does not run it", otherNamespace, otherLease, holder, state)
-}
-
-// setYield pauses the controllers that yield, for a reason, or lets them run.
-func (s *Server) setYield(reason string) {
-	if s.lifecycle.yields != nil {
-		s.lifecycle.yields.Set(reason)
-	}
 }

@@ -52,7 +52,7 @@ func (c Change) Apply(node *corev1.Node, now time.Time) {
 // LastHeartbeatTime.
 func setUnknown(node *corev1.Node, kind corev1.NodeConditionType, now metav1.Time) {
 	found := false
-	for i := range node.Status.Conditions { // somebody may have written one type twice
+	for i := range node.Status.Conditions { // another client may have written one type twice
 		condition := &node.Status.Conditions[i]
 		if condition.Type != kind {
 			continue

@@ -2,9 +2,7 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -38,10 +36,9 @@ type Controller struct {
 
 	leads chan *leadership
 
-	mu      sync.Mutex // guards what follows
-	policy  Policy
-	report  Report
-	restart time.Time // nobody is judged by the time before: all zones were down
+	mu     sync.Mutex // guards what follows
+	policy Policy
+	report Report
 }
 
 // Report is what the controller does, for people and metrics. It does not change.
@@ -73,6 +70,12 @@ func (c *Controller) SetPolicy(policy Policy) {
 	c.policy = policy
 	c.mu.Unlock()
 	c.changed.Send()
+}
+
+func (c *Controller) currentPolicy() Policy {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.policy
 }
 
 // Report returns the last decision, and how its execution goes. A replica that does not lead decides as
@@ -107,22 +110,4 @@ type listed struct {
 func (l listed) Synced() {
 	l.Follower.Synced()
 	l.heartbeat(nil)
-}
-
-// plan is the decision at this moment, and the hosts whose Leases have to be read before they count as
-// dead. The error says why there is none.
-func (c *Controller) plan(now time.Time, lastTainted map[string]time.Time, unchecked func(string) bool) (Decision, []string, error) {
-	since, ok := c.contact.Since(now)
-	switch {
-	case !ok:
-		return Decision{}, nil, errors.New("the store does not answer")
-	case !c.cache.Synced():
-		return Decision{}, nil, errors.New("reading Nodes and Leases")
-	}
-	c.mu.Lock()
-	policy, restart := c.policy, c.restart
-	c.mu.Unlock()
-	clock := Clock{Now: now, Since: latest(since, restart), Again: latest(c.contact.Regained(), restart)}
-	hosts, doubts := c.cache.Hosts(policy, clock)
-	return Decide(Facts{Hosts: hosts, LastTainted: lastTainted, Checking: slices.ContainsFunc(doubts, unchecked)}, policy, now), doubts, nil
 }

@@ -66,6 +66,7 @@ type executor struct {
 	held        map[string]hold      // by Node
 	lastTainted map[string]time.Time // by zone
 	allDown     bool
+	restart     time.Time            // no host is judged by the time before: all zones were down
 	due         map[string]time.Time // since when changes of Nodes are due
 	writes      Writes
 }
@@ -139,8 +140,8 @@ func (e *executor) end() {
 
 // decide plans, queues what is to be written now, and returns how long to wait for the next decision.
 func (e *executor) decide(now time.Time) time.Duration {
-	unchecked := func(name string) bool { return e.held[name].err == nil }
-	d, doubts, err := e.plan(now, e.lastTainted, unchecked)
+	policy := e.currentPolicy()
+	d, doubts, err := e.plan(policy, now)
 	e.waiting, e.doubts = nil, doubts // what is due still is decided again
 	e.heartbeat(err)
 	if err != nil {
@@ -149,10 +150,8 @@ func (e *executor) decide(now time.Time) time.Duration {
 	}
 	if e.allDown && !d.AllDown {
 		// Hosts that were cut off with the others get their whole grace period.
-		e.mu.Lock()
 		e.restart = now
-		e.mu.Unlock()
-		if d, e.doubts, err = e.plan(now, e.lastTainted, unchecked); err != nil {
+		if d, e.doubts, err = e.plan(policy, now); err != nil {
 			return time.Second
 		}
 	}
@@ -175,13 +174,27 @@ func (e *executor) decide(now time.Time) time.Duration {
 		}
 	}
 	e.publish(Report{At: now, Decision: d, OldestDue: e.oldestDue(d, now)})
-	e.mu.Lock()
-	wait := e.policy.MonitorPeriod
-	e.mu.Unlock()
+	wait := policy.MonitorPeriod
 	if !next.IsZero() {
 		wait = min(wait, max(next.Sub(now), spacing))
 	}
 	return wait
+}
+
+// plan is the decision at this moment, and the hosts whose Leases have to be read before they count as
+// dead. The error says why there is none.
+func (e *executor) plan(policy Policy, now time.Time) (Decision, []string, error) {
+	since, ok := e.contact.Since(now)
+	switch {
+	case !ok:
+		return Decision{}, nil, errors.New("the store does not answer")
+	case !e.cache.Synced():
+		return Decision{}, nil, errors.New("reading Nodes and Leases")
+	}
+	clock := Clock{Now: now, Since: latest(since, e.restart), Again: latest(e.contact.Regained(), e.restart)}
+	hosts, doubts := e.cache.Hosts(policy, clock)
+	checking := slices.ContainsFunc(doubts, func(name string) bool { return e.held[name].err == nil })
+	return Decide(Facts{Hosts: hosts, LastTainted: e.lastTainted, Checking: checking}, policy, now), doubts, nil
 }
 
 // start begins writes that wait, as many as may run at once. A NoExecute taint counts against the rate

@@ -36,7 +36,7 @@ func (h Host) taken(key string, effect corev1.TaintEffect) bool {
 }
 
 // foreignTaints are taints that have a key and effect of this controller, and a value, which it never
-// sets: somebody else has set them, and it leaves them alone.
+// sets: another client has set them, and this one leaves them alone.
 func (h Host) foreignTaints() []corev1.Taint {
 	var foreign []corev1.Taint
 	for _, t := range h.Taints {
