@@ -60,12 +60,17 @@ func (a *app) checked(file string) (config.Loaded, error) { return a.printFaults
 
 // printFaults prints the faults of a configuration that was read, one a line.
 func (a *app) printFaults(loaded config.Loaded, err error) (config.Loaded, error) {
+	return loaded, a.withoutFaults(err)
+}
+
+// withoutFaults prints the faults that an error consists of, and returns what is left to report.
+func (a *app) withoutFaults(err error) error {
 	var faults config.Faults
 	if errors.As(err, &faults) {
 		fmt.Fprintln(a.Stderr, faults.Error())
-		return loaded, silentError{}
+		return silentError{}
 	}
-	return loaded, err
+	return err
 }
 
 // orDefaults returns the configuration for commands without an agent, and its file if it is not the
@@ -87,10 +92,15 @@ func (a *app) shown(file string) (config.Loaded, error) { return a.warnIgnored(a
 
 // warnIgnored warns of files in the configuration directory that are not read.
 func (a *app) warnIgnored(loaded config.Loaded, err error) (config.Loaded, error) {
-	for _, f := range loaded.Ignored {
+	a.warnNotRead(loaded.Ignored)
+	return loaded, err
+}
+
+// warnNotRead warns of files beside a configuration that are not read.
+func (a *app) warnNotRead(ignored []string) {
+	for _, f := range ignored {
 		fmt.Fprintf(a.Stderr, "warning: %s: %s\n", f, config.NotRead)
 	}
-	return loaded, err
 }
 
 // shownOrDraft is shown, also of a file that no agent here reads. Of that it warns if an agent would

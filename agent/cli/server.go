@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 	"hostler.io/hostler/controlplane/server"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/server/config"
-	"hostler.io/hostler/internal/configfile"
 )
 
 func (a *app) serverCommand() *cobra.Command {
@@ -60,21 +58,14 @@ func serverConfigFlag(cmd *cobra.Command, file *string) {
 func (a *app) readServerConfig(file string) (config.Config, error) {
 	file = cmp.Or(file, config.DefaultFile)
 	c, source, err := config.Spec().Load(file, filepath.Join(filepath.Dir(file), filepath.Base(config.DefaultDropIns)))
-	for _, f := range source.Ignored {
-		fmt.Fprintf(a.Stderr, "warning: %s: %s\n", f, configfile.NotRead)
-	}
+	a.warnNotRead(source.Ignored)
 	return c, err
 }
 
 // serverConfig reads it and prints its faults, one a line.
 func (a *app) serverConfig(file string) (config.Config, error) {
 	c, err := a.readServerConfig(file)
-	var faults configfile.Faults
-	if errors.As(err, &faults) {
-		fmt.Fprintln(a.Stderr, faults.Error())
-		return c, silentError{}
-	}
-	return c, err
+	return c, a.withoutFaults(err)
 }
 
 // checkServerConfig validates it, and prints the files that it was read from.
@@ -144,7 +135,7 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 		if c.Since != nil && out.wide() {
 			leader += " since " + c.Since.Format(time.RFC3339)
 		}
-		t.row(c.Name, c.State, leader, fmt.Sprint(c.Due), fmt.Sprint(c.Pending), fmt.Sprint(c.Failing), strings.Join(present(c.Paused, c.Message), "; "))
+		t.row(c.Name, c.State, leader, fmt.Sprint(c.Due), fmt.Sprint(c.Pending), fmt.Sprint(c.Failing), joined(c.Paused, c.Message))
 	}
 	if len(s.Zones) > 0 {
 		t.line("")
@@ -161,7 +152,7 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 		t.line("")
 		t.row("OBJECT", "PROBLEM")
 		for _, p := range s.Problems {
-			t.row(p.Object, strings.Join(present(p.Message, p.Hint), ": "))
+			t.row(p.Object, strings.TrimSuffix(p.Message+": "+p.Hint, ": "))
 		}
 	}
 	printServerLoops(t, out, s)
@@ -193,17 +184,6 @@ func printServerLoops(t *table, out *output, s answer.Status) {
 		}
 		t.row(l.Name, fmt.Sprint(l.Healthy), l.LastError)
 	}
-}
-
-// present are the texts that are not empty.
-func present(texts ...string) []string {
-	var list []string
-	for _, text := range texts {
-		if text != "" {
-			list = append(list, text)
-		}
-	}
-	return list
 }
 
 func printFleetPlan(t *table, out *output, p answer.Plan) {
