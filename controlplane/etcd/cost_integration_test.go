@@ -46,7 +46,7 @@ func TestARenewalIsOnePutAndOneKeepAlive(t *testing.T) {
 		version = put(t, s, lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Hour})
 	}
 	after := requests(t, c.Members[0])
-	for method, want := range map[string]int{"Txn": 6, "LeaseGrant": 1, "LeaseKeepAlive": 5, "Range": 0, "Check": 1, "Authenticate": 0} {
+	for method, want := range map[string]int{"Txn": 6, "LeaseGrant": 1, "LeaseKeepAlive": 5, "Range": 0, "Authenticate": 0} {
 		if got := after[method] - before[method]; got != want {
 			t.Errorf("requests %s for the first minute of renewals = %d, want %d", method, got, want)
 		}
