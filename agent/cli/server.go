@@ -208,7 +208,11 @@ func printFleetPlan(t *table, out *output, p answer.Plan) {
 					due = "in " + wait.Round(time.Second).String()
 				}
 			}
-			t.row(due, action.Object, zoneName(action.Zone), action.Action, action.Reason)
+			zone := ""
+			if strings.HasPrefix(action.Object, "nodes/") {
+				zone = zoneName(action.Zone)
+			}
+			t.row(due, action.Object, zone, action.Action, action.Reason)
 		}
 	}
 }

@@ -80,7 +80,8 @@ func (f *Fleet) on(operation, right, path string) call {
 // rights returns the rights that a server needs.
 func (f *Fleet) rights() []right {
 	return []right{
-		{"write", f.folder(store.Nodes)}, {"read", f.folder(store.Leases)}, {"write", f.o.Prefix + "/elections/"},
+		{"write", f.folder(store.Nodes)}, {"read", f.folder(store.Leases)},
+		{"write", f.folder(store.Pods(true))}, {"write", f.o.Prefix + "/elections/"},
 	}
 }
 
@@ -163,7 +164,7 @@ func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre st
 
 // call makes a call on an object.
 func (f *Fleet) call(ctx context.Context, operation, right string, kind store.Kind, name string, request func(ctx context.Context, c *conn, path string) error) error {
-	if err := controlplane.CheckCall(ctx, operation+" "+kind.Name, name); err != nil {
+	if err := kind.CheckCall(ctx, operation+" "+kind.Name, name); err != nil {
 		return err
 	}
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)

@@ -227,7 +227,7 @@ type compacting struct {
 
 func (s *compacting) Synced() { s.synced.Add(1) }
 
-func (s *compacting) Set(o store.Object) {
+func (s *compacting) Set(string, store.Object) {
 	if s.sets.Add(1) != 1 {
 		return
 	}

@@ -148,11 +148,11 @@ func (f following) set(cluster uint64, kv *mvccpb.KeyValue) {
 		f.to.Unreadable(name, err)
 		return
 	}
-	f.to.Set(o)
+	f.to.Set(name, o)
 }
 
 // name returns the name of a key's object. Other keys below the folder are ignored.
 func (f following) name(kv *mvccpb.KeyValue) (string, bool) {
 	name := strings.TrimPrefix(string(kv.Key), f.folder)
-	return name, name != "" && !strings.Contains(name, "/")
+	return name, name != "" && (f.kind.NameOf != nil || !strings.Contains(name, "/"))
 }

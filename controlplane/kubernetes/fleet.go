@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -89,6 +91,15 @@ func of(kind store.Kind, r *rest.Request) *rest.Request {
 	return r.NamespaceIfScoped(kind.Namespace, kind.Namespace != "").Resource(kind.Name)
 }
 
+// at has a request be about one object, by its stored name.
+func at(kind store.Kind, r *rest.Request, name string) *rest.Request {
+	if kind.NameOf == nil {
+		return of(kind, r).Name(name)
+	}
+	namespace, own, _ := strings.Cut(name, "/")
+	return r.Namespace(namespace).Resource(kind.Name).Name(own)
+}
+
 // Get reads an object from the majority.
 func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Object, error) {
 	ctx, cancel, operation, err := began(ctx, "get", kind, name)
@@ -101,7 +112,7 @@ func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Ob
 
 // began begins a call on an object.
 func began(ctx context.Context, operation string, kind store.Kind, name string) (bounded context.Context, cancel context.CancelFunc, on string, err error) {
-	if err := controlplane.CheckCall(ctx, operation+" "+kind.Name, name); err != nil {
+	if err := kind.CheckCall(ctx, operation+" "+kind.Name, name); err != nil {
 		return nil, nil, "", err
 	}
 	bounded, cancel = controlplane.Bound(ctx, callTimeout)
@@ -109,7 +120,7 @@ func began(ctx context.Context, operation string, kind store.Kind, name string) 
 }
 
 func (f *Fleet) get(ctx context.Context, operation string, kind store.Kind, name string) (store.Object, error) {
-	return f.one(ctx, operation, kind, target{name: name}, func(r rest.Interface) *rest.Request { return of(kind, r.Get()).Name(name) })
+	return f.one(ctx, operation, kind, target{name: path.Base(name)}, func(r rest.Interface) *rest.Request { return at(kind, r.Get(), name) })
 }
 
 // one makes a request that an object answers.
@@ -191,7 +202,7 @@ func (f *Fleet) patch(ctx context.Context, operation string, kind store.Kind, st
 	}
 	defer cancel()
 	return f.one(ctx, operation, kind, target{stored.GetName(), stored.GetUID()}, func(r rest.Interface) *rest.Request {
-		return of(kind, r.Patch(types.StrategicMergePatchType)).Name(stored.GetName()).SubResource(subresources...).Body(text)
+		return at(kind, r.Patch(types.StrategicMergePatchType), kind.StoredName(stored)).SubResource(subresources...).Body(text)
 	})
 }
 
@@ -219,6 +230,6 @@ func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre st
 		options.Preconditions.ResourceVersion = &pre.Version
 	}
 	return f.client.ask(ctx, operation, group, func(r rest.Interface) *rest.Request {
-		return of(kind, r.Delete()).Name(name).Body(options)
+		return at(kind, r.Delete(), name).Body(options)
 	}, nil)
 }

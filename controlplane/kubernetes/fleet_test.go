@@ -50,8 +50,10 @@ func (c *reports) add(call string) {
 	}
 }
 
-func (c *reports) Begin()                          { c.add("begin") }
-func (c *reports) Set(o store.Object)              { c.add("set " + o.GetName() + " " + o.GetResourceVersion()) }
+func (c *reports) Begin() { c.add("begin") }
+func (c *reports) Set(name string, o store.Object) {
+	c.add("set " + name + " " + o.GetResourceVersion())
+}
 func (c *reports) Unreadable(name string, _ error) { c.add("unreadable " + name) }
 func (c *reports) Synced()                         { c.add("synced") }
 func (c *reports) Delete(name string, last store.Object) {

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -67,7 +68,9 @@ func (f following) list(ctx context.Context) (version string, err error) {
 		if err != nil || !ok {
 			return "", fmt.Errorf("%s: %w: no list of %s", f.operation, controlplane.ErrInvalid, f.kind.GVK)
 		}
-		err = f.client.page(ctx, f.operation, f.group, from, page, func(name, most string) { f.to.Unreadable(name, unreadable(most)) },
+		err = f.client.page(ctx, f.operation, f.group, from, page, func(o *metav1.PartialObjectMetadata, most string) {
+			f.to.Unreadable(f.kind.StoredName(o), unreadable(most))
+		},
 			func(r rest.Interface) *rest.Request { return of(f.kind, r.Get()) })
 		if outdated(err) {
 			return "", nil
@@ -89,7 +92,7 @@ func (f following) list(ctx context.Context) (version string, err error) {
 func (f following) set(o runtime.Object) error {
 	stored, err := f.object(o)
 	if err == nil {
-		f.to.Set(stored)
+		f.to.Set(f.kind.StoredName(stored), stored)
 	}
 	return err
 }
@@ -135,9 +138,9 @@ func (f following) watch(ctx context.Context, version string) (string, error) {
 		switch change.Type {
 		case watch.Bookmark: // no more than a version
 		case watch.Deleted:
-			f.to.Delete(o.GetName(), o)
+			f.to.Delete(f.kind.StoredName(o), o)
 		default:
-			f.to.Set(o)
+			f.to.Set(f.kind.StoredName(o), o)
 		}
 	}
 	return version, nil

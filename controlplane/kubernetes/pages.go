@@ -43,7 +43,9 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	}
 	defer c.others.Reconnect() // lists are rare, so keep no connection open
 	var leftOut controlplane.LeftOut
-	tooLarge := func(name, most string) { leftOut.Add(fmt.Errorf("%q has more than %s", name, most)) }
+	tooLarge := func(o *metav1.PartialObjectMetadata, most string) {
+		leftOut.Add(fmt.Errorf("%q has more than %s", o.Name, most))
+	}
 	nodes := func(ctx context.Context, page string) ([]corev1.Node, string, error) {
 		list, err := c.nodes(ctx, page, tooLarge)
 		for i := range list.Items { // which a list leaves to its own kind to say
@@ -80,7 +82,7 @@ func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, 
 	}
 	var found []corev1.Node
 	for next := ""; ; {
-		page, err := c.nodes(ctx, next, func(string, string) {}) // no agent writes such a Node
+		page, err := c.nodes(ctx, next, func(*metav1.PartialObjectMetadata, string) {}) // no agent writes such a Node
 		if err != nil {
 			return nil, err
 		}
@@ -96,14 +98,14 @@ func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, 
 }
 
 // nodes reads the page of all Nodes that begins there.
-func (c *Client) nodes(ctx context.Context, from string, tooLarge func(name, most string)) (*corev1.NodeList, error) {
+func (c *Client) nodes(ctx context.Context, from string, tooLarge func(o *metav1.PartialObjectMetadata, most string)) (*corev1.NodeList, error) {
 	page := &corev1.NodeList{}
 	err := c.page(ctx, "list nodes", c.core, from, page, tooLarge, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes") })
 	return page, err
 }
 
 // leasesFrom reads the page of all Nodes' Leases that begins there.
-func (c *Client) leasesFrom(ctx context.Context, from string, tooLarge func(name, most string)) (*coordinationv1.LeaseList, error) {
+func (c *Client) leasesFrom(ctx context.Context, from string, tooLarge func(o *metav1.PartialObjectMetadata, most string)) (*coordinationv1.LeaseList, error) {
 	page := &coordinationv1.LeaseList{}
 	err := c.page(ctx, "list leases", c.others, from, page, tooLarge, func(r rest.Interface) *rest.Request {
 		return r.Get().Namespace(controlplane.LeaseNamespace).Resource("leases")
@@ -119,8 +121,8 @@ type list interface {
 
 // page reads the page of a list that begins there: a smaller one if the objects are too large for
 // pageOfNodes of them. An object that is too large alone makes an empty page, and tooLarge is
-// called with its name and how much it may have.
-func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, into list, tooLarge func(name, most string), read func(rest.Interface) *rest.Request) error {
+// called with its metadata and how much it may have.
+func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, into list, tooLarge func(o *metav1.PartialObjectMetadata, most string), read func(rest.Interface) *rest.Request) error {
 	for most := pageOfNodes; ; most /= 10 {
 		err := c.pageOf(ctx, operation, to, from, most, into, read)
 		size, large := errors.AsType[*sizeError](err)
@@ -138,7 +140,7 @@ func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from 
 		}
 		into.SetContinue(names.Continue)
 		into.SetResourceVersion(names.ResourceVersion)
-		tooLarge(names.Items[0].Name, size.most)
+		tooLarge(&names.Items[0], size.most)
 		return nil
 	}
 }

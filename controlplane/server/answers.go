@@ -9,9 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/internal/sanitize"
@@ -42,12 +39,14 @@ func (s *Server) routes() http.Handler {
 
 // status is the state of this server.
 func (s *Server) status(now time.Time) answer.Status {
-	report := s.nodes.Report()
+	decision := s.nodes.Report().Decision
 	a := answer.Status{
 		Version: s.o.Version, Candidate: s.candidate,
-		Store:         answer.Store{Type: s.o.Store.Type(), Endpoint: s.o.Store.Endpoint()},
-		Controllers:   []answer.Controller{s.controller(s.lifecycle, report)},
-		NotReadyNodes: []string{}, Zones: []answer.Zone{}, Problems: problems(report), Loops: []loop.Health{},
+		Store:       answer.Store{Type: s.o.Store.Type(), Endpoint: s.o.Store.Endpoint()},
+		Controllers: []answer.Controller{}, NotReadyNodes: []string{}, Zones: []answer.Zone{}, Problems: s.problems(), Loops: []loop.Health{},
+	}
+	for _, c := range s.controllers {
+		a.Controllers = append(a.Controllers, c.answer(now))
 	}
 	if since, ok := s.contact.Since(now); ok {
 		at := since.UTC().Truncate(time.Second)
@@ -61,19 +60,26 @@ func (s *Server) status(now time.Time) answer.Status {
 			a.Store.Error = health.LastError
 		}
 	}
-	for _, name := range report.Decision.NotReady {
+	for _, name := range decision.NotReady {
 		a.NotReadyNodes = append(a.NotReadyNodes, clean(name))
 	}
-	for _, z := range report.Decision.Zones {
+	for _, z := range decision.Zones {
 		a.Nodes, a.NotReady = a.Nodes+z.Nodes, a.NotReady+z.NotReady
 		a.Zones = append(a.Zones, answer.Zone{Name: clean(z.Name), State: string(z.State), Nodes: z.Nodes, NotReady: z.NotReady, Rate: z.Rate, Paused: z.Paused})
 	}
 	return a
 }
 
-// controller is the state of one controller.
-func (s *Server) controller(c *controlled, report lifecycle.Report) answer.Controller {
-	a := answer.Controller{Name: c.name, State: c.state(), Due: len(report.Decision.Now), Pending: len(report.Decision.Pending), Failing: len(report.Failing), Stored: report.Writes.Stored}
+// answer is the state of one controller.
+func (c *controlled) answer(now time.Time) answer.Controller {
+	r := c.report()
+	a := answer.Controller{
+		Name: c.name, State: c.state(), Due: r.due, Pending: r.pending, Failing: len(r.failing),
+		Stored: r.writes.Stored, Conflicts: r.writes.Conflict, Failed: r.writes.Failed,
+	}
+	if !r.oldestDue.IsZero() {
+		a.OldestDueSeconds = now.Sub(r.oldestDue).Seconds()
+	}
 	status := c.election.Status()
 	switch a.State {
 	case answer.Disabled:
@@ -82,7 +88,7 @@ func (s *Server) controller(c *controlled, report lifecycle.Report) answer.Contr
 	case answer.Yielding:
 		a.Message = clean(c.yields.Reason())
 	default:
-		a.Paused = clean(report.Paused)
+		a.Paused = clean(r.paused)
 	}
 	if a.Leader = clean(status.Leader.Candidate); a.Leader != "" {
 		since := status.Leader.Since.UTC().Truncate(time.Second)
@@ -111,15 +117,20 @@ func (c *controlled) state() string {
 }
 
 // problems are the objects that are left alone.
-func problems(report lifecycle.Report) []answer.Problem {
+func (s *Server) problems() []answer.Problem {
 	list := []answer.Problem{}
-	for _, object := range slices.Sorted(maps.Keys(report.Unreadable)) {
-		list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be read: " + report.Unreadable[object].Error()), Hint: "fix or delete it in the store"})
+	unreadable := s.pods.Unreadable()
+	maps.Copy(unreadable, s.nodes.Report().Unreadable)
+	for _, object := range slices.Sorted(maps.Keys(unreadable)) {
+		list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be read: " + unreadable[object].Error()), Hint: "fix or delete it in the store"})
 	}
-	for _, node := range slices.Sorted(maps.Keys(report.Failing)) {
-		list = append(list, answer.Problem{Object: clean("nodes/" + node), Message: clean("cannot be written: " + report.Failing[node].Error()), Hint: "the server tries again"})
+	for _, c := range s.controllers {
+		failing := c.report().failing
+		for _, object := range slices.Sorted(maps.Keys(failing)) {
+			list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be written: " + failing[object].Error()), Hint: "the server tries again"})
+		}
 	}
-	for _, i := range report.Decision.Ignored {
+	for _, i := range s.nodes.Report().Decision.Ignored {
 		list = append(list, answer.Problem{Object: clean("nodes/" + i.Node), Message: clean(i.Message), Hint: "remove it yourself if nobody needs it"})
 	}
 	return list
@@ -127,30 +138,17 @@ func problems(report lifecycle.Report) []answer.Problem {
 
 // plan is what the controllers do now and later.
 func (s *Server) plan() answer.Plan {
-	report := s.nodes.Report()
-	p := answer.ControllerPlan{Name: lifecycle.Name, State: s.lifecycle.state(), Paused: report.Paused, Actions: []answer.Action{}}
-	if !report.At.IsZero() {
-		p.At = report.At.UTC().Format(time.RFC3339)
-	}
-	at := report.At.UTC()
-	for _, c := range report.Decision.Now {
-		for _, step := range c.Steps {
-			p.Actions = append(p.Actions, answer.Action{Object: clean("nodes/" + c.Node), Zone: clean(c.Zone), Action: clean(step.Action), Reason: clean(step.Reason), Due: &at})
+	p := answer.Plan{Controllers: []answer.ControllerPlan{}}
+	for _, c := range s.controllers {
+		r := c.report()
+		cp := answer.ControllerPlan{Name: c.name, State: c.state(), Paused: clean(r.paused), Actions: r.actions()}
+		if !r.at.IsZero() {
+			cp.At = r.at.UTC().Format(time.RFC3339)
 		}
+		slices.SortStableFunc(cp.Actions, byDue)
+		p.Controllers = append(p.Controllers, cp)
 	}
-	for _, w := range report.Decision.Pending {
-		a := answer.Action{
-			Object: clean("nodes/" + w.Node), Zone: clean(w.Zone), Reason: clean(w.Reason),
-			Action: fmt.Sprintf("add taint %s:%s", w.Taint, corev1.TaintEffectNoExecute),
-		}
-		if !w.Due.IsZero() {
-			due := w.Due.UTC()
-			a.Due = &due
-		}
-		p.Actions = append(p.Actions, a)
-	}
-	slices.SortStableFunc(p.Actions, byDue)
-	return answer.Plan{Controllers: []answer.ControllerPlan{p}}
+	return p
 }
 
 // byDue puts paused actions last.

@@ -15,7 +15,9 @@ import (
 	"syscall"
 	"time"
 
+	"hostler.io/hostler/controlplane/controllers/eviction"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/election"
 	"hostler.io/hostler/controlplane/server/config"
 	"hostler.io/hostler/controlplane/store"
@@ -45,14 +47,16 @@ type Options struct {
 
 // Server is one replica of the server role.
 type Server struct {
-	o         Options
-	candidate string
-	contact   *store.Contact
-	lifecycle *controlled
-	nodes     *lifecycle.Controller
-	loops     loop.Set
-	socket    net.Listener
-	notifier  *notify.Notifier
+	o           Options
+	candidate   string
+	contact     *store.Contact
+	nodes       *lifecycle.Controller
+	evictions   *eviction.Controller
+	pods        *podcache.Cache
+	controllers []*controlled
+	loops       loop.Set
+	socket      net.Listener
+	notifier    *notify.Notifier
 
 	mu     sync.Mutex // guards config
 	config config.Config
@@ -64,6 +68,8 @@ type controlled struct {
 	runs     bool
 	yields   *loop.Gate // closed while another program does the job; nil where there is none
 	election *election.Election
+	lead     func(context.Context, store.Term) error
+	report   func() report
 }
 
 // New builds a server, and opens its socket.
@@ -76,8 +82,14 @@ func New(o Options) (*Server, error) {
 		o: o, candidate: candidate, contact: &store.Contact{}, config: o.Config,
 		notifier: notify.New(o.Getenv, o.Unsetenv),
 	}
-	s.nodes = lifecycle.New(o.Store, s.contact, o.Config.NodeLifecycle.Policy(), o.Config.NodeLifecycle.ZoneLabels, o.Log)
-	s.lifecycle = s.control(lifecycle.Name)
+	marks, evictions := loop.NewSignal(), loop.NewSignal()
+	s.pods = podcache.New(marks, evictions)
+	s.nodes = lifecycle.New(o.Store, s.contact, o.Config.NodeLifecycle.Policy(), o.Config.NodeLifecycle.ZoneLabels, s.pods, marks, o.Log)
+	s.evictions = eviction.New(o.Store, s.contact, s.pods, evictions, o.Log)
+	s.controllers = []*controlled{
+		s.control(lifecycle.Name, s.nodes.Lead, func() report { return reportOfNodes(s.nodes.Report()) }),
+		s.control(eviction.Name, s.evictions.Lead, func() report { return reportOfEvictions(s.evictions.Report()) }),
+	}
 	s.fillLoops()
 	if s.socket, err = listen.Socket(o.Config.API.Socket); err != nil {
 		return nil, err
@@ -94,9 +106,9 @@ func candidateName() (string, error) {
 	return fmt.Sprintf("%s_%d_%x", host, os.Getpid(), time.Now().UnixNano()&0xffffff), nil
 }
 
-func (s *Server) control(name string) *controlled {
+func (s *Server) control(name string, lead func(context.Context, store.Term) error, report func() report) *controlled {
 	runs, named := s.o.Config.Runs(name)
-	c := &controlled{name: name, runs: runs, election: election.New(s.o.Store, name, s.candidate, s.o.Log)}
+	c := &controlled{name: name, runs: runs, election: election.New(s.o.Store, name, s.candidate, s.o.Log), lead: lead, report: report}
 	if runs && !named && s.o.Store.Type() == "kubernetes" {
 		c.yields = loop.NewGate("checking for kube-controller-manager")
 	}
@@ -105,30 +117,73 @@ func (s *Server) control(name string) *controlled {
 
 // fillLoops lists the loops in the order in which `hostler fleet status` shows them.
 func (s *Server) fillLoops() {
-	add := func(name string, patience time.Duration, do func(context.Context, *loop.Loop) error) {
-		s.loops = append(s.loops, loop.New(name, patience, nil).Do(do))
-	}
-	add(loopStore, 30*time.Second, func(ctx context.Context, l *loop.Loop) error {
-		return s.contact.Run(ctx, s.o.Store.Ping, l.Heartbeat)
+	s.add(loopStore, 30*time.Second, func(ctx context.Context, heartbeat func(error)) error {
+		return s.contact.Run(ctx, s.o.Store.Ping, heartbeat)
 	})
-	if s.lifecycle.runs {
-		add("nodes", 0, func(ctx context.Context, l *loop.Loop) error { return s.nodes.FollowNodes(ctx, l.Heartbeat) })
-		add("leases", 0, func(ctx context.Context, l *loop.Loop) error { return s.nodes.FollowLeases(ctx, l.Heartbeat) })
-		add(lifecycle.Name, time.Minute+3*time.Duration(s.o.Config.NodeLifecycle.MonitorPeriod), func(ctx context.Context, l *loop.Loop) error { return s.nodes.Run(ctx, l.Heartbeat) })
-		add("election of "+lifecycle.Name, time.Minute, func(ctx context.Context, l *loop.Loop) error {
-			elect := func(ctx context.Context) error { return s.lifecycle.election.Run(ctx, s.nodes.Lead, l.Heartbeat) }
-			if s.lifecycle.yields == nil {
+	lifecycleRuns, evictionRuns := s.controllers[0].runs, s.controllers[1].runs
+	var nodes store.Followers
+	if lifecycleRuns {
+		nodes = append(nodes, s.nodes.Nodes())
+	}
+	if evictionRuns {
+		nodes = append(nodes, s.evictions.Nodes())
+	}
+	if len(nodes) > 0 {
+		s.follow(store.Nodes, store.AllChanges, nodes)
+		s.follow(store.Pods(s.o.Store.EndsLeases()), store.AllChanges, s.pods.Follower())
+	}
+	if lifecycleRuns {
+		s.follow(store.Leases, s.nodes.LeaseScope(), s.nodes.Leases())
+		s.add(lifecycle.Name, time.Minute+3*time.Duration(s.o.Config.NodeLifecycle.MonitorPeriod), s.nodes.Run)
+		s.add("marks of pods", time.Minute, s.nodes.RunMarks)
+	}
+	if evictionRuns {
+		s.add(eviction.Name, time.Minute, s.evictions.Run)
+	}
+	others := false
+	for _, c := range s.controllers {
+		if !c.runs {
+			continue
+		}
+		s.loops = append(s.loops, loop.New("election of "+c.name, time.Minute, nil).Do(func(ctx context.Context, l *loop.Loop) error {
+			elect := func(ctx context.Context) error { return c.election.Run(ctx, c.lead, l.Heartbeat) }
+			if c.yields == nil {
 				return elect(ctx)
 			}
-			return s.lifecycle.yields.While(ctx, l, elect)
-		})
+			return c.yields.While(ctx, l, elect)
+		}))
+		others = others || c.yields != nil
 	}
-	if s.lifecycle.yields != nil {
-		add("kube-controller-manager", 0, s.watchOther)
+	if others {
+		s.add("kube-controller-manager", 0, s.watchOther)
 	}
-	if address := s.o.Config.Metrics.Listen; address != "" {
-		add("metrics", 0, s.serveMetrics)
+	if s.o.Config.Metrics.Listen != "" {
+		s.add("metrics", 0, s.serveMetrics)
 	}
+}
+
+// add adds a loop. Its patience is how long it may give no heartbeat; 0 for no bound.
+func (s *Server) add(name string, patience time.Duration, run func(ctx context.Context, heartbeat func(error)) error) {
+	s.loops = append(s.loops, loop.New(name, patience, nil).Do(func(ctx context.Context, l *loop.Loop) error { return run(ctx, l.Heartbeat) }))
+}
+
+// follow adds a loop that follows the objects of a kind.
+func (s *Server) follow(kind store.Kind, scope store.Scope, to store.Follower) {
+	s.add(kind.Name, 0, func(ctx context.Context, heartbeat func(error)) error {
+		return s.o.Store.Follow(ctx, kind, scope, listed{to, heartbeat})
+	})
+}
+
+// listed is a follower that reports each list that was read.
+type listed struct {
+	store.Follower
+	heartbeat func(error)
+}
+
+// Synced implements store.Follower.
+func (l listed) Synced() {
+	l.Follower.Synced()
+	l.heartbeat(nil)
 }
 
 // Run runs the server until a signal ends it: SIGTERM and SIGINT stop it, SIGHUP reloads the

@@ -11,7 +11,6 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/bounded"
-	"hostler.io/hostler/internal/loop"
 )
 
 const (
@@ -21,12 +20,12 @@ const (
 	otherInterval = 5 * time.Second
 )
 
-// watchOther keeps the controller paused that kube-controller-manager has, as long as there is a Lease of
+// watchOther keeps the controllers paused that kube-controller-manager has, as long as there is a Lease of
 // one. Its end is no reason to take over: it may be restarting, or run without a leader for a while.
-func (s *Server) watchOther(ctx context.Context, l *loop.Loop) error {
+func (s *Server) watchOther(ctx context.Context, heartbeat func(error)) error {
 	kind := store.Leases
 	kind.Namespace = otherNamespace
-	alive := controlplane.NewLeaseWatch(nil)
+	alive, known := controlplane.NewLeaseWatch(nil), false
 	for {
 		reading, cancel := context.WithTimeout(ctx, otherInterval)
 		object, err := s.o.Store.Get(reading, kind, otherLease)
@@ -36,17 +35,27 @@ func (s *Server) watchOther(ctx context.Context, l *loop.Loop) error {
 		switch {
 		case errors.Is(err, controlplane.ErrNotFound):
 			err = nil
-			s.lifecycle.yields.Set("")
+			s.yield("")
 		case err == nil:
-			s.lifecycle.yields.Set(evidence(lease, alive.See(lease)))
-		case s.lifecycle.yields.Reason() == "":
+			s.yield(evidence(lease, alive.See(lease)))
+		case known:
 			// What was known before stays.
 		default:
-			s.lifecycle.yields.Set(fmt.Sprintf("cannot read Lease %s/%s: %v", otherNamespace, otherLease, err))
+			s.yield(fmt.Sprintf("cannot read Lease %s/%s: %v", otherNamespace, otherLease, err))
 		}
-		l.Heartbeat(err)
+		known = known || err == nil
+		heartbeat(err)
 		if err := bounded.Sleep(ctx, otherInterval); err != nil {
 			return err
+		}
+	}
+}
+
+// yield pauses the controllers that kube-controller-manager may have; an empty reason lets them run.
+func (s *Server) yield(reason string) {
+	for _, c := range s.controllers {
+		if c.yields != nil {
+			c.yields.Set(reason)
 		}
 	}
 }

@@ -2,11 +2,14 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"hostler.io/hostler/controlplane"
@@ -60,10 +63,42 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 	if found := o.GetObjectKind().GroupVersionKind(); found != k.GVK && !found.Empty() {
 		return nil, fmt.Errorf("its kind is %s of %s", found.Kind, found.GroupVersion())
 	}
-	if o.GetName() != name {
-		return nil, fmt.Errorf("it is named %q", o.GetName())
+	if own := k.StoredName(o); own != name {
+		return nil, fmt.Errorf("it is named %q", own)
 	}
 	return o, nil
+}
+
+// StoredName is the name that an object is stored under.
+func (k Kind) StoredName(o Object) string {
+	if k.NameOf != nil {
+		return k.NameOf(o)
+	}
+	return o.GetName()
+}
+
+// CheckCall is controlplane.CheckCall for a name of this kind.
+func (k Kind) CheckCall(ctx context.Context, operation, name string) error {
+	if k.NameOf == nil {
+		return controlplane.CheckCall(ctx, operation, name)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s %q: %w", operation, name, context.Cause(ctx))
+	}
+	parts := strings.Split(name, "/")
+	for _, part := range parts {
+		faults := path.IsValidPathSegmentName(part)
+		switch {
+		case part == "" || len(parts) == 1:
+			faults = []string{"it is not NAMESPACE/NAME"}
+		case len(part) > validation.DNS1123SubdomainMaxLength:
+			faults = []string{validation.MaxLenError(validation.DNS1123SubdomainMaxLength)}
+		}
+		if len(faults) > 0 {
+			return fmt.Errorf("%s %q: %w: %s", operation, name, controlplane.ErrInvalid, faults[0])
+		}
+	}
+	return nil
 }
 
 // Edit calls edit with a copy of the stored object, and returns what to store then; nil if edit changes

@@ -27,8 +27,12 @@ type Object interface {
 type Kind struct {
 	Name string // the resource on Kubernetes and the directory on etcd, such as "nodes"
 	GVK  schema.GroupVersionKind
-	// Namespace is where all objects of the kind are on Kubernetes; empty for a cluster-scoped kind.
+	// Namespace is where all objects of the kind are on Kubernetes; empty for a cluster-scoped kind, and
+	// for one that has NameOf.
 	Namespace string
+	// NameOf is the name that an object is stored under, if that is not its own: several parts with
+	// slashes between them. On Kubernetes it is NAMESPACE/NAME.
+	NameOf func(Object) string
 	// New returns an empty object.
 	New func() Object
 }
@@ -44,6 +48,22 @@ var (
 		New: func() Object { return &coordinationv1.Lease{} },
 	}
 )
+
+// Pods returns the kind of pods. Their names are NAMESPACE/NAME, or, where hosts report their own pods
+// as on etcd, NODE/NAMESPACE/NAME: so a host can have the right to write below its own name alone.
+func Pods(byHosts bool) Kind {
+	k := Kind{
+		Name: "pods", GVK: corev1.SchemeGroupVersion.WithKind("Pod"), New: func() Object { return &corev1.Pod{} },
+		NameOf: func(o Object) string { return o.GetNamespace() + "/" + o.GetName() },
+	}
+	if byHosts {
+		k.NameOf = func(o Object) string {
+			pod, _ := o.(*corev1.Pod)
+			return pod.Spec.NodeName + "/" + pod.Namespace + "/" + pod.Name
+		}
+	}
+	return k
+}
 
 // Preconditions are what must be true at the moment of a write. The store compares and writes in one
 // step.
@@ -105,14 +125,14 @@ const (
 	Deletions
 )
 
-// Follower receives the objects of one kind. One goroutine calls its methods, one at a time. Objects
-// belong to the follower. Its methods return soon and make no calls to the store.
+// Follower receives the objects of one kind. One goroutine calls its methods, one at a time. They return
+// soon, make no calls to the store, and do not change objects, which other followers may receive too.
 type Follower interface {
 	// Begin announces a list: Set follows for each stored object, then Synced. A list that cannot be
 	// ended begins again.
 	Begin()
 	// Set is called for an object that is listed, new or changed.
-	Set(object Object)
+	Set(name string, object Object)
 	// Unreadable is called instead of Set for an object that cannot be read.
 	Unreadable(name string, err error)
 	// Delete is called for an object that was deleted. last is its last state; nil if the store does

@@ -88,11 +88,14 @@ var ours = map[string][]string{
 	"controlplane/store":       {"controlplane", "internal/bounded"},
 	"controlplane/election":    {"controlplane/store", "internal/bounded"},
 
-	"controlplane/server":                {"controlplane", "controlplane/controllers/lifecycle", "controlplane/election", "controlplane/etcd", "controlplane/kubernetes", "controlplane/server/answer", "controlplane/server/config", "controlplane/server/metrics", "controlplane/store", "internal/bounded", "internal/configfile", "internal/listen", "internal/loop", "internal/sanitize", "systemd/notify"},
+	"controlplane/server":                {"controlplane", "controlplane/controllers/eviction", "controlplane/controllers/executor", "controlplane/controllers/lifecycle", "controlplane/controllers/podcache", "controlplane/election", "controlplane/etcd", "controlplane/kubernetes", "controlplane/server/answer", "controlplane/server/config", "controlplane/server/metrics", "controlplane/store", "internal/bounded", "internal/configfile", "internal/listen", "internal/loop", "internal/sanitize", "systemd/notify"},
 	"controlplane/server/answer":         {"internal/loop"},
-	"controlplane/server/config":         {"controlplane/controllers/lifecycle", "controlplane/etcd/endpoint", "internal/configfile", "internal/listen"},
+	"controlplane/server/config":         {"controlplane/controllers/eviction", "controlplane/controllers/lifecycle", "controlplane/etcd/endpoint", "internal/configfile", "internal/listen"},
 	"controlplane/server/metrics":        {"controlplane/server/answer"},
-	"controlplane/controllers/lifecycle": {"controlplane", "controlplane/store", "internal/loop"},
+	"controlplane/controllers/eviction":  {"controlplane", "controlplane/controllers/executor", "controlplane/controllers/podcache", "controlplane/store", "internal/loop"},
+	"controlplane/controllers/executor":  {"controlplane", "controlplane/store", "internal/loop"},
+	"controlplane/controllers/lifecycle": {"controlplane", "controlplane/controllers/executor", "controlplane/controllers/podcache", "controlplane/store", "internal/loop"},
+	"controlplane/controllers/podcache":  {"controlplane/store", "internal/loop"},
 
 	"controlplane/dial":             {"controlplane", "internal/trust"},
 	"controlplane/embedded":         {"controlplane", "controlplane/objects", "controlplane/objects/memory", "internal/statefile"},

@@ -21,7 +21,7 @@ import (
 type Cache struct {
 	endsLeases bool // the store deletes Leases of dead hosts: see store.Store
 	zoneLabels []string
-	changed    loop.Signal
+	changed    []loop.Signal
 
 	mu     sync.Mutex // guards what follows
 	nodes  map[string]nodeEntry
@@ -51,9 +51,9 @@ type leaseEntry struct {
 	listed   bool
 }
 
-// NewCache returns an empty cache for a store that ends Leases, or does not. It sends on changed after
+// NewCache returns an empty cache for a store that ends Leases, or does not. It sends the signals after
 // each change that can lead to another decision.
-func NewCache(endsLeases bool, zoneLabels []string, changed loop.Signal) *Cache {
+func NewCache(endsLeases bool, zoneLabels []string, changed ...loop.Signal) *Cache {
 	return &Cache{
 		endsLeases: endsLeases, zoneLabels: zoneLabels, changed: changed,
 		nodes: map[string]nodeEntry{}, leases: map[string]leaseEntry{}, broken: map[string]error{},
@@ -130,7 +130,7 @@ func (c *Cache) Checked(name string, lease *coordinationv1.Lease, unreadable err
 		l.gone = true
 		c.leases[name] = l
 	}
-	c.changed.Send()
+	c.send()
 }
 
 // deadAt is when a host counts as dead: zero while its Lease vouches for it.
@@ -164,6 +164,26 @@ func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, clock Clock) ti
 // reportGrace is how long a host that has reported its status may take to renew its Lease.
 const reportGrace = 10 * time.Second
 
+// unready returns the Nodes that are not ready, in no order.
+func (c *Cache) unready() []Host {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var hosts []Host
+	for _, n := range c.nodes {
+		if n.host.Conditions.Ready != corev1.ConditionTrue {
+			hosts = append(hosts, n.host)
+		}
+	}
+	return hosts
+}
+
+// send lets others see that something has changed.
+func (c *Cache) send() {
+	for _, s := range c.changed {
+		s.Send()
+	}
+}
+
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // nodeFollower takes in Nodes.
@@ -181,7 +201,7 @@ func (f nodeFollower) Begin() {
 }
 
 // Set implements store.Follower.
-func (f nodeFollower) Set(object store.Object) {
+func (f nodeFollower) Set(_ string, object store.Object) {
 	node := object.(*corev1.Node)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -202,7 +222,7 @@ func (f nodeFollower) Set(object store.Object) {
 	}
 	f.nodes[node.Name] = now
 	if !known || !before.same(now) {
-		f.changed.Send()
+		f.send()
 	}
 }
 
@@ -220,7 +240,7 @@ func (f nodeFollower) Delete(name string, _ store.Object) {
 	defer f.mu.Unlock()
 	delete(f.broken, key(store.Nodes, name))
 	delete(f.nodes, name)
-	f.changed.Send()
+	f.send()
 }
 
 // Synced implements store.Follower.
@@ -233,7 +253,7 @@ func (f nodeFollower) Synced() {
 		}
 	}
 	f.synced[0] = true
-	f.changed.Send()
+	f.send()
 }
 
 // leaseFollower takes in Leases.
@@ -251,7 +271,7 @@ func (f leaseFollower) Begin() {
 }
 
 // Set implements store.Follower.
-func (f leaseFollower) Set(object store.Object) {
+func (f leaseFollower) Set(_ string, object store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.renew(object.(*coordinationv1.Lease))
@@ -274,7 +294,7 @@ func (c *Cache) renew(lease *coordinationv1.Lease) {
 	}
 	c.leases[lease.Name] = now
 	if !before.present {
-		c.changed.Send()
+		c.send()
 	}
 }
 
@@ -300,7 +320,7 @@ func (f leaseFollower) Delete(name string, last store.Object) {
 	defer f.mu.Unlock()
 	delete(f.broken, key(store.Leases, name))
 	f.end(name, last)
-	f.changed.Send()
+	f.send()
 }
 
 // end takes in that a Lease does not exist any more. The caller has the lock.
@@ -332,7 +352,7 @@ func (f leaseFollower) Synced() {
 		}
 	}
 	f.synced[1] = true
-	f.changed.Send()
+	f.send()
 }
 
 // forget forgets which objects of a kind cannot be read. The caller has the lock.

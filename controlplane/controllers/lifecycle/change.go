@@ -32,12 +32,16 @@ func (c Change) Apply(node *corev1.Node, now time.Time) {
 	removed := func(t corev1.Taint) bool {
 		return t.Value == "" && slices.ContainsFunc(c.Remove, func(r corev1.Taint) bool { return t.MatchTaint(&r) })
 	}
+	replaced := c.replacedSince(node)
 	if len(c.Remove) > 0 {
 		node.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), removed)
 	}
 	for _, taint := range c.Add {
 		added := metav1.NewTime(now).Rfc3339Copy()
 		taint.TimeAdded = &added
+		if replaced != nil && taint.Effect == corev1.TaintEffectNoExecute {
+			taint.TimeAdded = replaced
+		}
 		node.Spec.Taints = append(node.Spec.Taints, taint)
 	}
 	if c.NoExecute() {
@@ -46,6 +50,17 @@ func (c Change) Apply(node *corev1.Node, now time.Time) {
 		}
 		node.Annotations[AnnotationTainted] = now.UTC().Format(time.RFC3339Nano)
 	}
+}
+
+// replacedSince is when the NoExecute taint was added that the change removes; nil if it removes none.
+// The one that replaces it keeps the time, from which evictions count.
+func (c Change) replacedSince(node *corev1.Node) *metav1.Time {
+	for _, t := range node.Spec.Taints {
+		if t.Effect == corev1.TaintEffectNoExecute && slices.ContainsFunc(c.Remove, func(r corev1.Taint) bool { return t.MatchTaint(&r) }) {
+			return t.TimeAdded
+		}
+	}
+	return nil
 }
 
 // setUnknown sets a condition to Unknown. When the host last reported it stays visible in its

@@ -2,10 +2,19 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/executor"
+	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/loop"
 )
@@ -13,55 +22,53 @@ import (
 // Name is the controller's name in the configuration, in elections and in metrics.
 const Name = "node-lifecycle"
 
-const (
-	calls       = 16               // concurrent calls to the store
-	callTimeout = 10 * time.Second // of one call
-	// spacing is the shortest time from one decision to the next: of 10,000 Nodes one takes a few
-	// milliseconds.
-	spacing = 100 * time.Millisecond
-	// settle is how long the cache may take to show a write.
-	settle = 10 * time.Second
-	// firstRetry and lastRetry bound how long a Node waits after a write that failed.
-	firstRetry, lastRetry = time.Second, time.Minute
-)
-
 // Controller executes decisions while it leads. Its cache is filled on every replica, so that a new
 // leader need not read the fleet first.
 type Controller struct {
+	*executor.Executor[Change]
 	store   store.Store
 	cache   *Cache
 	contact *store.Contact
 	changed loop.Signal
+	checks  *checks
+	marker  *marker
 	log     *slog.Logger
+	decider decider
 
-	leads chan *leadership
+	mu       sync.Mutex // guards what follows
+	policy   Policy
+	decision Decision
+}
 
-	mu     sync.Mutex // guards what follows
-	policy Policy
-	report Report
+// decider is what decisions remember. The goroutine of Run owns it.
+type decider struct {
+	lastTainted map[string]time.Time // by zone
+	allDown     bool
+	restart     time.Time // no host is judged by the time before: all zones were down
 }
 
 // Report is what the controller does, for people and metrics. It does not change.
 type Report struct {
+	executor.Report
 	Decision   Decision
-	At         time.Time        // of the decision; zero before the first
-	Paused     string           // why there is no decision; empty if there is one
-	OldestDue  time.Time        // since when the oldest change is due that is not stored yet; zero if there is none
-	Failing    map[string]error // why Nodes cannot be written, by name
 	Unreadable map[string]error // why objects cannot be read, by KIND/NAME
-	Writes     Writes
+	Marks      []Mark           // that are due
+	Marking    executor.Report
 }
 
-// Writes counts writes by their result since the start.
-type Writes struct{ Stored, Conflict, Failed uint64 }
-
-// New returns a controller for the Nodes of a store.
-func New(s store.Store, contact *store.Contact, policy Policy, zoneLabels []string, log *slog.Logger) *Controller {
+// New returns a controller for the Nodes of a store, and the pods on them. The cache of pods sends
+// podsChanged.
+func New(s store.Store, contact *store.Contact, policy Policy, zoneLabels []string, pods *podcache.Cache, podsChanged loop.Signal, log *slog.Logger) *Controller {
 	changed := loop.NewSignal()
-	return &Controller{
-		store: s, contact: contact, changed: changed, policy: policy, log: log.With("component", Name), leads: make(chan *leadership),
-		cache: NewCache(s.EndsLeases(), zoneLabels, changed),
+	c := &Controller{
+		store: s, contact: contact, changed: changed, policy: policy, log: log.With("component", Name),
+		cache:   NewCache(s.EndsLeases(), zoneLabels, changed, podsChanged),
+		decider: decider{lastTainted: map[string]time.Time{}},
 	}
+	c.checks = newChecks(s, c.cache, changed, c.log)
+	c.marker = newMarker(s, contact, c.cache, pods, podsChanged, c.log)
+	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Begin: c.begin, Done: c.done}, changed, c.log)
+	return c
 }
 
 // SetPolicy takes over a changed configuration.
@@ -78,36 +85,124 @@ func (c *Controller) currentPolicy() Policy {
 	return c.policy
 }
 
-// Report returns the last decision, and how its execution goes. A replica that does not lead decides as
-// well, and executes nothing.
+// Report returns the last decision, and how its execution goes.
 func (c *Controller) Report() Report {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.report
-}
-
-// FollowNodes fills the cache until ctx ends or the store is lost. heartbeat is called with each list.
-func (c *Controller) FollowNodes(ctx context.Context, heartbeat func(error)) error {
-	return c.store.Follow(ctx, store.Nodes, store.AllChanges, listed{c.cache.Nodes(), heartbeat})
-}
-
-// FollowLeases does so with the Leases: those that end are enough where the store ends them.
-func (c *Controller) FollowLeases(ctx context.Context, heartbeat func(error)) error {
-	scope := store.AllChanges
-	if c.store.EndsLeases() {
-		scope = store.Deletions
+	decision := c.decision
+	c.mu.Unlock()
+	r := Report{
+		Report: c.Executor.Report(), Decision: decision, Unreadable: c.cache.Unreadable(),
+		Marks: c.marker.due(), Marking: c.marker.Report(),
 	}
-	return c.store.Follow(ctx, store.Leases, scope, listed{c.cache.Leases(), heartbeat})
+	failing := c.checks.failing()
+	maps.Copy(failing, r.Failing)
+	r.Failing = failing
+	return r
 }
 
-// listed is a follower that reports each list that was read.
-type listed struct {
-	store.Follower
-	heartbeat func(error)
+// Nodes takes in the Nodes of the fleet.
+func (c *Controller) Nodes() store.Follower { return c.cache.Nodes() }
+
+// Leases takes in the Leases of hosts.
+func (c *Controller) Leases() store.Follower { return c.cache.Leases() }
+
+// LeaseScope is which changes of Leases the controller needs: those that end are enough where the store
+// ends them.
+func (c *Controller) LeaseScope() store.Scope {
+	if c.store.EndsLeases() {
+		return store.Deletions
+	}
+	return store.AllChanges
 }
 
-// Synced implements store.Follower.
-func (l listed) Synced() {
-	l.Follower.Synced()
-	l.heartbeat(nil)
+// Run decides about Nodes until ctx ends, and executes while Lead lasts. heartbeat receives how each
+// decision went.
+func (c *Controller) Run(ctx context.Context, heartbeat func(error)) error {
+	defer c.checks.start(ctx)()
+	return c.Executor.Run(ctx, heartbeat)
+}
+
+// RunMarks does so about the pods of Nodes that are not ready.
+func (c *Controller) RunMarks(ctx context.Context, heartbeat func(error)) error {
+	return c.marker.Run(ctx, heartbeat)
+}
+
+// Lead writes under a term until ctx ends. When it returns no write is in flight. Run and RunMarks must
+// be running.
+func (c *Controller) Lead(ctx context.Context, term store.Term) error {
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error { return c.Executor.Lead(ctx, term) })
+	both.Go(func() error { return c.marker.Lead(ctx, term) })
+	return both.Wait()
+}
+
+// decide returns the changes that are due, and has the Leases read of hosts that may be dead. A replica
+// that does not lead reads them as well, so that its decisions are those of a leader.
+func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
+	policy := c.currentPolicy()
+	d, doubts, err := c.plan(policy, now)
+	if err == nil && c.decider.allDown && !d.AllDown {
+		// Hosts that were cut off with the others get their whole grace period.
+		c.decider.restart = now
+		d, doubts, err = c.plan(policy, now)
+	}
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	c.decider.allDown = d.AllDown
+	c.checks.read(doubts)
+	c.mu.Lock()
+	c.decision = d
+	c.mu.Unlock()
+	next := now.Add(policy.MonitorPeriod)
+	if !d.Next.IsZero() && d.Next.Before(next) {
+		next = d.Next
+	}
+	return d.Now, next, nil
+}
+
+// plan is the decision at this moment, and the hosts whose Leases have to be read before they count as
+// dead. The error says why there is none.
+func (c *Controller) plan(policy Policy, now time.Time) (Decision, []string, error) {
+	since, ok := c.contact.Since(now)
+	switch {
+	case !ok:
+		return Decision{}, nil, errors.New("the store does not answer")
+	case !c.cache.Synced():
+		return Decision{}, nil, errors.New("reading Nodes and Leases")
+	}
+	restart := c.decider.restart
+	clock := Clock{Now: now, Since: latest(since, restart), Again: latest(c.contact.Regained(), restart)}
+	hosts, doubts := c.cache.Hosts(policy, clock)
+	facts := Facts{Hosts: hosts, LastTainted: c.decider.lastTainted, Checking: c.checks.open(doubts)}
+	return Decide(facts, policy, now), doubts, nil
+}
+
+// begin counts a NoExecute taint against the rate of its zone from now on, whether it is stored or not:
+// the answer may be lost.
+func (c *Controller) begin(change Change) {
+	if change.NoExecute() {
+		c.decider.lastTainted[change.Zone] = time.Now()
+	}
+}
+
+// write makes one change.
+func (c *Controller) write(ctx context.Context, term store.Term, change Change) error {
+	pre := store.Preconditions{UID: change.UID, Version: change.ResourceVersion, Term: term}
+	_, err := c.store.Update(ctx, store.Nodes, change.Node, pre, func(o store.Object) error {
+		node, ok := o.(*corev1.Node)
+		if !ok {
+			return fmt.Errorf("node %q: %w: the store returned a %T", change.Node, controlplane.ErrInvalid, o)
+		}
+		change.Apply(node, time.Now())
+		return nil
+	})
+	return err
+}
+
+// done logs a change that was stored.
+func (c *Controller) done(change Change) {
+	for _, step := range change.Steps {
+		c.log.Info("node changed", "node", change.Node, "change", step.Action, "reason", step.Reason)
+	}
 }

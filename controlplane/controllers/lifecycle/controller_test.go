@@ -18,9 +18,11 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/election"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
+	"hostler.io/hostler/internal/loop"
 )
 
 const leaseDuration = 40 * time.Second
@@ -62,8 +64,10 @@ func (f fakes) serve(name string, policy lifecycle.Policy) *server {
 	if f.seen == nil {
 		f.seen = f.store
 	}
+	marks := loop.NewSignal()
+	pods := podcache.New(marks)
 	s := &server{
-		Controller: lifecycle.New(f.seen, contact, policy, lifecycle.DefaultZoneLabels(), log),
+		Controller: lifecycle.New(f.seen, contact, policy, lifecycle.DefaultZoneLabels(), pods, marks, log),
 		election:   election.New(f.store, lifecycle.Name, name, log),
 	}
 	ended := make(chan struct{})
@@ -71,12 +75,18 @@ func (f fakes) serve(name string, policy lifecycle.Policy) *server {
 	loops := []func() error{
 		func() error { return contact.Run(ctx, f.store.Ping, ignore) },
 		func() error {
-			return follow(ctx, func(ctx context.Context) error { return s.FollowNodes(ctx, ignore) })
+			return follow(ctx, func(ctx context.Context) error { return f.seen.Follow(ctx, store.Nodes, store.AllChanges, s.Nodes()) })
 		},
 		func() error {
-			return follow(ctx, func(ctx context.Context) error { return s.FollowLeases(ctx, ignore) })
+			return follow(ctx, func(ctx context.Context) error { return f.seen.Follow(ctx, store.Leases, s.LeaseScope(), s.Leases()) })
+		},
+		func() error {
+			return follow(ctx, func(ctx context.Context) error {
+				return f.seen.Follow(ctx, store.Pods(f.seen.EndsLeases()), store.AllChanges, pods.Follower())
+			})
 		},
 		func() error { return s.Run(ctx, ignore) },
+		func() error { return s.RunMarks(ctx, ignore) },
 		func() error { return s.election.Run(ctx, s.Lead, ignore) },
 	}
 	for _, run := range loops {
@@ -490,7 +500,7 @@ func TestANodeThatCannotBeWrittenStopsNoOther(t *testing.T) {
 		f.want("good", stateGone)
 		f.want("bad", stateReady)
 		pass(5 * time.Minute)
-		if err := s.Report().Failing["bad"]; !errors.Is(err, broken) {
+		if err := s.Report().Failing["nodes/bad"]; !errors.Is(err, broken) {
 			t.Errorf("Failing = %v, want %v", err, broken)
 		}
 		if n := s.Report().Writes.Failed; n < 5 || n > 20 {

@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane/store"
 )
 
 // Host is what a decision needs to know of one Node.
@@ -76,17 +78,23 @@ type Step struct {
 	Reason string
 }
 
-// Change is what to write to one Node. The Node must still have this UID and Version.
+// Change is what to write to one Node. The Node must still have this UID and ResourceVersion.
 type Change struct {
-	Node    string
-	UID     types.UID
-	Version string
-	Zone    string
-	Unknown bool // set Ready, MemoryPressure, DiskPressure and PIDPressure to Unknown
-	Add     []corev1.Taint
-	Remove  []corev1.Taint
-	Steps   []Step // the same for people, with reasons
+	Node            string
+	UID             types.UID
+	ResourceVersion string
+	Zone            string
+	Unknown         bool // set Ready, MemoryPressure, DiskPressure and PIDPressure to Unknown
+	Add             []corev1.Taint
+	Remove          []corev1.Taint
+	Steps           []Step // the same for people, with reasons
 }
+
+// Object implements executor.Action.
+func (c Change) Object() string { return key(store.Nodes, c.Node) }
+
+// Version implements executor.Action.
+func (c Change) Version() string { return c.ResourceVersion }
 
 // NoExecute reports whether the change adds a taint that counts against the rate of the zone.
 func (c Change) NoExecute() bool {
@@ -193,7 +201,7 @@ type judged struct {
 
 // judge marks a host that counts as dead. From then on its conditions are those that the change leads to.
 func judge(h Host, now time.Time) judged {
-	j := judged{Host: h, notReadySince: h.ReadySince, change: Change{Node: h.Name, UID: h.UID, Version: h.Version, Zone: h.Zone}}
+	j := judged{Host: h, notReadySince: h.ReadySince, change: Change{Node: h.Name, UID: h.UID, ResourceVersion: h.Version, Zone: h.Zone}}
 	dead := !h.DeadAt.IsZero() && !now.Before(h.DeadAt)
 	if !dead {
 		j.wakes = h.DeadAt

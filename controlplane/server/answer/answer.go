@@ -44,7 +44,12 @@ type Controller struct {
 	Due     int        `json:"due"`              // changes that are due now
 	Pending int        `json:"pending"`          // changes that are due later, or paused
 	Failing int        `json:"failing"`          // objects that it cannot write
-	Stored  uint64     `json:"stored"`           // changes since the start
+	// Stored, Conflicts and Failed count writes since the start.
+	Stored    uint64 `json:"stored"`
+	Conflicts uint64 `json:"conflicts"`
+	Failed    uint64 `json:"failed"`
+	// OldestDueSeconds is the age of the oldest change that is due and not stored; 0 if there is none.
+	OldestDueSeconds float64 `json:"oldestDueSeconds"`
 }
 
 // States of a Controller.

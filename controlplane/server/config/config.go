@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"hostler.io/hostler/controlplane/controllers/eviction"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/etcd/endpoint"
 	"hostler.io/hostler/internal/configfile"
@@ -85,7 +86,7 @@ type Log struct {
 }
 
 // Names are the controllers of this version.
-func Names() []string { return []string{lifecycle.Name} }
+func Names() []string { return []string{lifecycle.Name, eviction.Name} }
 
 // Default has the values of keys that are not set.
 func Default() Config {

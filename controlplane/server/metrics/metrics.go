@@ -14,25 +14,18 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("hostler_server_"+name, help, labels, nil)
 }
 
-// State is what is served.
-type State struct {
-	answer.Status
-	Conflicts, Failed uint64  // writes
-	OldestDueSeconds  float64 // age of the oldest action that is due and not done
-}
-
 // Handler serves the state, which it gets anew for each request.
-func Handler(state func() State) http.Handler {
+func Handler(state func() answer.Status) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&collector{
 		state:   state,
 		up:      describe("store_up", "1 if the store answers."),
 		leading: describe("leading", "1 if this server leads the controller.", "controller"),
 		due:     describe("due_actions", "Actions that are due and not done.", "controller"),
-		oldest:  describe("oldest_due_action_seconds", "Age of the oldest action that is due and not done."),
+		oldest:  describe("oldest_due_action_seconds", "Age of the oldest action that is due and not done.", "controller"),
 		pending: describe("pending_actions", "Actions that are due later, or paused.", "controller"),
 		failing: describe("failing_objects", "Objects that cannot be written.", "controller"),
-		writes:  describe("writes_total", "Writes of the controllers by result: stored, conflict, failed.", "result"),
+		writes:  describe("writes_total", "Writes of the controllers by result: stored, conflict, failed.", "controller", "result"),
 		nodes:   describe("nodes", "Nodes by zone, state of the zone and whether they are ready.", "zone", "state", "ready"),
 		broken:  describe("ignored_objects", "Objects in the store that cannot be read or are left alone."),
 		build:   describe("build_info", "1; the version of this server.", "version"),
@@ -42,7 +35,7 @@ func Handler(state func() State) http.Handler {
 
 // collector turns the state into metrics.
 type collector struct {
-	state                                                                    func() State
+	state                                                                    func() answer.Status
 	up, leading, due, oldest, pending, failing, writes, nodes, broken, build *prometheus.Desc
 }
 
@@ -66,16 +59,18 @@ func (c *collector) Collect(all chan<- prometheus.Metric) {
 		return 0
 	}
 	gauge(c.up, is(s.Store.Since != nil))
-	gauge(c.oldest, s.OldestDueSeconds)
 	gauge(c.broken, float64(len(s.Problems)))
 	gauge(c.build, 1, s.Version)
 	for _, controller := range s.Controllers {
-		gauge(c.leading, is(controller.State == answer.Leading), controller.Name)
+		if controller.State != answer.Yielding && controller.State != answer.Disabled { // somebody has to lead the others
+			gauge(c.leading, is(controller.State == answer.Leading), controller.Name)
+		}
 		gauge(c.due, float64(controller.Due), controller.Name)
 		gauge(c.pending, float64(controller.Pending), controller.Name)
+		gauge(c.oldest, controller.OldestDueSeconds, controller.Name)
 		gauge(c.failing, float64(controller.Failing), controller.Name)
-		for result, n := range map[string]uint64{"stored": controller.Stored, "conflict": s.Conflicts, "failed": s.Failed} {
-			all <- prometheus.MustNewConstMetric(c.writes, prometheus.CounterValue, float64(n), result)
+		for result, n := range map[string]uint64{"stored": controller.Stored, "conflict": controller.Conflicts, "failed": controller.Failed} {
+			all <- prometheus.MustNewConstMetric(c.writes, prometheus.CounterValue, float64(n), controller.Name, result)
 		}
 	}
 	for _, z := range s.Zones {

@@ -19,14 +19,14 @@ import (
 func served(t *testing.T) string {
 	t.Helper()
 	now := time.Now()
-	state := metrics.State{Status: answer.Status{
+	state := answer.Status{
 		Version: "1.2.3", Store: answer.Store{Since: &now},
-		Controllers: []answer.Controller{{Name: "node-lifecycle", State: answer.Leading, Due: 1, Pending: 2, Failing: 3, Stored: 4}},
+		Controllers: []answer.Controller{{Name: "node-lifecycle", State: answer.Leading, Due: 1, Pending: 2, Failing: 3, Stored: 4, Conflicts: 5, Failed: 6, OldestDueSeconds: 7}, {Name: "eviction", State: answer.Yielding}, {Name: "reboots", State: answer.Disabled}},
 		Zones:       []answer.Zone{{Name: "a", State: "Normal", Nodes: 5, NotReady: 1}, {State: "Empty"}},
 		Problems:    []answer.Problem{{Object: "nodes/x"}},
-	}, Conflicts: 5, Failed: 6, OldestDueSeconds: 7}
+	}
 	w := httptest.NewRecorder()
-	metrics.Handler(func() metrics.State { return state }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	metrics.Handler(func() answer.Status { return state }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("GET /metrics = %d: %s", w.Code, w.Body)
 	}
@@ -47,11 +47,21 @@ func TestTheStateIsServed(t *testing.T) {
 	text := served(t)
 	for _, want := range []string{
 		`hostler_server_nodes{ready="true",state="Normal",zone="a"} 4`, `hostler_server_nodes{ready="false",state="Normal",zone="a"} 1`,
-		`hostler_server_writes_total{result="stored"} 4`, `hostler_server_writes_total{result="conflict"} 5`, `hostler_server_writes_total{result="failed"} 6`,
-		"hostler_server_oldest_due_action_seconds 7", `hostler_server_failing_objects{controller="node-lifecycle"} 3`,
+		`hostler_server_writes_total{controller="node-lifecycle",result="stored"} 4`, `hostler_server_writes_total{controller="node-lifecycle",result="conflict"} 5`,
+		`hostler_server_writes_total{controller="node-lifecycle",result="failed"} 6`,
+		`hostler_server_oldest_due_action_seconds{controller="node-lifecycle"} 7`, `hostler_server_failing_objects{controller="node-lifecycle"} 3`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("metrics lack %s:\n%s", want, text)
+		}
+	}
+}
+
+func TestNobodyHasToLeadWhatThisServerDoesNotRun(t *testing.T) {
+	text := served(t)
+	for _, name := range []string{"eviction", "reboots"} {
+		if strings.Contains(text, `hostler_server_leading{controller="`+name+`"}`) {
+			t.Errorf("metrics say who leads %s, which is left to another program:\n%s", name, text)
 		}
 	}
 }

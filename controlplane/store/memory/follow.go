@@ -110,6 +110,6 @@ func (c change) tell(kind store.Kind, f store.Follower) {
 	case err != nil:
 		f.Unreadable(c.name, err)
 	default:
-		f.Set(o)
+		f.Set(c.name, o)
 	}
 }

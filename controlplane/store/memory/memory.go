@@ -115,7 +115,8 @@ func (s *Store) Put(kind store.Kind, o store.Object) store.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o = o.DeepCopyObject().(store.Object)
-	if before, err := s.read(kind, o.GetName()); err == nil && o.GetUID() == "" {
+	name := kind.StoredName(o)
+	if before, err := s.read(kind, name); err == nil && o.GetUID() == "" {
 		o.SetUID(before.GetUID())
 		o.SetCreationTimestamp(before.GetCreationTimestamp())
 	}
@@ -129,11 +130,11 @@ func (s *Store) Put(kind store.Kind, o store.Object) store.Object {
 	if err != nil {
 		panic(err) // of a test that builds no API object
 	}
-	e := s.write(kind, o.GetName(), value)
+	e := s.write(kind, name, value)
 	if lease, ok := o.(*coordinationv1.Lease); ok && s.o.EndsLeases && lease.Spec.LeaseDurationSeconds != nil {
-		e.end = time.AfterFunc(time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second, func() { s.expire(o.GetName(), e) })
+		e.end = time.AfterFunc(time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second, func() { s.expire(name, e) })
 	}
-	stored, err := s.read(kind, o.GetName())
+	stored, err := s.read(kind, name)
 	if err != nil {
 		panic(err) // it was encoded here
 	}
@@ -278,7 +279,7 @@ func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre st
 
 // replace stores the next value of an object in the place of the one before.
 func (s *Store) replace(kind store.Kind, before store.Object, value []byte, term store.Term, conflict bool) (store.Object, error) {
-	name := before.GetName()
+	name := kind.StoredName(before)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.objects[key{kind.Name, name}]; conflict && e != nil {
@@ -330,7 +331,7 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, name string, pre st
 
 // call makes a call on an object, under the fault that befalls it.
 func (s *Store) call(ctx context.Context, c Call, kind store.Kind, name string, serve func(Fault) error) error {
-	if err := controlplane.CheckCall(ctx, string(c)+" "+kind.Name, name); err != nil {
+	if err := kind.CheckCall(ctx, string(c)+" "+kind.Name, name); err != nil {
 		return err
 	}
 	fault, err := s.Begin(ctx, c, kind.Name+"/"+name)

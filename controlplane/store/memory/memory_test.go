@@ -63,7 +63,7 @@ func (f *follower) count(what *int) {
 }
 
 func (f *follower) Begin()                   { f.count(&f.lists) }
-func (f *follower) Set(store.Object)         { f.count(&f.sets) }
+func (f *follower) Set(string, store.Object) { f.count(&f.sets) }
 func (f *follower) Unreadable(string, error) {}
 func (f *follower) Synced()                  {}
 func (f *follower) Delete(name string, last store.Object) {

@@ -50,7 +50,7 @@ func (f *follower) record(c call) {
 }
 
 func (f *follower) Begin()                            { f.record(call{what: began}) }
-func (f *follower) Set(o store.Object)                { f.record(call{set, o.GetName(), o, nil}) }
+func (f *follower) Set(name string, o store.Object)   { f.record(call{set, name, o, nil}) }
 func (f *follower) Unreadable(name string, err error) { f.record(call{unreadable, name, nil, err}) }
 func (f *follower) Delete(name string, o store.Object) {
 	f.record(call{deleted, name, o, nil})

@@ -1,0 +1,177 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/executor"
+	"hostler.io/hostler/controlplane/controllers/podcache"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/loop"
+)
+
+// Name is the controller's name in the configuration, in elections and in metrics.
+const Name = "eviction"
+
+// longestWait is the longest time from one decision to the next.
+const longestWait = 10 * time.Second
+
+// The condition of a pod that is evicted, as Kubernetes' taint eviction controller sets it.
+const (
+	targetReason  = "DeletionByTaintManager"
+	targetMessage = "evicted due to a NoExecute taint of its Node"
+)
+
+// Controller evicts pods while it leads. Its caches are filled on every replica.
+type Controller struct {
+	*executor.Executor[Eviction]
+	store   store.Store
+	kind    store.Kind
+	byHosts bool // hosts report their pods, and remove a pod's object when it has ended
+	contact *store.Contact
+	nodes   *nodes
+	pods    *podcache.Cache
+	log     *slog.Logger
+
+	mu       sync.Mutex // guards decision
+	decision Decision
+}
+
+// Report is what the controller does, for people and metrics. It does not change.
+type Report struct {
+	executor.Report
+	Decision Decision
+}
+
+// New returns a controller for the pods of a store. changed is sent by the cache of pods.
+func New(s store.Store, contact *store.Contact, pods *podcache.Cache, changed loop.Signal, log *slog.Logger) *Controller {
+	c := &Controller{
+		store: s, byHosts: s.EndsLeases(), kind: store.Pods(s.EndsLeases()), contact: contact,
+		nodes: newNodes(changed), pods: pods, log: log.With("component", Name),
+	}
+	c.Executor = executor.New(executor.Job[Eviction]{Decide: c.decide, Write: c.evict, Done: c.done}, changed, c.log)
+	return c
+}
+
+// Nodes takes in the Nodes of the fleet.
+func (c *Controller) Nodes() store.Follower { return follower{c.nodes} }
+
+// Report returns the last decision, and how its execution goes.
+func (c *Controller) Report() Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Report{Report: c.Executor.Report(), Decision: c.decision}
+}
+
+// decide returns the evictions that are due.
+func (c *Controller) decide(now time.Time) ([]Eviction, time.Time, error) {
+	switch _, ok := c.contact.Since(now); {
+	case !ok:
+		return nil, time.Time{}, errors.New("the store does not answer")
+	case !c.nodes.ready() || !c.pods.Synced():
+		return nil, time.Time{}, errors.New("reading Nodes and pods")
+	}
+	d := Decide(c.hosts(), now)
+	c.mu.Lock()
+	c.decision = d
+	c.mu.Unlock()
+	next := now.Add(longestWait)
+	if !d.Next.IsZero() && d.Next.Before(next) {
+		next = d.Next
+	}
+	return d.Now, next, nil
+}
+
+// hosts are the Nodes that pods may have to leave.
+func (c *Controller) hosts() []Host {
+	hosts := c.nodes.tainted()
+	if c.byHosts { // on Kubernetes the pod garbage collector removes pods without a Node
+		for _, name := range c.nodes.missing(c.pods.Nodes()) {
+			hosts = append(hosts, Host{Name: name, Gone: true})
+		}
+	}
+	for i := range hosts {
+		hosts[i].Pods = c.pods.On(hosts[i].Name)
+	}
+	return hosts
+}
+
+// evict removes a pod, after its Node was read once more: the cache may be older than the removal of the
+// taint.
+func (c *Controller) evict(ctx context.Context, term store.Term, e Eviction) error {
+	if err := c.confirm(ctx, e); err != nil {
+		return err
+	}
+	pre := store.Preconditions{UID: e.UID, Version: e.ResourceVersion, Term: term}
+	if e.Taint == nil {
+		return c.store.Delete(ctx, c.kind, e.Pod, pre)
+	}
+	stored, err := c.store.Update(ctx, c.kind, e.Pod, pre, func(o store.Object) error {
+		pod, ok := o.(*corev1.Pod)
+		if !ok {
+			return fmt.Errorf("pod %q: %w: the store returned a %T", e.Pod, controlplane.ErrInvalid, o)
+		}
+		target(pod, metav1.NewTime(time.Now()).Rfc3339Copy(), c.byHosts)
+		return nil
+	})
+	if err != nil || c.byHosts {
+		return err
+	}
+	pre.Version = stored.GetResourceVersion()
+	return c.store.Delete(ctx, c.kind, e.Pod, pre)
+}
+
+// confirm returns ErrConflict unless the Node has that taint still, or is still gone.
+func (c *Controller) confirm(ctx context.Context, e Eviction) error {
+	stored, err := c.store.Get(ctx, store.Nodes, e.Node)
+	if errors.Is(err, controlplane.ErrNotFound) && e.Taint == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	node, ok := stored.(*corev1.Node)
+	if ok && e.Taint != nil && node.UID == e.NodeUID && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.MatchTaint(e.Taint) && t.Value == e.Taint.Value && t.TimeAdded.Equal(e.Taint.TimeAdded)
+	}) {
+		return nil
+	}
+	return fmt.Errorf("evict pod %q: %w: node %q has changed", e.Pod, controlplane.ErrConflict, e.Node)
+}
+
+// target marks a pod as about to be removed. Where hosts report their pods, the pod's object has its
+// deletion requested, and the host removes it once the pod has ended.
+func target(pod *corev1.Pod, now metav1.Time, request bool) {
+	condition := corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+		Reason: targetReason, Message: targetMessage, LastTransitionTime: now,
+	}
+	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == condition.Type })
+	switch {
+	case i < 0:
+		pod.Status.Conditions = append(pod.Status.Conditions, condition)
+	case pod.Status.Conditions[i].Status != corev1.ConditionTrue:
+		pod.Status.Conditions[i] = condition
+	}
+	if request && pod.DeletionTimestamp == nil {
+		grace := int64(0)
+		if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
+			grace = *s
+		}
+		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &now, &grace
+	}
+}
+
+// done logs an eviction.
+func (c *Controller) done(e Eviction) {
+	c.log.Info("pod evicted", "pod", e.Pod, "node", e.Node, "reason", e.Reason)
+}

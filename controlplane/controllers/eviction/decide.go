@@ -1,0 +1,141 @@
+// Package eviction removes pods from Nodes that have a NoExecute taint which the pods do not tolerate,
+// or no longer. It forces no removal, and stops nothing on a host.
+//
+// Decide is pure: the same facts and time give the same decision, and `hostler fleet plan` prints what
+// the controller executes. The rules are those of Kubernetes' taint eviction controller (see
+// docs/explanation/eviction.md for the differences).
+package eviction
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane/controllers/podcache"
+)
+
+// Host is what a decision needs to know of one Node.
+type Host struct {
+	Name string
+	UID  types.UID
+	// Gone is true if there is no such Node although pods are on it.
+	Gone bool
+	// Taints are those with effect NoExecute.
+	Taints []Taint
+	Pods   []podcache.Pod
+}
+
+// Taint is a taint of a Node, and since when it counts by the monotonic clock of this server.
+type Taint struct {
+	corev1.Taint
+	Since time.Time
+}
+
+// Decision is what to do now, what follows later, and why.
+type Decision struct {
+	Now     []Eviction
+	Pending []Eviction // by time
+	// Next is when the same facts lead to another decision; zero if never.
+	Next time.Time
+}
+
+// Eviction is a pod that has to go. The pod must still have this UID and ResourceVersion.
+type Eviction struct {
+	Pod             string // as stored
+	UID             types.UID
+	ResourceVersion string
+	Node            string
+	NodeUID         types.UID
+	// Taint is why; nil if the Node does not exist any more.
+	Taint  *corev1.Taint
+	Due    time.Time
+	Reason string
+}
+
+// Object implements executor.Action.
+func (e Eviction) Object() string { return podcache.Pod{Name: e.Pod}.Object() }
+
+// Version implements executor.Action.
+func (e Eviction) Version() string { return e.ResourceVersion }
+
+// Action says what is done, for people.
+func (e Eviction) Action() string {
+	if e.Taint == nil {
+		return "remove the pod's object"
+	}
+	return "evict the pod"
+}
+
+// Decide returns which pods have to go at a time, and when others will.
+func Decide(hosts []Host, now time.Time) Decision {
+	var d Decision
+	for _, h := range hosts {
+		for _, pod := range h.Pods {
+			e, evict := judge(h, pod, now)
+			switch {
+			case !evict:
+			case e.Due.After(now):
+				d.Pending = append(d.Pending, e)
+			default:
+				d.Now = append(d.Now, e)
+			}
+		}
+	}
+	slices.SortStableFunc(d.Pending, byDue)
+	slices.SortStableFunc(d.Now, byDue) // the one that has waited for longest first
+	if len(d.Pending) > 0 {
+		d.Next = d.Pending[0].Due
+	}
+	return d
+}
+
+func byDue(a, b Eviction) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Pod, b.Pod)) }
+
+// judge reports whether a pod has to go, when, and why.
+func judge(h Host, pod podcache.Pod, now time.Time) (Eviction, bool) {
+	e := Eviction{Pod: pod.Name, UID: pod.UID, ResourceVersion: pod.Version, Node: h.Name, NodeUID: h.UID}
+	if h.Gone {
+		e.Due, e.Reason = now, "its Node does not exist any more"
+		return e, true
+	}
+	if pod.Deleting || pod.Ended {
+		return e, false
+	}
+	for _, t := range h.Taints {
+		wait, evict := toleration(pod.Tolerations, t.Taint)
+		due := t.Since.Add(wait)
+		if !evict || e.Taint != nil && !due.Before(e.Due) {
+			continue
+		}
+		e.Due, e.Taint = due, &t.Taint
+		e.Reason = fmt.Sprintf("Node %s has the taint %s, which the pod does not tolerate", h.Name, t.ToString())
+		if wait > 0 {
+			e.Reason = fmt.Sprintf("Node %s has the taint %s, which the pod tolerates for %v", h.Name, t.ToString(), wait)
+		}
+	}
+	return e, e.Taint != nil
+}
+
+// longest bounds a toleration: adding more to a time would overflow.
+const longest = 100 * 365 * 24 * time.Hour
+
+// toleration reports for how long a pod tolerates a taint: false if for ever. Of several tolerations the
+// first that matches counts, as in Kubernetes.
+func toleration(tolerations []corev1.Toleration, taint corev1.Taint) (time.Duration, bool) {
+	for _, t := range tolerations {
+		switch {
+		case !t.ToleratesTaint(logr.Discard(), &taint, true):
+		case t.TolerationSeconds == nil:
+			return 0, false
+		default:
+			seconds := min(max(*t.TolerationSeconds, 0), int64(longest/time.Second))
+			return time.Duration(seconds) * time.Second, true
+		}
+	}
+	return 0, true
+}

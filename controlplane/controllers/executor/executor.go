@@ -1,0 +1,301 @@
+// Package executor carries out what a controller decides: writes that are due, several at a time but
+// one to each object, and again after an error. It writes only while the controller leads.
+//
+// A controller decides from a cache and gives a Job. The same decision is made again until the cache
+// shows that it was carried out or is no longer wanted, so no action is lost.
+package executor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/loop"
+)
+
+const (
+	calls       = 16               // concurrent writes
+	callTimeout = 10 * time.Second // of one write
+	// spacing is the shortest time from one decision to the next: of 10,000 Nodes one takes a few
+	// milliseconds.
+	spacing = 100 * time.Millisecond
+	// settle is how long the cache may take to show a write.
+	settle = 10 * time.Second
+	// pausedRetry is how soon a controller that cannot decide tries again.
+	pausedRetry = time.Second
+)
+
+// Action is one write to one object.
+type Action interface {
+	// Object is KIND/NAME. There is at most one write to an object at a time.
+	Object() string
+	// Version is the resourceVersion that was decided on. Once it is written, an action on the same
+	// version is not written again for a while.
+	Version() string
+}
+
+// Job is a controller's part. The goroutine of Run calls all functions but Write.
+type Job[A Action] struct {
+	// Decide returns the actions that are due, and when to decide again at the latest. The error says
+	// why there is no decision.
+	Decide func(now time.Time) (due []A, next time.Time, err error)
+	// Write carries out an action under a term. It is called concurrently.
+	Write func(ctx context.Context, term store.Term, action A) error
+	// Begin is called before each write. Its answer may be lost. nil for nothing.
+	Begin func(action A)
+	// Done is called after a write that was stored.
+	Done func(action A)
+}
+
+// Executor carries out the actions of one controller.
+type Executor[A Action] struct {
+	job     Job[A]
+	changed loop.Signal
+	log     *slog.Logger
+	leads   chan *leadership
+
+	mu     sync.Mutex // guards report
+	report Report
+}
+
+// Report is how the execution goes. It does not change.
+type Report struct {
+	At        time.Time        // of the last decision; zero before the first
+	Paused    string           // why there is no decision; empty if there is one
+	OldestDue time.Time        // since when the oldest action is due that is not stored yet; zero if there is none
+	Failing   map[string]error // why objects cannot be written, by KIND/NAME
+	Writes    Writes
+}
+
+// Writes counts writes by their result since the start.
+type Writes struct{ Stored, Conflict, Failed uint64 }
+
+// Add returns the sum of both.
+func (w Writes) Add(other Writes) Writes {
+	return Writes{w.Stored + other.Stored, w.Conflict + other.Conflict, w.Failed + other.Failed}
+}
+
+// New returns an executor that decides again whenever changed is sent.
+func New[A Action](job Job[A], changed loop.Signal, log *slog.Logger) *Executor[A] {
+	return &Executor[A]{job: job, changed: changed, log: log, leads: make(chan *leadership)}
+}
+
+// Report returns how the execution goes. A replica that does not lead decides as well, and writes
+// nothing.
+func (e *Executor[A]) Report() Report {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.report
+}
+
+// leadership is a term, as long as ctx lasts.
+type leadership struct {
+	ctx   context.Context
+	term  store.Term
+	ended chan struct{} // closed when the last write has returned
+}
+
+// Lead writes under a term until ctx ends. When it returns no write is in flight. Run must be running.
+func (e *Executor[A]) Lead(ctx context.Context, term store.Term) error {
+	lead := &leadership{ctx: ctx, term: term, ended: make(chan struct{})}
+	select {
+	case e.leads <- lead:
+		<-lead.ended
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.New("the controller has stopped")
+}
+
+// Run decides until ctx ends, and writes while Lead lasts. heartbeat receives how each decision went.
+func (e *Executor[A]) Run(ctx context.Context, heartbeat func(error)) error {
+	r := run[A]{
+		Executor: e, heartbeat: heartbeat, due: map[string]time.Time{}, done: make(chan result[A], calls),
+		inFlight: map[string]bool{}, held: map[string]hold{},
+	}
+	defer r.end()
+	return r.run(ctx)
+}
+
+// run is an execution. The goroutine of Run owns its fields.
+type run[A Action] struct {
+	*Executor[A]
+	heartbeat func(error)
+	lead      *leadership // nil while another replica leads
+	waiting   []A
+	inFlight  map[string]bool
+	done      chan result[A]
+	held      map[string]hold
+	due       map[string]time.Time // since when actions are due
+	writes    Writes
+}
+
+// result is how a write ended.
+type result[A Action] struct {
+	action A
+	err    error
+}
+
+// hold leaves an object alone for a while, as long as it has that version.
+type hold struct {
+	version string
+	until   time.Time
+	retry   Backoff // after a write that failed
+	err     error
+}
+
+func (r *run[A]) run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	last := time.Time{}
+	for {
+		r.start()
+		select {
+		case lead := <-r.leads:
+			r.end() // of an earlier term, if any
+			r.lead = lead
+			timer.Reset(0)
+		case <-r.leadEnds():
+			r.end()
+		case done := <-r.done:
+			r.finish(done, time.Now())
+		case <-r.changed:
+			timer.Reset(max(time.Until(last.Add(spacing)), 0))
+		case <-timer.C:
+			last = time.Now()
+			timer.Reset(r.decide(last))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// leadEnds is closed when the term is over; nil, which blocks for ever, without one.
+func (r *run[A]) leadEnds() <-chan struct{} {
+	if r.lead == nil {
+		return nil
+	}
+	return r.lead.ctx.Done()
+}
+
+// end waits for the writes of a term, which end with its context, and reports that it is over.
+func (r *run[A]) end() {
+	r.waiting = nil
+	for len(r.inFlight) > 0 {
+		r.finish(<-r.done, time.Now())
+	}
+	if r.lead != nil {
+		close(r.lead.ended)
+		r.lead = nil
+	}
+}
+
+// decide queues what is to be written now, and returns how long to wait for the next decision.
+func (r *run[A]) decide(now time.Time) time.Duration {
+	due, next, err := r.job.Decide(now)
+	r.waiting = nil // what is due still was decided again
+	r.heartbeat(err)
+	if err != nil {
+		r.publish(Report{At: now, Paused: err.Error()})
+		return pausedRetry
+	}
+	maps.DeleteFunc(r.held, func(_ string, h hold) bool { return now.Sub(h.until) > lastRetry })
+	for _, action := range due {
+		switch h := r.held[action.Object()]; {
+		case r.inFlight[action.Object()]:
+		case h.version == action.Version() && now.Before(h.until):
+			if h.until.Before(next) {
+				next = h.until
+			}
+		default:
+			r.waiting = append(r.waiting, action)
+		}
+	}
+	r.publish(Report{At: now, OldestDue: r.oldestDue(due, now)})
+	return max(next.Sub(now), spacing)
+}
+
+// start begins writes that wait, as many as may run at once.
+func (r *run[A]) start() {
+	for r.lead != nil && r.lead.ctx.Err() == nil && len(r.waiting) > 0 && len(r.inFlight) < calls {
+		action, lead := r.waiting[0], r.lead
+		r.waiting = r.waiting[1:]
+		r.inFlight[action.Object()] = true
+		if r.job.Begin != nil {
+			r.job.Begin(action)
+		}
+		go func() {
+			ctx, cancel := context.WithTimeoutCause(lead.ctx, callTimeout, controlplane.ErrNoAnswer)
+			defer cancel()
+			r.done <- result[A]{action, r.job.Write(ctx, lead.term, action)}
+		}()
+	}
+}
+
+// finish takes in how a write ended.
+func (r *run[A]) finish(done result[A], now time.Time) {
+	object := done.action.Object()
+	delete(r.inFlight, object)
+	before := r.held[object]
+	h := hold{version: done.action.Version(), until: now.Add(settle)}
+	switch {
+	case done.err == nil:
+		r.writes.Stored++
+		r.job.Done(done.action)
+	case errors.Is(done.err, controlplane.ErrConflict), errors.Is(done.err, controlplane.ErrNotFound):
+		r.writes.Conflict++ // the cache is about to show why
+		h.until = now.Add(firstRetry)
+	case r.lead != nil && r.lead.ctx.Err() != nil, errors.Is(done.err, store.ErrDeposed):
+		h.until = now
+	default:
+		r.writes.Failed++
+		h.err, h.retry = done.err, before.retry.Next()
+		h.until = now.Add(h.retry.Pause())
+	}
+	switch {
+	case before.err == nil && h.err != nil:
+		r.log.Warn("cannot change object, retrying", "object", object, "error", h.err)
+	case before.err != nil && h.err == nil:
+		r.log.Info("object can be changed again", "object", object)
+	}
+	r.held[object] = h
+	r.changed.Send()
+}
+
+// oldestDue is since when the oldest action is due that is not stored yet; zero if there is none.
+func (r *run[A]) oldestDue(actions []A, now time.Time) time.Time {
+	due := make(map[string]time.Time, len(actions))
+	oldest := time.Time{}
+	for _, action := range actions {
+		since, known := r.due[action.Object()]
+		if !known {
+			since = now
+		}
+		due[action.Object()] = since
+		if oldest.IsZero() || since.Before(oldest) {
+			oldest = since
+		}
+	}
+	r.due = due
+	return oldest
+}
+
+// publish lets others see how it goes.
+func (r *run[A]) publish(report Report) {
+	report.Writes, report.Failing = r.writes, map[string]error{}
+	for object, h := range r.held {
+		if h.err != nil {
+			report.Failing[object] = h.err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report = report
+}

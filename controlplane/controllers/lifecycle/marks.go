@@ -1,0 +1,155 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/executor"
+	"hostler.io/hostler/controlplane/controllers/podcache"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/loop"
+)
+
+// Mark is a pod to be marked as not ready, since its Node is not ready. The pod must still have this UID
+// and ResourceVersion.
+type Mark struct {
+	Pod             string // as stored
+	UID             types.UID
+	ResourceVersion string
+	Node            string
+	Since           time.Time // the last transition of the Node's Ready
+	Reason          string
+}
+
+// Object implements executor.Action.
+func (m Mark) Object() string { return podcache.Pod{Name: m.Pod}.Object() }
+
+// Version implements executor.Action.
+func (m Mark) Version() string { return m.ResourceVersion }
+
+// Unready is a Node that is not ready, with its pods.
+type Unready struct {
+	Host Host
+	Pods []podcache.Pod
+}
+
+// DecideMarks returns the pods that have to be marked. marked is which were marked before, by name and
+// since when their Node was not ready then: a host that is alive may find that a pod is ready all the
+// same.
+func DecideMarks(nodes []Unready, marked map[string]time.Time) []Mark {
+	var marks []Mark
+	for _, n := range nodes {
+		unknown := n.Host.Conditions.Ready == corev1.ConditionUnknown
+		reason := "its Node reports that it is not ready"
+		if unknown {
+			reason = "its Node gives no sign of life"
+		}
+		for _, pod := range n.Pods {
+			at, before := marked[pod.Name]
+			if !pod.Ready || pod.Ended || !unknown && before && at.Equal(n.Host.ReadySince) {
+				continue
+			}
+			marks = append(marks, Mark{
+				Pod: pod.Name, UID: pod.UID, ResourceVersion: pod.Version, Node: n.Host.Name,
+				Since: n.Host.ReadySince, Reason: reason,
+			})
+		}
+	}
+	return marks
+}
+
+// marker marks the pods of Nodes that are not ready, so that nothing is sent to them.
+type marker struct {
+	*executor.Executor[Mark]
+	store   store.Store
+	kind    store.Kind
+	contact *store.Contact
+	cache   *Cache
+	pods    *podcache.Cache
+	log     *slog.Logger
+	marked  map[string]time.Time // the goroutine of Run owns it
+
+	mu    sync.Mutex // guards marks
+	marks []Mark     // of the last decision
+}
+
+func newMarker(s store.Store, contact *store.Contact, cache *Cache, pods *podcache.Cache, changed loop.Signal, log *slog.Logger) *marker {
+	m := &marker{
+		store: s, kind: store.Pods(s.EndsLeases()), contact: contact, cache: cache, pods: pods, log: log,
+		marked: map[string]time.Time{},
+	}
+	m.Executor = executor.New(executor.Job[Mark]{Decide: m.decide, Write: m.write, Done: m.done}, changed, log)
+	return m
+}
+
+// due returns the marks of the last decision.
+func (m *marker) due() []Mark {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.marks
+}
+
+func (m *marker) decide(now time.Time) ([]Mark, time.Time, error) {
+	switch _, ok := m.contact.Since(now); {
+	case !ok:
+		return nil, time.Time{}, errors.New("the store does not answer")
+	case !m.cache.Synced() || !m.pods.Synced():
+		return nil, time.Time{}, errors.New("reading Nodes and pods")
+	}
+	var nodes []Unready
+	unready := map[string]bool{}
+	for _, h := range m.cache.unready() {
+		n := Unready{h, m.pods.On(h.Name)}
+		nodes = append(nodes, n)
+		for _, pod := range n.Pods {
+			unready[pod.Name] = true
+		}
+	}
+	for name := range m.marked {
+		if !unready[name] {
+			delete(m.marked, name)
+		}
+	}
+	marks := DecideMarks(nodes, m.marked)
+	m.mu.Lock()
+	m.marks = marks
+	m.mu.Unlock()
+	return marks, now.Add(longestMarkWait), nil
+}
+
+// longestMarkWait is the longest time from one decision to the next.
+const longestMarkWait = 10 * time.Second
+
+// write marks a pod.
+func (m *marker) write(ctx context.Context, term store.Term, mark Mark) error {
+	pre := store.Preconditions{UID: mark.UID, Version: mark.ResourceVersion, Term: term}
+	_, err := m.store.Update(ctx, m.kind, mark.Pod, pre, func(o store.Object) error {
+		pod, ok := o.(*corev1.Pod)
+		if !ok {
+			return fmt.Errorf("pod %q: %w: the store returned a %T", mark.Pod, controlplane.ErrInvalid, o)
+		}
+		for i := range pod.Status.Conditions {
+			if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(time.Now()).Rfc3339Copy()
+				c.Reason, c.Message = "NodeNotReady", mark.Reason
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// done remembers a mark.
+func (m *marker) done(mark Mark) {
+	m.marked[mark.Pod] = mark.Since
+	m.log.Info("pod marked as not ready", "pod", mark.Pod, "node", mark.Node, "reason", mark.Reason)
+}

@@ -1,0 +1,228 @@
+// Package podcache keeps what controllers read of the pods of a fleet, by Node.
+package podcache
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/loop"
+)
+
+// Pod is what is kept of a pod. It does not change.
+type Pod struct {
+	Name        string // as stored: see store.Pods
+	UID         types.UID
+	Version     string // resourceVersion
+	Node        string
+	Tolerations []corev1.Toleration
+	Ready       bool
+	Deleting    bool // it has a deletionTimestamp
+	Ended       bool // it has succeeded or failed
+}
+
+// Object is KIND/NAME of the pod.
+func (p Pod) Object() string { return object(p.Name) }
+
+func object(name string) string { return "pods/" + name }
+
+// Cache has the pods of a fleet that have a Node. It is safe for concurrent use.
+type Cache struct {
+	changed []loop.Signal
+
+	mu     sync.Mutex // guards what follows
+	pods   map[string]entry
+	byNode map[string]map[string]struct{}
+	broken map[string]error // by KIND/NAME
+	lists  int
+	synced bool
+	// tolerations has equal ones once: those of most pods are the same.
+	tolerations map[string][]corev1.Toleration
+}
+
+// entry is a pod, and the last list that it was in.
+type entry struct {
+	Pod
+	list int
+}
+
+// New returns an empty cache. It sends the signals after each change that can lead to another decision.
+func New(changed ...loop.Signal) *Cache {
+	return &Cache{
+		changed: changed, pods: map[string]entry{}, byNode: map[string]map[string]struct{}{},
+		broken: map[string]error{}, tolerations: map[string][]corev1.Toleration{},
+	}
+}
+
+// Follower takes in pods.
+func (c *Cache) Follower() store.Follower { return follower{c} }
+
+// Synced reports whether all pods were listed.
+func (c *Cache) Synced() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.synced
+}
+
+// On returns the pods of a Node, by name.
+func (c *Cache) On(node string) []Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pods := make([]Pod, 0, len(c.byNode[node]))
+	for name := range c.byNode[node] {
+		pods = append(pods, c.pods[name].Pod)
+	}
+	slices.SortFunc(pods, func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return pods
+}
+
+// Nodes returns the names of all Nodes that pods are on, in order. Some of these Nodes may not exist.
+func (c *Cache) Nodes() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.byNode))
+}
+
+// Unreadable returns why pods cannot be read, by KIND/NAME.
+func (c *Cache) Unreadable() map[string]error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.broken)
+}
+
+// follower takes in pods.
+type follower struct{ *Cache }
+
+// Begin implements store.Follower.
+func (f follower) Begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lists++
+	clear(f.broken)
+	clear(f.tolerations)
+}
+
+// Set implements store.Follower.
+func (f follower) Set(name string, o store.Object) {
+	pod := o.(*corev1.Pod)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.broken, object(name))
+	before := f.pods[name].Pod
+	now := f.podOf(name, pod)
+	if before.Node != now.Node {
+		f.remove(name)
+	}
+	if now.Node == "" {
+		return
+	}
+	if f.byNode[now.Node] == nil {
+		f.byNode[now.Node] = map[string]struct{}{}
+	}
+	f.byNode[now.Node][name] = struct{}{}
+	f.pods[name] = entry{now, f.lists}
+	if !now.same(before) {
+		f.send()
+	}
+}
+
+// Unreadable implements store.Follower.
+func (f follower) Unreadable(name string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken[object(name)] = err
+	f.remove(name)
+}
+
+// Delete implements store.Follower.
+func (f follower) Delete(name string, _ store.Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.broken, object(name))
+	f.remove(name)
+	f.send()
+}
+
+// Synced implements store.Follower.
+func (f follower) Synced() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, e := range f.pods {
+		if e.list != f.lists {
+			f.remove(name)
+		}
+	}
+	f.synced = true
+	f.send()
+}
+
+func (c *Cache) send() {
+	for _, s := range c.changed {
+		s.Send()
+	}
+}
+
+// remove forgets a pod. The caller has the lock.
+func (c *Cache) remove(name string) {
+	node := c.pods[name].Node
+	delete(c.pods, name)
+	delete(c.byNode[node], name)
+	if len(c.byNode[node]) == 0 {
+		delete(c.byNode, node)
+	}
+}
+
+// podOf is what is kept of a pod. The caller has the lock.
+func (c *Cache) podOf(name string, pod *corev1.Pod) Pod {
+	p := Pod{
+		Name: name, UID: pod.UID, Version: pod.ResourceVersion, Node: strings.Clone(pod.Spec.NodeName),
+		Tolerations: c.shared(pod.Spec.Tolerations), Deleting: pod.DeletionTimestamp != nil,
+		Ended: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			p.Ready = condition.Status == corev1.ConditionTrue
+			break // the first of a type counts, as in Kubernetes
+		}
+	}
+	return p
+}
+
+// shared returns a copy of tolerations that pods with equal ones share. The caller has the lock.
+func (c *Cache) shared(tolerations []corev1.Toleration) []corev1.Toleration {
+	var key strings.Builder
+	for _, t := range tolerations {
+		seconds := "-"
+		if t.TolerationSeconds != nil {
+			seconds = fmt.Sprint(*t.TolerationSeconds)
+		}
+		fmt.Fprintf(&key, "%q %q %q %q %s\n", t.Key, t.Operator, t.Value, t.Effect, seconds)
+	}
+	known, ok := c.tolerations[key.String()]
+	if !ok {
+		for _, t := range tolerations {
+			known = append(known, *t.DeepCopy())
+		}
+		c.tolerations[key.String()] = known
+	}
+	return known
+}
+
+// same reports whether two states of a pod lead to the same decision.
+func (p Pod) same(other Pod) bool {
+	return p.UID == other.UID && p.Node == other.Node && p.Ready == other.Ready && p.Deleting == other.Deleting &&
+		p.Ended == other.Ended && slices.EqualFunc(p.Tolerations, other.Tolerations, func(a, b corev1.Toleration) bool {
+		return a.MatchToleration(&b) && equal(a.TolerationSeconds, b.TolerationSeconds)
+	})
+}
+
+func equal(a, b *int64) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}

@@ -1,0 +1,83 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane/controllers/eviction"
+	"hostler.io/hostler/controlplane/controllers/executor"
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/server/answer"
+)
+
+// report is what one controller does, in the form that all have in common.
+type report struct {
+	at, oldestDue time.Time // zero for never
+	paused        string
+	due, pending  int
+	failing       map[string]error // by KIND/NAME
+	writes        executor.Writes
+	actions       func() []answer.Action
+}
+
+func reportOf(r executor.Report) report {
+	return report{at: r.At, oldestDue: r.OldestDue, paused: r.Paused, failing: r.Failing, writes: r.Writes}
+}
+
+// reportOfNodes is that of the controller node-lifecycle.
+func reportOfNodes(l lifecycle.Report) report {
+	r := reportOf(l.Report)
+	r.due, r.pending = len(l.Decision.Now)+len(l.Marks), len(l.Decision.Pending)
+	r.writes = r.writes.Add(l.Marking.Writes)
+	maps.Copy(r.failing, l.Marking.Failing) // each Report has a map of its own
+	if at := l.Marking.OldestDue; !at.IsZero() && (r.oldestDue.IsZero() || at.Before(r.oldestDue)) {
+		r.oldestDue = at
+	}
+	r.actions = func() []answer.Action { return actionsOnNodes(l) }
+	return r
+}
+
+func actionsOnNodes(l lifecycle.Report) []answer.Action {
+	actions := []answer.Action{}
+	at := l.At.UTC()
+	for _, c := range l.Decision.Now {
+		for _, step := range c.Steps {
+			actions = append(actions, answer.Action{Object: clean(c.Object()), Zone: clean(c.Zone), Action: clean(step.Action), Reason: clean(step.Reason), Due: &at})
+		}
+	}
+	for _, m := range l.Marks {
+		actions = append(actions, answer.Action{Object: clean(m.Object()), Action: "mark the pod as not ready", Reason: clean(m.Reason), Due: &at})
+	}
+	for _, p := range l.Decision.Pending {
+		a := answer.Action{
+			Object: clean("nodes/" + p.Node), Zone: clean(p.Zone), Reason: clean(p.Reason),
+			Action: fmt.Sprintf("add taint %s:%s", p.Taint, corev1.TaintEffectNoExecute),
+		}
+		if !p.Due.IsZero() {
+			due := p.Due.UTC()
+			a.Due = &due
+		}
+		actions = append(actions, a)
+	}
+	return actions
+}
+
+// reportOfEvictions is that of the controller eviction.
+func reportOfEvictions(e eviction.Report) report {
+	r := reportOf(e.Report)
+	r.due, r.pending = len(e.Decision.Now), len(e.Decision.Pending)
+	r.actions = func() []answer.Action {
+		actions := []answer.Action{}
+		for _, evictions := range [][]eviction.Eviction{e.Decision.Now, e.Decision.Pending} {
+			for _, v := range evictions {
+				due := v.Due.UTC()
+				actions = append(actions, answer.Action{Object: clean(v.Object()), Action: v.Action(), Reason: clean(v.Reason), Due: &due})
+			}
+		}
+		return actions
+	}
+	return r
+}

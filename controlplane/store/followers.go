@@ -1,0 +1,39 @@
+package store
+
+// Followers is a Follower that passes everything on to each of several.
+type Followers []Follower
+
+// Begin implements Follower.
+func (f Followers) Begin() {
+	for _, to := range f {
+		to.Begin()
+	}
+}
+
+// Set implements Follower.
+func (f Followers) Set(name string, object Object) {
+	for _, to := range f {
+		to.Set(name, object)
+	}
+}
+
+// Unreadable implements Follower.
+func (f Followers) Unreadable(name string, err error) {
+	for _, to := range f {
+		to.Unreadable(name, err)
+	}
+}
+
+// Delete implements Follower.
+func (f Followers) Delete(name string, last Object) {
+	for _, to := range f {
+		to.Delete(name, last)
+	}
+}
+
+// Synced implements Follower.
+func (f Followers) Synced() {
+	for _, to := range f {
+		to.Synced()
+	}
+}
