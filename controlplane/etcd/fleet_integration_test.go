@@ -83,7 +83,15 @@ func TestTheFleetKeepsItsPromises(t *testing.T) {
 			Store:   fleetAt(t, f.cluster, prefix),
 			Another: func(t *testing.T) store.Store { return fleetAt(t, f.cluster, prefix) },
 			Put: func(ctx context.Context, kind store.Kind, o store.Object) error {
-				return agentPut(ctx, agents, kind, o)
+				if kind.NameOf == nil {
+					return agentPut(ctx, agents, kind, o)
+				}
+				o.SetUID(apitypes.UID(fmt.Sprintf("uid-%d", uids.Add(1))))
+				value, err := kind.Encode(o)
+				if err != nil {
+					return err
+				}
+				return f.cluster.Put(ctx, prefix+"/objects/"+kind.Name+"/"+kind.NameOf(o), string(value))
 			},
 			PutUnreadable: func(ctx context.Context, kind store.Kind, name string) error {
 				return f.cluster.Put(ctx, prefix+"/"+kind.Name+"/"+name, "{")

@@ -35,17 +35,24 @@ func TestTheFleetKeepsItsPromises(t *testing.T) {
 	cluster := kube.For(t, kube.Options{})
 	kubectl(t, cluster, "create", "namespace", kubernetes.DefaultNamespace)
 	agents := open(t, cluster.AdminKubeconfig())
-	put := func(ctx context.Context, _ store.Kind, o store.Object) error {
+	put := func(ctx context.Context, kind store.Kind, o store.Object) error {
 		if lease, ok := o.(*coordinationv1.Lease); ok {
 			_, err := agents.RenewLease(ctx, lease)
 			return err
 		}
-		_, err := agents.Register(ctx, o.(*corev1.Node), controlplane.RegisterOptions{})
-		return err
+		if node, ok := o.(*corev1.Node); ok {
+			_, err := agents.Register(ctx, node, controlplane.RegisterOptions{})
+			return err
+		}
+		value, err := kind.Encode(o)
+		if err != nil {
+			return err
+		}
+		return cluster.Apply(ctx, string(value))
 	}
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
 		t.Cleanup(func() {
-			for _, all := range [][]string{{"nodes"}, {"leases", "-n", controlplane.LeaseNamespace}, {"leases", "-n", kubernetes.DefaultNamespace}} {
+			for _, all := range [][]string{{"pods", "--force"}, {"nodes"}, {"leases", "-n", controlplane.LeaseNamespace}, {"leases", "-n", kubernetes.DefaultNamespace}} {
 				if _, err := cluster.Kubectl(context.Background(), append([]string{"delete", "--all"}, all...)...); err != nil {
 					t.Error(err)
 				}

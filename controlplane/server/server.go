@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/election"
+	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/controlplane/server/config"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/configfile"
@@ -51,7 +53,6 @@ type Server struct {
 	candidate   string
 	contact     *store.Contact
 	nodes       *lifecycle.Controller
-	evictions   *eviction.Controller
 	pods        *podcache.Cache
 	controllers []*controlled
 	loops       loop.Set
@@ -70,6 +71,22 @@ type controlled struct {
 	election *election.Election
 	lead     func(context.Context, store.Term) error
 	report   func() report
+	follows  []follow // what it reads
+	loops    []timed  // what it does
+}
+
+// follow is a kind of objects, and who receives them.
+type follow struct {
+	kind  store.Kind
+	scope store.Scope
+	to    store.Follower
+}
+
+// timed is a loop. Its patience is how long it may give no heartbeat; 0 for no bound.
+type timed struct {
+	name     string
+	patience time.Duration
+	run      func(ctx context.Context, heartbeat func(error)) error
 }
 
 // New builds a server, and opens its socket.
@@ -85,10 +102,22 @@ func New(o Options) (*Server, error) {
 	marks, evictions := loop.NewSignal(), loop.NewSignal()
 	s.pods = podcache.New(marks, evictions)
 	s.nodes = lifecycle.New(o.Store, s.contact, o.Config.NodeLifecycle.Policy(), o.Config.NodeLifecycle.ZoneLabels, s.pods, marks, o.Log)
-	s.evictions = eviction.New(o.Store, s.contact, s.pods, evictions, o.Log)
+	evicter := eviction.New(o.Store, s.contact, s.pods, evictions, o.Log)
+	pods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, s.pods.Follower()}
 	s.controllers = []*controlled{
-		s.control(lifecycle.Name, s.nodes.Lead, func() report { return reportOfNodes(s.nodes.Report()) }),
-		s.control(eviction.Name, s.evictions.Lead, func() report { return reportOfEvictions(s.evictions.Report()) }),
+		s.control(&controlled{
+			name: lifecycle.Name, lead: s.nodes.Lead, report: func() report { return reportOfNodes(s.nodes.Report()) },
+			follows: []follow{{store.Nodes, store.AllChanges, s.nodes.Nodes()}, {store.Leases, s.nodes.LeaseScope(), s.nodes.Leases()}, pods},
+			loops: []timed{
+				{lifecycle.Name, time.Minute + 3*time.Duration(o.Config.NodeLifecycle.MonitorPeriod), s.nodes.Run},
+				{"marks of pods", time.Minute, s.nodes.RunMarks},
+			},
+		}),
+		s.control(&controlled{
+			name: eviction.Name, lead: evicter.Lead, report: func() report { return reportOfEvictions(evicter.Report()) },
+			follows: []follow{{store.Nodes, store.AllChanges, evicter.Nodes()}, pods},
+			loops:   []timed{{eviction.Name, time.Minute, evicter.Run}},
+		}),
 	}
 	s.fillLoops()
 	if s.socket, err = listen.Socket(o.Config.API.Socket); err != nil {
@@ -106,10 +135,11 @@ func candidateName() (string, error) {
 	return fmt.Sprintf("%s_%d_%x", host, os.Getpid(), time.Now().UnixNano()&0xffffff), nil
 }
 
-func (s *Server) control(name string, lead func(context.Context, store.Term) error, report func() report) *controlled {
-	runs, named := s.o.Config.Runs(name)
-	c := &controlled{name: name, runs: runs, election: election.New(s.o.Store, name, s.candidate, s.o.Log), lead: lead, report: report}
-	if runs && !named && s.o.Store.Type() == "kubernetes" {
+// control gives a controller its election, if it runs here.
+func (s *Server) control(c *controlled) *controlled {
+	runs, named := s.o.Config.Runs(c.name)
+	c.runs, c.election = runs, election.New(s.o.Store, c.name, s.candidate, s.o.Log)
+	if runs && !named && s.o.Store.Type() == kubernetes.Type {
 		c.yields = loop.NewGate("checking for kube-controller-manager")
 	}
 	return c
@@ -117,33 +147,24 @@ func (s *Server) control(name string, lead func(context.Context, store.Term) err
 
 // fillLoops lists the loops in the order in which `hostler fleet status` shows them.
 func (s *Server) fillLoops() {
-	s.add(loopStore, 30*time.Second, func(ctx context.Context, heartbeat func(error)) error {
+	s.add(timed{loopStore, 30 * time.Second, func(ctx context.Context, heartbeat func(error)) error {
 		return s.contact.Run(ctx, s.o.Store.Ping, heartbeat)
-	})
-	lifecycleRuns, evictionRuns := s.controllers[0].runs, s.controllers[1].runs
-	var nodes store.Followers
-	if lifecycleRuns {
-		nodes = append(nodes, s.nodes.Nodes())
-	}
-	if evictionRuns {
-		nodes = append(nodes, s.evictions.Nodes())
-	}
-	if len(nodes) > 0 {
-		s.follow(store.Nodes, store.AllChanges, nodes)
-		s.follow(store.Pods(s.o.Store.EndsLeases()), store.AllChanges, s.pods.Follower())
-	}
-	if lifecycleRuns {
-		s.follow(store.Leases, s.nodes.LeaseScope(), s.nodes.Leases())
-		s.add(lifecycle.Name, time.Minute+3*time.Duration(s.o.Config.NodeLifecycle.MonitorPeriod), s.nodes.Run)
-		s.add("marks of pods", time.Minute, s.nodes.RunMarks)
-	}
-	if evictionRuns {
-		s.add(eviction.Name, time.Minute, s.evictions.Run)
-	}
-	others := false
+	}})
+	yields := false
+	var running []*controlled
 	for _, c := range s.controllers {
-		if !c.runs {
-			continue
+		if c.runs {
+			running, yields = append(running, c), yields || c.yields != nil
+		}
+	}
+	for _, f := range merged(running) {
+		s.add(timed{f.kind.Name, 0, func(ctx context.Context, heartbeat func(error)) error {
+			return s.o.Store.Follow(ctx, f.kind, f.scope, listed{f.to, heartbeat})
+		}})
+	}
+	for _, c := range running {
+		for _, l := range c.loops {
+			s.add(l)
 		}
 		s.loops = append(s.loops, loop.New("election of "+c.name, time.Minute, nil).Do(func(ctx context.Context, l *loop.Loop) error {
 			elect := func(ctx context.Context) error { return c.election.Run(ctx, c.lead, l.Heartbeat) }
@@ -152,26 +173,38 @@ func (s *Server) fillLoops() {
 			}
 			return c.yields.While(ctx, l, elect)
 		}))
-		others = others || c.yields != nil
 	}
-	if others {
-		s.add("kube-controller-manager", 0, s.watchOther)
+	if yields {
+		s.add(timed{"kube-controller-manager", 0, s.watchOther})
 	}
 	if s.o.Config.Metrics.Listen != "" {
-		s.add("metrics", 0, s.serveMetrics)
+		s.add(timed{"metrics", 0, s.serveMetrics})
 	}
 }
 
-// add adds a loop. Its patience is how long it may give no heartbeat; 0 for no bound.
-func (s *Server) add(name string, patience time.Duration, run func(ctx context.Context, heartbeat func(error)) error) {
-	s.loops = append(s.loops, loop.New(name, patience, nil).Do(func(ctx context.Context, l *loop.Loop) error { return run(ctx, l.Heartbeat) }))
+// merged returns one follow for each kind that controllers read, with all who receive it.
+func merged(controllers []*controlled) []follow {
+	var all []follow
+	receivers := map[string]store.Followers{}
+	for _, c := range controllers {
+		for _, f := range c.follows {
+			known := receivers[f.kind.Name]
+			if known == nil {
+				all = append(all, f)
+			}
+			if !slices.Contains(known, f.to) {
+				receivers[f.kind.Name] = append(known, f.to)
+			}
+		}
+	}
+	for i, f := range all {
+		all[i].to = receivers[f.kind.Name]
+	}
+	return all
 }
 
-// follow adds a loop that follows the objects of a kind.
-func (s *Server) follow(kind store.Kind, scope store.Scope, to store.Follower) {
-	s.add(kind.Name, 0, func(ctx context.Context, heartbeat func(error)) error {
-		return s.o.Store.Follow(ctx, kind, scope, listed{to, heartbeat})
-	})
+func (s *Server) add(t timed) {
+	s.loops = append(s.loops, loop.New(t.name, t.patience, nil).Do(func(ctx context.Context, l *loop.Loop) error { return t.run(ctx, l.Heartbeat) }))
 }
 
 // listed is a follower that reports each list that was read.

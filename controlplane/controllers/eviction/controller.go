@@ -173,5 +173,9 @@ func target(pod *corev1.Pod, now metav1.Time, request bool) {
 
 // done logs an eviction.
 func (c *Controller) done(e Eviction) {
-	c.log.Info("pod evicted", "pod", e.Pod, "node", e.Node, "reason", e.Reason)
+	message := "pod evicted"
+	if e.Taint == nil {
+		message = "object of a pod removed"
+	}
+	c.log.Info(message, "pod", e.Pod, "node", e.Node, "reason", e.Reason)
 }

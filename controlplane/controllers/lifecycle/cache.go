@@ -164,13 +164,13 @@ func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, clock Clock) ti
 // reportGrace is how long a host that has reported its status may take to renew its Lease.
 const reportGrace = 10 * time.Second
 
-// unready returns the Nodes that are not ready, in no order.
+// unready returns the Nodes that are not ready, in no order. One without a status is none of them.
 func (c *Cache) unready() []Host {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var hosts []Host
 	for _, n := range c.nodes {
-		if n.host.Conditions.Ready != corev1.ConditionTrue {
+		if ready := n.host.Conditions.Ready; ready == corev1.ConditionFalse || ready == corev1.ConditionUnknown {
 			hosts = append(hosts, n.host)
 		}
 	}

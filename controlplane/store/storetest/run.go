@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,6 +61,7 @@ func RunIn(t *testing.T, bubble func(*testing.T, func(*testing.T)), newBackend f
 		"a follow lists objects, then reports changes":                 checkFollow,
 		"a follow of deletions reports each":                           checkFollowDeletions,
 		"an object that cannot be read is reported, and stops nothing": checkUnreadable,
+		"an object whose name has several parts is like any other":     checkParts,
 		"a lease that ends is reported as deleted":                     checkLeaseEnds,
 		"one of many candidates is elected":                            checkElect,
 		"a term that is extended lasts":                                checkExtend,
@@ -194,6 +196,56 @@ func checkGet(b *bench) {
 			b.Errorf("Get(%s) of a path = %v, want an error that is %q", kind.Name, err, controlplane.ErrInvalid)
 		}
 	}
+}
+
+// newPod returns a pod that any API server accepts.
+func newPod(name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec:       corev1.PodSpec{NodeName: "a.b", Containers: []corev1.Container{{Name: "c", Image: "example.com/c:1"}}},
+	}
+}
+
+func checkParts(b *bench) {
+	pods := store.Pods(b.Store.EndsLeases())
+	f := b.follow(pods, store.AllChanges)
+	f.until(synced, "")
+	names := map[string]string{}
+	for _, own := range []string{"a", "b"} {
+		pod := newPod(own)
+		b.put(pods, pod)
+		names[own] = pods.StoredName(pod)
+		f.until(set, names[own])
+	}
+	stored := b.get(pods, names["a"])
+	b.update(pods, names["a"], store.Preconditions{UID: stored.GetUID(), Version: stored.GetResourceVersion()}, "1")
+	f.until(set, names["a"])
+	condition := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "Test"}
+	if _, err := b.Store.Update(b.ctx, pods, names["a"], store.Preconditions{}, func(o store.Object) error {
+		pod := o.(*corev1.Pod)
+		pod.Status.Conditions = append(pod.Status.Conditions, condition)
+		return nil
+	}); err != nil {
+		b.Errorf("Update() of a status = %v, want no error", err)
+	}
+	pod, _ := b.get(pods, names["a"]).(*corev1.Pod)
+	if pod.Annotations[mark] != "1" || len(pod.Status.Conditions) != 1 || pod.Status.Conditions[0].Type != condition.Type {
+		b.Errorf("pod after updates = %v, want mark and condition", pod)
+	}
+	if err := b.Store.Delete(b.ctx, pods, names["a"], store.Preconditions{UID: "another"}); !errors.Is(err, controlplane.ErrConflict) {
+		b.Errorf("Delete() of another UID = %v, want an error that is %q", err, controlplane.ErrConflict)
+	}
+	if err := b.Store.Delete(b.ctx, pods, names["a"], store.Preconditions{UID: pod.UID}); err != nil {
+		b.Errorf("Delete() = %v, want no error", err)
+	}
+	f.until(deleted, names["a"])
+	b.get(pods, names["b"])
+	for _, name := range []string{"a", "", "../nodes/a", "default/", "default/../a", "/a", "default/" + strings.Repeat("a", 254)} {
+		if _, err := b.Store.Get(b.ctx, pods, name); !errors.Is(err, controlplane.ErrInvalid) {
+			b.Errorf("Get(%q) = %v, want an error that is %q", name, err, controlplane.ErrInvalid)
+		}
+	}
+	f.end()
 }
 
 func checkUpdate(b *bench) {

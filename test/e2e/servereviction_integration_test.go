@@ -1,0 +1,336 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/test/etcd"
+	"hostler.io/hostler/test/kube"
+)
+
+// newPod is a pod of a Node that is ready, with a toleration of any NoExecute taint for so many seconds;
+// with none if that is negative.
+func newPod(node, name string, seconds int64) *corev1.Pod {
+	pod := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "example.com/c:1"}}},
+		Status: corev1.PodStatus{
+			Phase:      corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+		},
+	}
+	if seconds >= 0 {
+		pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds}}
+	}
+	return pod
+}
+
+// podState is "present" or "evicted", and Ready. It reports a fault of an evicted pod.
+func podState(t testing.TB, pod *corev1.Pod) string {
+	t.Helper()
+	state, ready := "present", corev1.ConditionUnknown
+	if pod.DeletionTimestamp != nil {
+		state = "evicted"
+	}
+	for _, c := range pod.Status.Conditions {
+		switch {
+		case c.Type == corev1.PodReady:
+			ready = c.Status
+		case c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "DeletionByTaintManager" && state == "evicted":
+			state = "evicted as a target"
+		}
+	}
+	return fmt.Sprintf("%s, Ready %s", state, ready)
+}
+
+const (
+	podWell    = "present, Ready True"
+	podLost    = "present, Ready False"
+	podEvicted = "evicted as a target, Ready False"
+	podLeaves  = "evicted as a target, Ready True"
+	podGone    = "gone"
+)
+
+// putPod stores a pod as its host does.
+func (f etcdFleet) putPod(pod *corev1.Pod) {
+	f.t.Helper()
+	pod.UID = types.UID("uid-of-" + pod.Name)
+	value, err := store.Pods(true).Encode(pod)
+	check(f.t, err)
+	check(f.t, f.Put(within(f.t), "/hostler/objects/pods/"+store.Pods(true).NameOf(pod), string(value)))
+}
+
+// pod is the state of a pod; podGone if there is none.
+func (f etcdFleet) pod(node, name string) string {
+	f.t.Helper()
+	text := strings.TrimSpace(f.ctl("get", "--print-value-only", "/hostler/objects/pods/"+node+"/default/"+name))
+	if text == "" {
+		return podGone
+	}
+	pod := &corev1.Pod{}
+	check(f.t, json.Unmarshal([]byte(text), pod))
+	return podState(f.t, pod)
+}
+
+// podBecomes waits until a pod is in that state.
+func (f etcdFleet) podBecomes(node, name, want string) {
+	f.t.Helper()
+	eventually(f.t, fmt.Sprintf("pod %s is %s", name, want), func() bool { return f.pod(node, name) == want })
+}
+
+// TestAServerEvictsPodsOfAFleetInEtcd has pods that the test reports in the place of agents.
+func TestAServerEvictsPodsOfAFleetInEtcd(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, etcd.Options{})
+	const pace = "lease: {duration: 10s, renewInterval: 2s}\nstatus: {updateInterval: 1s}\n"
+	agents := map[string]*agent{}
+	for _, name := range []string{"n1", "n2"} {
+		agents[name] = startAgent(t, f.settings(name, "")+pace)
+	}
+	for name := range agents {
+		eventually(t, name+" is there, Ready and alive", f.well(name))
+	}
+	f.putPod(newPod("n1", "other", 0))
+	for name, seconds := range map[string]int64{"at-once": -1, "soon": 5, "late": 3600} {
+		f.putPod(newPod("n2", name, seconds))
+	}
+	s := startServer(t, f.served(""))
+	eventually(t, "the server leads", s.leads)
+	agents["n2"].kill()
+	f.podBecomes("n2", "at-once", podEvicted)
+	f.podBecomes("n2", "soon", podEvicted)
+	f.podBecomes("n2", "late", podLost)
+	mentions(t, "hostler fleet plan", onOneLine(s.prints("plan")), "pods/n2/default/late - evict the pod", "tolerates for 1h0m0s")
+	if got := f.pod("n1", "other"); got != podWell {
+		t.Errorf("pod of the host that is alive is %s, want %s", got, podWell)
+	}
+	// Objects that cannot be read, or that lie, are named and stop nothing.
+	check(t, f.Put(within(t), "/hostler/objects/pods/n2/default/broken", "{"))
+	lie, err := store.Pods(true).Encode(newPod("n1", "lie", -1))
+	check(t, err)
+	check(t, f.Put(within(t), "/hostler/objects/pods/n2/default/lie", string(lie)))
+	eventually(t, "they are named", func() bool {
+		text := s.prints("status")
+		return strings.Contains(text, "pods/n2/default/broken") && strings.Contains(text, `it is named "n1/default/lie"`)
+	})
+	// A Node that is deleted takes the objects of its pods along.
+	f.ctl("del", "/hostler/nodes/n2")
+	for _, name := range []string{"at-once", "soon", "late"} {
+		f.podBecomes("n2", name, podGone)
+	}
+	if got := f.pod("n1", "other"); got != podWell {
+		t.Errorf("pod of the host that is alive is %s, want %s", got, podWell)
+	}
+}
+
+// pod is the state of a pod; podGone if there is none.
+func (c cluster) pod(name string) string {
+	c.t.Helper()
+	text := c.kubectl("get", "pod", name, "-o", "json", "--ignore-not-found")
+	if strings.TrimSpace(text) == "" {
+		return podGone
+	}
+	pod := &corev1.Pod{}
+	check(c.t, json.Unmarshal([]byte(text), pod))
+	return podState(c.t, pod)
+}
+
+// podBecomes waits until a pod is in that state.
+func (c cluster) podBecomes(name, want string) {
+	c.t.Helper()
+	eventually(c.t, fmt.Sprintf("pod %s is %s", name, want), func() bool { return c.pod(name) == want })
+}
+
+// createPod creates a pod that its Node reports as ready.
+func (c cluster) createPod(pod *corev1.Pod) {
+	c.t.Helper()
+	text, err := json.Marshal(pod)
+	check(c.t, err)
+	check(c.t, c.Apply(within(c.t), string(text)))
+	status, err := json.Marshal(map[string]any{"status": pod.Status})
+	check(c.t, err)
+	c.kubectl("patch", "pod", pod.Name, "--subresource=status", "--type=strategic", "-p", string(status))
+}
+
+// TestAServerEvictsPodsOfACluster has no kube-controller-manager and no kubelet beside it.
+func TestAServerEvictsPodsOfACluster(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kube.Options{})
+	const pace = "lease: {duration: 10s, renewInterval: 2s}\nstatus: {updateInterval: 1s}\n"
+	startAgent(t, c.asNode("n1", "")+pace)
+	a := startAgent(t, c.asNode("n2", "")+pace)
+	for _, name := range []string{"n1", "n2"} {
+		eventually(t, name+" is Ready", c.ready(name))
+	}
+	s := startServer(t, c.served("nodeLifecycle: {gracePeriod: 10s}"))
+	eventually(t, "the server leads", s.leads)
+	c.becomes("n1", corev1.ConditionTrue, "")
+	c.becomes("n2", corev1.ConditionTrue, "")
+	c.createPod(newPod("n1", "other", 0))
+	for name, seconds := range map[string]int64{"at-once": -1, "soon": 5, "late": 3600} {
+		c.createPod(newPod("n2", name, seconds))
+	}
+	// A person taints a host that is alive.
+	c.createPod(newPod("n1", "tainted", -1))
+	c.kubectl("taint", "node", "n1", "example.com/repair=disk:NoExecute")
+	c.podBecomes("tainted", podLeaves)
+	c.podBecomes("other", podLeaves)
+	c.kubectl("taint", "node", "n1", "example.com/repair-")
+	// A host dies.
+	a.kill()
+	c.podBecomes("at-once", podEvicted)
+	c.podBecomes("soon", podEvicted)
+	c.podBecomes("late", podLost)
+	requests, err := c.Requests()
+	check(t, err)
+	for _, r := range requests {
+		if r.User == serverUser && r.Code == 403 {
+			t.Errorf("the server was refused: %v", r)
+		}
+	}
+}
+
+// TestAControllerNamesTheRightThatItLacks runs each controller with its role alone, and then without each
+// verb of that role.
+func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kube.Options{})
+	base := c.served("")
+	for _, controller := range []string{"node-lifecycle", "eviction"} {
+		role := c.clusterRole("hostler-" + controller)
+		c.kubectl("delete", "clusterrolebinding", "hostler-node-lifecycle", "hostler-eviction", "--ignore-not-found")
+		c.kubectl("create", "clusterrolebinding", "hostler-"+controller, "--clusterrole=hostler-"+controller, "--user="+serverUser)
+		s := startServer(t, base+"\ncontrollers: ["+controller+"]\nnodeLifecycle: {startupGracePeriod: 10s}")
+		for i := range 1 + len(role.verbs()) {
+			lacks := role.without(i - 1) // nothing at first
+			t.Run(controller+" without "+lacks.name, func(t *testing.T) {
+				c := cluster{c.Cluster, t}
+				c.putRole(lacks.role)
+				c.scene(controller, i)
+				s.end(15)
+				s.start()
+				if lacks.name == "nothing" {
+					eventually(t, "the pods are as the controller wants them", c.acted(controller, i))
+					return
+				}
+				eventually(t, "the server names what it lacks", func() bool { return strings.Contains(s.prints("status", "-o", "wide"), lacks.message) })
+			})
+		}
+		s.end(15)
+		c.putRole(role)
+	}
+}
+
+// scene makes a Node and a pod about which a controller has something to do, for the last time.
+func (c cluster) scene(controller string, i int) {
+	c.t.Helper()
+	node := fmt.Sprintf("%s-%d", controller, i)
+	manifest := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"spec":{"taints":[{"key":"example.com/t","effect":"NoExecute"}]}}`, node)
+	check(c.t, c.Apply(within(c.t), manifest))
+	pod := newPod(node, node, -1)
+	if controller == "node-lifecycle" {
+		pod = newPod(node, node, 3600)
+	}
+	c.createPod(pod)
+}
+
+// acted reports whether the controller has done it.
+func (c cluster) acted(controller string, i int) func() bool {
+	return func() bool {
+		state := c.pod(fmt.Sprintf("%s-%d", controller, i))
+		return state == map[string]string{"node-lifecycle": podLost, "eviction": podLeaves}[controller]
+	}
+}
+
+// role is a ClusterRole.
+type role struct {
+	Kind       string            `json:"kind"`
+	APIVersion string            `json:"apiVersion"`
+	Metadata   map[string]string `json:"metadata"`
+	Rules      []rule            `json:"rules"`
+}
+
+type rule struct {
+	APIGroups []string `json:"apiGroups"`
+	Resources []string `json:"resources"`
+	Verbs     []string `json:"verbs"`
+}
+
+// clusterRole reads a role.
+func (c cluster) clusterRole(name string) role {
+	c.t.Helper()
+	r := role{Kind: "ClusterRole", APIVersion: "rbac.authorization.k8s.io/v1", Metadata: map[string]string{"name": name}}
+	var stored struct {
+		Rules []rule `json:"rules"`
+	}
+	check(c.t, json.Unmarshal([]byte(c.kubectl("get", "clusterrole", name, "-o", "json")), &stored))
+	r.Rules = stored.Rules
+	return r
+}
+
+func (c cluster) putRole(r role) {
+	c.t.Helper()
+	text, err := json.Marshal(r)
+	check(c.t, err)
+	check(c.t, c.Apply(within(c.t), string(text)))
+	for deadline := time.Now().Add(patience); ; { // the API server follows its roles
+		all := true
+		for _, rule := range r.Rules {
+			for _, verb := range []string{"get", "list", "watch", "patch", "delete"} {
+				answer, _ := c.Kubectl(within(c.t), "auth", "can-i", verb, rule.Resources[0]+groupOf(rule), "--all-namespaces", "--as="+serverUser)
+				all = all && (strings.TrimSpace(answer) == "yes") == slices.Contains(rule.Verbs, verb)
+			}
+		}
+		if all || time.Now().After(deadline) {
+			return
+		}
+	}
+}
+
+func groupOf(r rule) string {
+	if r.APIGroups[0] == "" {
+		return ""
+	}
+	return "." + r.APIGroups[0]
+}
+
+// lack is a role that lacks one verb.
+type lack struct {
+	role          role
+	name, message string
+}
+
+// verbs are all pairs of a rule and a verb.
+func (r role) verbs() (all [][2]int) {
+	for i, rule := range r.Rules {
+		for k := range rule.Verbs {
+			all = append(all, [2]int{i, k})
+		}
+	}
+	return all
+}
+
+// without is the role without one of its verbs, counted from 0.
+func (r role) without(n int) lack {
+	if n < 0 {
+		return lack{role: r, name: "nothing"}
+	}
+	at := r.verbs()[n]
+	left, from := r, r.Rules[at[0]]
+	verb := from.Verbs[at[1]]
+	left.Rules = slices.Clone(r.Rules)
+	left.Rules[at[0]].Verbs = slices.Delete(slices.Clone(from.Verbs), at[1], at[1]+1)
+	return lack{role: left, name: verb + " " + from.Resources[0], message: fmt.Sprintf("cannot %s resource %q", verb, from.Resources[0])}
+}
