@@ -34,6 +34,7 @@ func TestTheFleetKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
 	kubectl(t, cluster, "create", "namespace", kubernetes.DefaultNamespace)
+	kubectl(t, cluster, "create", "serviceaccount", "default") // which kube-controller-manager makes
 	agents := open(t, cluster.AdminKubeconfig())
 	put := func(ctx context.Context, kind store.Kind, o store.Object) error {
 		if lease, ok := o.(*coordinationv1.Lease); ok {

@@ -168,6 +168,7 @@ func (c cluster) createPod(pod *corev1.Pod) {
 func TestAServerEvictsPodsOfACluster(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
+	c.kubectl("create", "serviceaccount", "default") // which kube-controller-manager makes
 	const pace = "lease: {duration: 10s, renewInterval: 2s}\nstatus: {updateInterval: 1s}\n"
 	startAgent(t, c.asNode("n1", "")+pace)
 	a := startAgent(t, c.asNode("n2", "")+pace)
@@ -179,7 +180,7 @@ func TestAServerEvictsPodsOfACluster(t *testing.T) {
 	c.becomes("n1", corev1.ConditionTrue, "")
 	c.becomes("n2", corev1.ConditionTrue, "")
 	c.createPod(newPod("n1", "other", 0))
-	for name, seconds := range map[string]int64{"at-once": -1, "soon": 5, "late": 3600} {
+	for name, seconds := range map[string]int64{"default": -1, "soon": 5, "late": 3600} {
 		c.createPod(newPod("n2", name, seconds))
 	}
 	// A person taints a host that is alive.
@@ -190,9 +191,9 @@ func TestAServerEvictsPodsOfACluster(t *testing.T) {
 	c.kubectl("taint", "node", "n1", "example.com/repair-")
 	// A host dies.
 	a.kill()
-	c.podBecomes("at-once", podEvicted)
 	c.podBecomes("soon", podEvicted)
 	c.podBecomes("late", podLost)
+	c.podBecomes("default", podLost) // the API server gives each pod a toleration of 5 minutes
 	requests, err := c.Requests()
 	check(t, err)
 	for _, r := range requests {
@@ -207,6 +208,7 @@ func TestAServerEvictsPodsOfACluster(t *testing.T) {
 func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
+	c.kubectl("create", "serviceaccount", "default")
 	base := c.served("")
 	for _, controller := range []string{"node-lifecycle", "eviction"} {
 		role := c.clusterRole("hostler-" + controller)
