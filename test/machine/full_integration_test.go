@@ -84,5 +84,10 @@ func TestWhatFillsTheFilesystemIsNamedAlsoIfTheUnitHidesIt(t *testing.T) {
 			}
 			m.Run("rm -r " + folder + "/many")
 		}
+		m.Run("docker run --detach --name writer --network none --security-opt apparmor=unconfined " + job.Image + ` sh -c "head -c 104857600 /dev/zero >/fill && touch /done; sleep 1000"`)
+		m.Eventually("the container has written", func() bool { return m.Run("docker exec writer ls /done 2>/dev/null || true") != "" })
+		if text := flat(m.Run("hostler gc run --images --target-percent 1 || true")); !strings.Contains(text, "written by container writer/writer)") {
+			t.Errorf("hostler gc run does not say what writer has written:\n%s", text)
+		}
 	})
 }
