@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -160,7 +161,12 @@ func openOnHost(path string) (*tree.Dir, error) {
 // folder is mounted that would be there without the mount. The unit of this service makes such mounts,
 // for example of /var/log, which the service may write.
 func sameFolders(mount uint64, pid int) map[string]bool {
-	list, err := mountinfo.PidMountInfo(pid)
+	file, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "mountinfo"))
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	list, err := mountinfo.GetMountsFromReader(file, nil)
 	base := slices.IndexFunc(list, func(m *mountinfo.Info) bool { return uint64(m.ID) == mount })
 	if err != nil || base < 0 {
 		return nil
