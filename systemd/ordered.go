@@ -18,9 +18,10 @@ const maxOrdered = 500
 
 // OrderedAfter returns, by name, the services that run and that systemd stops before each of the
 // units when the host goes down, because they are ordered after it (After=, Before=), also by way
-// of other units such as targets; and the same for each of these services. Services without a main
-// process are left out, and so is what outlives this service itself, because that is ordered
-// after it. Empty where there is no systemd.
+// of other units such as targets; and the same for each of these services. Services without a process
+// are left out, unless their stop runs a command. Such a service does not count after a runtime, which
+// this service is ordered after: its command may be the one that stops containers, such as `docker
+// compose down`. What outlives this service itself is left out, too. Empty where there is no systemd.
 func (m *Manager) OrderedAfter(ctx context.Context, units ...string) (map[string][]string, error) {
 	return orAbsent[map[string][]string](nil)(ask(ctx, m, "list units ordered after container units", func(ctx context.Context, conn *dbus.Conn) (map[string][]string, error) {
 		talk := newTalk(conn)
@@ -29,14 +30,14 @@ func (m *Manager) OrderedAfter(ctx context.Context, units ...string) (map[string
 			return nil, err
 		}
 		var outlive map[string]bool
-		if works := func(u orderedUnit) bool { return u.works }; slices.ContainsFunc(slices.Collect(maps.Values(known)), works) { // else nobody is to be stopped
+		if stops := func(u orderedUnit) bool { return u.works || u.command }; slices.ContainsFunc(slices.Collect(maps.Values(known)), stops) { // else nobody is to be stopped
 			if outlive, err = outliving(ctx, talk, conn); err != nil {
 				return nil, err
 			}
 		}
 		after := map[string][]string{}
 		for name, unit := range known {
-			if slices.Contains(units, name) || unit.works && !outlive[name] {
+			if slices.Contains(units, name) || (unit.works || unit.command) && !outlive[name] {
 				after[name] = workingAfter(name, known, outlive)
 			}
 		}
@@ -65,10 +66,11 @@ func outliving(ctx context.Context, talk *Talk, conn *dbus.Conn) (map[string]boo
 
 // orderedUnit is what counts of a unit for the order of others.
 type orderedUnit struct {
-	name   string
-	runs   bool
-	works  bool     // it is a service with a process of its own that runs
-	before []string // units that are ordered after it
+	name    string
+	runs    bool
+	works   bool     // it is a service that has a process
+	command bool     // it is a service without a process whose stop runs a command
+	before  []string // units that are ordered after it
 }
 
 // ordered reads units, those that are ordered after them and run, those after these, and so on.
@@ -117,9 +119,30 @@ func readOrdered(ctx context.Context, talk *Talk, name string) (orderedUnit, err
 		return unit, nil
 	}
 	var pid uint32
-	err := talk.property(ctx, name, systemdService, "MainPID", &pid)
-	unit.works = pid != 0
+	if err := talk.property(ctx, name, systemdService, "MainPID", &pid); err != nil || pid != 0 {
+		unit.works = pid != 0
+		return unit, err
+	}
+	var state string
+	if err := talk.property(ctx, name, systemdUnit, "SubState", &state); err != nil || state != "exited" {
+		unit.works = err == nil // its processes, as those of one of Type=forking whose main process is not known
+		return unit, err
+	}
+	var err error
+	unit.command, err = runsAtStop(ctx, talk, name)
 	return unit, err
+}
+
+// runsAtStop reports whether the stop of a service runs a command. One of Type=oneshot with
+// RemainAfterExit= may, that has no process any more, and may need what it is ordered after.
+func runsAtStop(ctx context.Context, talk *Talk, name string) (bool, error) {
+	for _, property := range []string{"ExecStop", "ExecStopPost"} {
+		var commands [][]any
+		if err := talk.property(ctx, name, systemdService, property, &commands); err != nil || len(commands) > 0 {
+			return len(commands) > 0, err
+		}
+	}
+	return false, nil
 }
 
 // workingAfter are the services among the known units that are ordered after one, by name, without
@@ -133,7 +156,7 @@ func workingAfter(name string, known map[string]orderedUnit, outlive map[string]
 		}
 		seen[ask[0]] = true
 		ask = append(ask, unit.before...)
-		if unit.works && !outlive[unit.name] {
+		if (unit.works || unit.command && !outlive[name]) && !outlive[unit.name] {
 			services = append(services, unit.name)
 		}
 	}

@@ -84,11 +84,11 @@ func podState(p api.Pod) string {
 	return strings.Join(parts, ", ")
 }
 
-// history returns the records of the last shutdowns. If no agent answers, root reads the journal
-// file; fault says that it may be the wrong file.
-func (a *app) history(ctx context.Context, c *api.Client) (history journal.History, fault, err error) {
+// history returns the records of the last shutdowns, and which containers nobody started since. If no
+// agent answers, root reads the journal file; fault says that it may be the wrong file.
+func (a *app) history(ctx context.Context, c *api.Client) (history journal.History, notStarted []string, fault, err error) {
 	s, err := c.Status(ctx)
-	history = s.Shutdown.History()
+	history, notStarted = s.Shutdown.History(), s.NotStarted
 	if unreachable := new(api.UnreachableError); errors.As(err, &unreachable) && os.Geteuid() == 0 && a.socket == "" {
 		var cfg config.Config
 		if _, cfg, fault = a.orDefaults(ctx); fault != nil {
@@ -100,12 +100,12 @@ func (a *app) history(ctx context.Context, c *api.Client) (history journal.Histo
 			fault = silentError{} // it was reported
 		}
 	}
-	return history, fault, err
+	return history, notStarted, fault, err
 }
 
 // lastShutdown prints how the last shutdown went.
 func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) error {
-	history, fault, err := a.history(ctx, c)
+	history, missing, fault, err := a.history(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -118,13 +118,25 @@ func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) erro
 		Drained *journal.Record `json:"drained,omitempty"`
 		// Restarts are the containers of shutdowns that can be started again.
 		Restarts []journal.Restart `json:"restarts,omitempty"`
-	}{history.Last, []endedPod{}, history.Cancelled, history.Drained, history.Restarts}
+		// NotStarted names the containers that should run by their restart policy, and that nobody
+		// started since the boot.
+		NotStarted []string `json:"notStarted,omitempty"`
+	}{history.Last, []endedPod{}, history.Cancelled, history.Drained, history.Restarts, missing}
 	if last := history.Last; last != nil {
 		for _, p := range last.Pods {
 			answer.Pods = append(answer.Pods, endedPod{p, last.PodStatus(p)})
 		}
 	}
-	if err := out.print(answer, func(t *table) { printShutdowns(t, history) }); err != nil {
+	show := func(t *table) {
+		printShutdowns(t, history)
+		if len(missing) > 0 {
+			t.line("")
+			for _, line := range wrap("not started since boot, despite their restart policy: "+strings.Join(missing, ", "), screenWidth) {
+				t.line("%s", line)
+			}
+		}
+	}
+	if err := out.print(answer, show); err != nil {
 		return err
 	}
 	return fault

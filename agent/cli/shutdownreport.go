@@ -14,7 +14,7 @@ import (
 func (a *app) shutdownReport() *cobra.Command {
 	var svg bool
 	cmd := a.reader("report", "Draw a timeline of the last shutdown", func(ctx context.Context, c *api.Client, out *output) error {
-		history, fault, err := a.history(ctx, c)
+		history, _, fault, err := a.history(ctx, c)
 		if err != nil {
 			return err
 		}

@@ -218,6 +218,7 @@ func TestTables(t *testing.T) {
 		{Runtime: "containerd", ID: "a", UID: "u", Namespace: "shop", Name: "web-6f7d", Outcome: journal.Left},
 		{Runtime: "containerd", ID: "b", Namespace: "shop", Name: "db-0", Outcome: journal.Left},
 	}}
+	cutOff.status.NotStarted = []string{"cache", "shop-db-1"}
 	orchestrated := fullBackend()
 	orchestrated.phases.StopFirst = []string{"k3s.service"}
 	stoppedFirst := orchestrated.status.Shutdown.Last.Clone()

@@ -3,12 +3,15 @@ package meter
 import (
 	"cmp"
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/internal/tree"
@@ -71,7 +74,7 @@ func (w weight) of(byInodes bool) uint64 {
 // another mount hides that, in the folder above. It follows no link and enters no other mount;
 // a file of several names counts under one of them.
 func weigh(path, mountpoint string, most int, until time.Time) (weights, error) {
-	root, err := openRoot(path, mountpoint)
+	root, pid, err := openRoot(path, mountpoint)
 	if err != nil {
 		return weights{}, err
 	}
@@ -79,7 +82,7 @@ func weigh(path, mountpoint string, most int, until time.Time) (weights, error) 
 	w := weights{folders: make(map[*tree.Folder]*weight)}
 	device := tree.Device(root.Self)
 	mounts := map[uint64]bool{root.Self.Mnt_id: true} // that are walked
-	same := sameFolders(root.Self.Mnt_id)
+	same := sameFolders(root.Self.Mnt_id, pid)
 	seen := make(map[[2]uint64]bool) // devices and inodes of what has several names
 	entries := 0
 	whole := tree.Walk(root, walkBytes, func(e tree.Entry) (enter, goOn bool) {
@@ -114,29 +117,56 @@ func weigh(path, mountpoint string, most int, until time.Time) (weights, error) 
 }
 
 // openRoot opens the first of a mount point, the folder above path, and path that is on the filesystem
-// of path. Only root can change what these are.
-func openRoot(path, mountpoint string) (*tree.Dir, error) {
+// of path, and returns a process that sees what is mounted below it. Only root can change what these
+// are. The mount point is opened as process 1 sees it: PrivateTmp= of the unit hides the host's /tmp
+// and /var/tmp from this process.
+func openRoot(path, mountpoint string) (root *tree.Dir, pid int, err error) {
+	pid = os.Getpid()
 	folder, err := tree.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
+	}
+	if root, err := openOnHost(mountpoint); err == nil {
+		if tree.Device(root.Self) == tree.Device(folder.Self) {
+			folder.Close()
+			return root, 1, nil
+		}
+		root.Close()
 	}
 	for _, above := range []string{mountpoint, filepath.Dir(path)} {
 		if root, err := tree.Open(above); err == nil {
 			if tree.Device(root.Self) == tree.Device(folder.Self) {
 				folder.Close()
-				return root, nil
+				return root, pid, nil
 			}
 			root.Close()
 		}
 	}
-	return folder, nil
+	return folder, pid, nil
 }
 
-// sameFolders are the mount points below a mount, given by its ID, at which the folder is mounted that
-// would be there without the mount. The unit of this service makes such mounts, for example of
-// /var/log, which the service may write.
-func sameFolders(mount uint64) map[string]bool {
-	list, err := mountinfo.GetMounts(nil)
+// openOnHost opens a folder as process 1 sees it, and calls it by its path there.
+func openOnHost(path string) (*tree.Dir, error) {
+	if path == "" {
+		return nil, os.ErrNotExist
+	}
+	fd, err := unix.Open(filepath.Join("/proc/1/root", path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return tree.New(os.NewFile(uintptr(fd), path))
+}
+
+// sameFolders are the mount points that a process sees below a mount, given by its ID, at which the
+// folder is mounted that would be there without the mount. The unit of this service makes such mounts,
+// for example of /var/log, which the service may write.
+func sameFolders(mount uint64, pid int) map[string]bool {
+	file, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "mountinfo"))
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	list, err := mountinfo.GetMountsFromReader(file, nil)
 	base := slices.IndexFunc(list, func(m *mountinfo.Info) bool { return uint64(m.ID) == mount })
 	if err != nil || base < 0 {
 		return nil

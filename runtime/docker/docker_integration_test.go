@@ -91,6 +91,14 @@ func (d labDriver) Crash(t testing.TB) (restart func()) {
 	}
 }
 
+func (d labDriver) Rerun(t testing.TB, id string) {
+	t.Helper()
+	atOnce := 0
+	if _, err := d.API.ContainerRestart(t.Context(), id, client.ContainerRestartOptions{Timeout: &atOnce}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // startDocker makes a real Docker and an adapter to it.
 func startDocker(t *testing.T, o lab.DockerOptions) (*docker.Runtime, labDriver) {
 	t.Helper()

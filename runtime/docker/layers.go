@@ -118,7 +118,7 @@ func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
 		c := &list[i]
 		folders := []string{filepath.Join(a.root, "containers", c.ID)}
 		if mount := smallFile(filepath.Join(a.root, "image", a.driver, "layerdb", "mounts", c.ID, "mount-id")); mount != "" {
-			folders = append(folders, filepath.Join(a.root, a.driver, mount))
+			folders = append(folders, local.LayerFolder(a.root, a.driver, mount))
 		}
 		for _, folder := range folders {
 			owned = append(owned, runtime.Owned{Folder: folder, Container: c.ID, By: "container " + name(c)})

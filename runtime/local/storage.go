@@ -56,11 +56,23 @@ func StorageSpace(root, driver string) ([]runtime.Owned, error) {
 	}
 	var owned []runtime.Owned
 	for _, c := range containers {
-		for _, folder := range []string{filepath.Join(root, driver, c.Layer), filepath.Join(root, driver+"-containers", c.ID)} {
+		for _, folder := range []string{LayerFolder(root, driver, c.Layer), filepath.Join(root, driver+"-containers", c.ID)} {
 			owned = append(owned, runtime.Owned{Folder: folder, Container: c.ID, By: "container " + c.ID})
 		}
 	}
 	return owned, nil
+}
+
+// LayerFolder is where a storage driver keeps a layer, in the store of Docker as in that of
+// github.com/containers/storage.
+func LayerFolder(root, driver, layer string) string {
+	switch driver {
+	case "vfs":
+		return filepath.Join(root, driver, "dir", layer)
+	case "btrfs":
+		return filepath.Join(root, driver, "subvolumes", layer)
+	}
+	return filepath.Join(root, driver, layer)
 }
 
 // storedContainer is a container in such a store, and the layer that it writes to.

@@ -90,6 +90,12 @@ func (d labDriver) Crash(t testing.TB) (restart func()) {
 	return func() { check(t, errors.Join(d.Start(), d.Ready(t.Context()))) }
 }
 
+func (d labDriver) Rerun(t testing.TB, id string) {
+	t.Helper()
+	_, err := d.Command(t.Context(), "restart", "--time", "0", id)
+	check(t, err)
+}
+
 // startPodman makes a real Podman and an adapter to it.
 func startPodman(t *testing.T, o lab.PodmanOptions) (*podman.Runtime, labDriver) {
 	t.Helper()

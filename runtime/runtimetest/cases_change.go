@@ -404,6 +404,13 @@ func testHang(b *bench) {
 }
 
 func testCrash(b *bench) {
+	able := b.driver.Abilities().Starts
+	watching, stopWatching := context.WithCancel(b.ctx)
+	defer stopWatching()
+	var events *log
+	if able {
+		events = b.primed(watching) // what it learns from events it does not ask for again
+	}
 	b.run(EndsOnTERM)
 	before := b.container()
 	restart := b.driver.Crash(b)
@@ -428,9 +435,23 @@ func testCrash(b *bench) {
 	}
 	restart()
 	b.eventually("answer after the crash", func() bool { _, err := b.Pods(b.ctx); return err == nil })
-	if after := b.container(); after.ID != before.ID || after.ImageID != before.ImageID {
+	after := b.container()
+	if after.ID != before.ID || after.ImageID != before.ImageID {
 		b.Errorf("Pods() after the crash = %+v, want %+v", after, before)
 	}
+	if !able {
+		return
+	}
+	stopWatching() // if the crash has not ended it
+	<-events.end
+	b.driver.(Restarter).Rerun(b, after.ID)
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	b.watch(ctx)
+	b.eventually("a start that no event reported", func() bool {
+		c := b.container()
+		return c.State == runtime.Running && c.StartedAt.After(after.StartedAt)
+	})
 }
 
 func testConcurrent(b *bench) {

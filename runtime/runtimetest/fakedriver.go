@@ -3,6 +3,7 @@ package runtimetest
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"hostler.io/hostler/runtime"
 )
@@ -59,4 +60,19 @@ func (d FakeDriver) Crash(testing.TB) (restart func()) {
 	i := d.Inject(Every, Fault{Err: fmt.Errorf("%w: crashed", runtime.ErrUnavailable)})
 	d.EndWatches()
 	return i.Release
+}
+
+// Rerun is Restarter's.
+func (d FakeDriver) Rerun(t testing.TB, id string) {
+	t.Helper()
+	time.Sleep(time.Millisecond) // its start is a later one
+	d.mu.Lock()
+	c := d.container(id)
+	if c != nil {
+		c.State = runtime.Exited
+	}
+	d.mu.Unlock()
+	if err := d.startContainer(id); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -31,6 +31,12 @@ type Driver interface {
 	Crash(t testing.TB) (restart func())
 }
 
+// Restarter is a Driver of a runtime with the ability Starts.
+type Restarter interface {
+	// Rerun ends a container, if it runs, and starts it again, past the adapter.
+	Rerun(t testing.TB, id string)
+}
+
 // Abilities are what not every runtime has. What a runtime lacks it must lack as
 // package runtime says, so that each ability makes a difference to some case.
 type Abilities struct {

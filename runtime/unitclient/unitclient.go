@@ -128,6 +128,9 @@ func engine(c *Client, p process, args []string) bool {
 			}
 			return len(c.names) > 0
 		case "start", "attach", "wait":
+			if arg == "start" && !attaches(rest) {
+				return false // it is over soon, as from a script or a job of cron.service
+			}
 			for _, text := range rest {
 				if !strings.HasPrefix(text, "-") {
 					c.names = append(c.names, text)
@@ -140,6 +143,17 @@ func engine(c *Client, p process, args []string) bool {
 		}
 	}
 	return false
+}
+
+// attaches reports whether a start with these arguments stays until the container ends.
+func attaches(args []string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool {
+		flags, short := strings.CutPrefix(arg, "-")
+		if short && !strings.HasPrefix(flags, "-") {
+			return strings.ContainsAny(flags, "ai")
+		}
+		return slices.Contains([]string{"--attach", "--attach=true", "--interactive", "--interactive=true"}, arg)
+	})
 }
 
 // passesOn reports whether a command with these arguments passes signals on, which it does by

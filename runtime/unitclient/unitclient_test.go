@@ -32,6 +32,8 @@ func TestRuns(t *testing.T) {
 		"run without a name":                     {command: "docker run --rm nginx", want: false},
 		"podman run":                             {command: "/usr/bin/podman run --name web nginx", want: true},
 		"start":                                  {command: "docker start --attach web", want: true},
+		"start with standard input":              {command: "docker start -ai web", want: true},
+		"start that does not stay":               {command: "docker start web", want: false},
 		"start by ID":                            {command: "docker start -a " + id[:12], want: true},
 		"start by the whole ID":                  {command: "docker start -a " + id, want: true},
 		"start by too little of the ID":          {command: "docker start -a " + id[:4], want: false},

@@ -75,6 +75,17 @@ func (m *Manager) units() map[string]UnitState {
 	return all
 }
 
+// Command is an element of properties such as ExecStop, see org.freedesktop.systemd1(5).
+type Command struct {
+	Path                      string
+	Arguments                 []string
+	IgnoreFailure             bool
+	Started, StartedMonotonic uint64
+	Ended, EndedMonotonic     uint64
+	PID                       uint32
+	Code, Status              int32
+}
+
 // queued is a unit's property Job; of no job if 0.
 func queued(id uint32) any {
 	at := dbus.ObjectPath("/")
@@ -122,9 +133,15 @@ func (m *Manager) find(at dbus.ObjectPath) (object, bool) {
 		}
 	}
 	found := object{}
-	if main, service := values["MainPID"]; service {
-		delete(values, "MainPID")
-		found[systemdError+"Service"] = iface{properties: read(map[string]any{"MainPID": main})}
+	if _, service := values["MainPID"]; service {
+		of := map[string]any{"ExecStop": []Command{}, "ExecStopPost": []Command{}}
+		for _, property := range []string{"MainPID", "ExecStop", "ExecStopPost"} {
+			if value, set := values[property]; set {
+				of[property] = value
+				delete(values, property)
+			}
+		}
+		found[systemdError+"Service"] = iface{properties: read(of)}
 	}
 	found[systemdError+"Unit"] = iface{properties: read(values)}
 	return found, true

@@ -11,6 +11,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/machine"
+	"hostler.io/hostler/test/machine/job"
 )
 
 // TestAFilesystemThatPodsNeedIsFull fills what the start of a pod writes to, and has the node
@@ -64,6 +65,29 @@ func TestAFilesystemThatPodsNeedIsFull(t *testing.T) {
 		reports(status.ReasonNodeFilesystemSpace, mountpoint+" (", "du -xah "+mountpoint+" | sort -h | tail -20`")
 		if shown := m.Run("du -xah " + mountpoint + " | sort -h | tail -20 | wc -l"); strings.TrimSpace(shown) == "1" {
 			t.Errorf("the next step shows %s line of %s", shown, mountpoint)
+		}
+	})
+}
+
+// TestWhatFillsTheFilesystemIsNamedAlsoIfTheUnitHidesIt fills folders of the filesystem on which
+// Docker keeps its images: the unit has /var/tmp of its own (PrivateTmp=), and writes to few folders.
+func TestWhatFillsTheFilesystemIsNamedAlsoIfTheUnitHidesIt(t *testing.T) {
+	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
+		o.Files = machine.DockerFiles(o)
+		m := machine.Boot(t, o)
+		m.Run("systemctl enable --now docker.socket docker.service && docker load --quiet --input " + job.ImageArchive)
+		m.Eventually("Docker's image is listed", func() bool { return strings.Contains(m.Run("hostler images || true"), job.Image) })
+		for _, folder := range []string{"/var/tmp", "/root", "/var/log/app"} {
+			m.Run("mkdir -p " + folder + "/many && dd if=/dev/zero of=" + folder + "/many/fill bs=1M count=100 2>/dev/null")
+			if text := flat(m.Run("hostler gc run --images --target-percent 1 || true")); !strings.Contains(text, folder+"/many (100.0 MiB, ") {
+				t.Errorf("hostler gc run does not say what %s holds:\n%s", folder, text)
+			}
+			m.Run("rm -r " + folder + "/many")
+		}
+		m.Run("docker run --detach --name writer --network none --security-opt apparmor=unconfined " + job.Image + ` sh -c "head -c 104857600 /dev/zero >/fill && touch /done; sleep 1000"`)
+		m.Eventually("the container has written", func() bool { return m.Run("docker exec writer ls /done 2>/dev/null || true") != "" })
+		if text := flat(m.Run("hostler gc run --images --target-percent 1 || true")); !strings.Contains(text, "written by container writer/writer)") {
+			t.Errorf("hostler gc run does not say what writer has written:\n%s", text)
 		}
 	})
 }

@@ -54,6 +54,7 @@ type Options struct {
 	Containerd    string            // lines for the top of containerd's configuration
 	Files         map[string]string // further files, by path below /, such as "etc/systemd/logind.conf.d/zzz.conf"
 	Unguarded     bool              // do not wait until hostler is Armed
+	Tolerant      bool              // boots in which units fail are no failure of the test
 	Bare          bool              // hostler is not installed: its package lies in Package
 	Uplink        bool              // a VM's way to addresses 198.18.0.0/16 of the lab, where control planes are that stand apart
 	MemoryMiB     int               // of a VM; 1024 if zero

@@ -44,6 +44,9 @@ func TestWhatNobodyStartsAfterAPowerCutIsNamed(t *testing.T) {
 		if i < 0 || report.Checks[i].Status != doctor.Warn {
 			t.Errorf("hostler doctor = %+v, want a warning of check not-started", report.Checks)
 		}
+		if text := m.Hostler("ps", "--last-shutdown"); !strings.Contains(text, "not started since boot, despite their restart policy: lost\n") {
+			t.Errorf("hostler ps --last-shutdown does not name lost:\n%s", text)
+		}
 		t.Log(m.Hostler("status"))
 	})
 }

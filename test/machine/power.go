@@ -39,7 +39,8 @@ func (m *Machine) Start() {
 }
 
 // awaitUp waits until another boot than the last one is up, or the machine is
-// off. All units have to be well: what hostler is tried on is no broken machine.
+// off. All units have to be well, unless the machine is tolerant: what hostler is tried on is no
+// broken machine.
 func (m *Machine) awaitUp(ctx context.Context) (off bool) {
 	m.t.Helper()
 	hello, off, err := m.nextBoot(ctx)
@@ -59,6 +60,9 @@ func (m *Machine) awaitUp(ctx context.Context) (off bool) {
 			if !m.Options.Unguarded {
 				m.AwaitArmed()
 			}
+			return false
+		case state == "degraded" && m.Options.Tolerant:
+			m.t.Logf("%s is up but degraded:\n%s", m, m.Run("systemctl --failed --no-pager"))
 			return false
 		case state == "degraded":
 			m.t.Fatalf("%s is up but degraded:\n%s", m, m.Run("systemctl --failed --no-pager; journalctl -b -p warning --no-pager | tail -n 40"))

@@ -83,6 +83,14 @@ func TestCommandsRunInAMachine(t *testing.T) {
 		t.Errorf("Try() of a command that was given up = %v, want %v", err, context.Canceled)
 	}
 	m.Eventually("the command that was given up is dead", func() bool { return m.Run("kill -0 $(cat /tmp/hangs) 2>/dev/null || echo dead") != "" })
+
+	m.Options.Tolerant = true // as that of a person is
+	m.Write("/etc/systemd/system/broken.service", "[Service]\nExecStart=false\n[Install]\nWantedBy=multi-user.target\n")
+	m.Run("systemctl daemon-reload && systemctl enable broken")
+	m.GoesDown("systemctl reboot")
+	if state := m.Run("systemctl is-system-running || true"); state != "degraded\n" {
+		t.Errorf("the machine is %q, want it to run on, degraded", state)
+	}
 }
 
 func TestWorkloadsReportHowTheyEnd(t *testing.T) {

@@ -36,6 +36,11 @@ func TestPodsOfQuadlet(t *testing.T) {
 		} {
 			m.Write("/etc/containers/systemd/"+name, text)
 		}
+		// Of the host, and ordered after a container: what runs, and what has a command to run at its end.
+		for name, more := range map[string]string{"web-user": "ExecStart=sleep infinity", "web-dump": "Type=oneshot\nRemainAfterExit=yes\nExecStart=true"} {
+			m.Write("/etc/systemd/system/"+name+".service", "[Unit]\nWants=web.service\nAfter=web.service\n[Service]\n"+more+
+				"\nExecStop=sh -c 'sleep 0.3; podman exec web echo reached >>/root/"+name+"'\n")
+		}
 		const units = "shop-pod web store"
 		m.Run("systemctl enable --now podman.socket && podman load --quiet --input " + job.ImageArchive + " && systemctl daemon-reload && systemctl start " + units)
 
@@ -59,8 +64,11 @@ func TestPodsOfQuadlet(t *testing.T) {
 			t.Errorf("the units were started again %v times, want never", restarts)
 		}
 
-		m.Run("systemctl start " + units + " && hostler uncordon")
+		m.Run("systemctl start " + units + " web-user web-dump && hostler uncordon")
 		arePlanned()
+		if text := m.Hostler("shutdown", "plan"); !strings.Contains(text, "by web.service, after web-dump.service and web-user.service") {
+			t.Errorf("hostler shutdown plan names no services that stop before web:\n%s", text)
+		}
 		m.GoesDown("systemctl reboot")
 		last := m.LastShutdown()
 		if last == nil || !last.Graceful || len(last.Pods) != 2 {
@@ -73,6 +81,9 @@ func TestPodsOfQuadlet(t *testing.T) {
 			if status := last.PodStatus(p); status.Phase != corev1.PodSucceeded {
 				t.Errorf("%s is %+v, want that it ended well", p.Name, status)
 			}
+		}
+		if text := m.Run("cat /root/web-*"); text != "reached\nreached\n" {
+			t.Errorf("the services that are ordered after web say at their stop %q, want both to reach it", text)
 		}
 		m.Eventually("all are back", func() bool {
 			return strings.Join(strings.Fields(m.Run("systemctl is-active "+units+" || true")), " ") == "active active active"

@@ -50,8 +50,8 @@ func Shell(ctx context.Context, o Options) (err error) {
 	fmt.Fprintf(os.Stderr, "booting Debian %s in a %s\n", o.Release, o.Bed)
 	m.Start()
 	m.Run("dpkg --force-confold --install " + Package)
-	m.Options.Unguarded = false
 	m.AwaitArmed()
+	m.Options.Tolerant = true // what becomes of hostler and other units is the person's affair
 	fmt.Fprint(os.Stderr, welcome)
 	typed := make(chan []byte)
 	go readAll(os.Stdin, typed)
