@@ -24,7 +24,7 @@ var readers = map[string][]string{
 	},
 	"os.OpenFile":         {},
 	"exec.Command":        {},
-	"exec.CommandContext": {"runtime/runc/program/program.go"}, // by the descriptor that trust.Open opened
+	"exec.CommandContext": {"runtime/runc/program/program.go"}, // what trust.Path has checked
 }
 
 // What an administrator configures is read by package trust: another user could change it otherwise.
