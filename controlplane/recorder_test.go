@@ -293,6 +293,20 @@ func TestALongMessageIsCut(t *testing.T) {
 	})
 }
 
+func TestAnEventMovesNoTerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := controlplanetest.NewFake(nil)
+		recorder := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
+		run(t, recorder.Run)
+		record(recorder, "stopped \x1b[2Jpod\nforged\u202erow")
+		synctest.Wait()
+		events, err := fake.Events(t.Context())
+		if err != nil || len(events) != 1 || !strings.Contains(events[0].Message, "forged") || strings.ContainsAny(events[0].Message, "\x1b\n\u202e") {
+			t.Errorf("Events() = %v, %v, want one with a message on one line that is printable", events, err)
+		}
+	})
+}
+
 func TestRetryGoesFrom200MillisecondsTo7Seconds(t *testing.T) {
 	backoff := controlplane.Retry()
 	for i, want := range []time.Duration{200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000} {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -148,6 +149,28 @@ func TestANamedFileMustBeThere(t *testing.T) {
 	}
 	if _, err := config.Load(filepath.Join(t.TempDir(), "missing.yaml"), ""); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Load() = %v, want that the file does not exist", err)
+	}
+}
+
+// Others can make anything of a file that is refused: a FIFO, which would block the agent, or a link to a
+// device.
+func TestARefusedFileIsOpenedOnlyIfItIsRegular(t *testing.T) {
+	for name, lay := range map[string]func(path string) error{
+		"a FIFO":             func(path string) error { return errors.Join(syscall.Mkfifo(path, 0o600), os.Chmod(path, 0o666)) },
+		"a link to a device": func(path string) error { return os.Symlink("/dev/null", path) },
+		"a folder":           func(path string) error { return errors.Join(os.Mkdir(path, 0o755), os.Chmod(path, 0o777)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "hostler.yaml")
+			if err := lay(path); err != nil {
+				t.Fatal(err)
+			}
+			_, err := config.Load(path, "")
+			faults, ok := errors.AsType[config.Faults](err)
+			if !ok || len(faults) != 1 || !strings.Contains(faults[0].Problem, "writable by users other than root") {
+				t.Errorf("Load() = %v, want one fault: others can write it", err)
+			}
+		})
 	}
 }
 

@@ -31,6 +31,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 		refuse bool
 		host   func(*testing.T, *state, *systemdtest.Fake)
 		locked string // who else has a lock
+		user   int    // whose process holds it
 		left   bool
 	}{
 		"killed, and about to be started again":       {unit: alone, result: "signal", left: true},
@@ -49,6 +50,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 		"logind has announced that it will":           {unit: queued, result: "signal", host: func(t *testing.T, _ *state, f *systemdtest.Fake) { f.Reboot(t) }, left: true},
 		"a kubelet counts on it":                      {unit: queued, result: "signal", locked: "kubelet", left: true},
 		"somebody else than a kubelet delays as well": {unit: queued, result: "signal", locked: "backup"},
+		"a user's lock has the name of a kubelet's":   {unit: queued, result: "signal", locked: "kubelet", user: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := systemdtest.NewFake(t, systemdtest.FakeOptions{Roots: true})
@@ -71,7 +73,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 				c.host(t, &host, fake)
 			}
 			fake.SetManager(host)
-			proc := trusttest.Proc(t, trusttest.Process{PID: 1 << 22, Name: "kubelet"}, trusttest.Process{PID: os.Getpid(), Name: "test", Cgroup: "/system.slice/kubelet.service"})
+			proc := trusttest.Proc(t, trusttest.Process{PID: 1 << 22, Name: "kubelet"}, trusttest.Process{PID: os.Getpid(), Name: "test", UID: c.user, Cgroup: "/system.slice/kubelet.service"})
 			err := takeBack(t.Context(), logind, systemd.NewManager(fake.ManagerSocket()), Ended{Service: "hostler.service", Result: c.result, Refused: c.refuse}, proc, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Errorf("takeBack() = %v", err)

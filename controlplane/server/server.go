@@ -228,7 +228,7 @@ func (s *Server) Run(signals <-chan os.Signal) error {
 	for _, l := range s.loops {
 		loops.Go(func() { l.Supervise(ctx, s.o.Log) })
 	}
-	api := &http.Server{Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second}
+	api := &http.Server{Handler: s.routes(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	failed := make(chan error, 1)
 	loops.Go(func() {
 		if err := api.Serve(listen.Users(s.socket, s.o.Log)); !errors.Is(err, http.ErrServerClosed) {

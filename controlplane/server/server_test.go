@@ -168,6 +168,55 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 	}
 }
 
+// Hosts write what they like into Nodes, and who has the store may name keys so as well.
+func TestWhatHostsSayMovesNoTerminal(t *testing.T) {
+	const evil = "\x1b]0;title\x07\nforged row\u202e\u009b2J\t"
+	s := memory.New(memory.Options{EndsLeases: true})
+	for _, name := range []string{"a1", "a2", "a3", "a4"} {
+		ready(s, name, evil, corev1.ConditionTrue)
+	}
+	r := start(t, s)
+	r.eventually("it leads", leading)
+	ready(s, "sick1"+evil, evil, corev1.ConditionFalse)
+	ready(s, "sick2"+evil, evil, corev1.ConditionFalse)
+	s.PutRaw(store.Nodes, "broken"+evil, []byte(`{"metadata": {"name": "`+strings.Repeat("x", 1<<20)+evil))
+	r.eventually("one Node waits for its taint", func(s answer.Status) bool {
+		return s.Controllers[0].Pending == 1 && s.NotReady == 2 && len(s.Problems) > 0
+	})
+	for _, path := range []string{"/v1/fleet/status", "/v1/fleet/plan", "/metrics"} {
+		var texts []string
+		text := r.get(path)
+		if path == "/metrics" {
+			texts = strings.Split(text, "\n")
+		} else {
+			texts = stringsIn(t, text)
+		}
+		for _, text := range texts {
+			if strings.ContainsAny(text, "\x1b\x07\n\t\u202e\u009b") || strings.HasPrefix(text, "forged") || len(text) > 8<<10 {
+				t.Errorf("GET %s has %.500q", path, text)
+			}
+		}
+	}
+}
+
+// stringsIn returns all strings of a JSON text.
+func stringsIn(t *testing.T, text string) (all []string) {
+	t.Helper()
+	decoder := json.NewDecoder(strings.NewReader(text))
+	for {
+		token, err := decoder.Token()
+		if err == io.EOF {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, ok := token.(string); ok {
+			all = append(all, s)
+		}
+	}
+}
+
 func TestASecondServerStandsByAndTakesOverAtOnce(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	first := start(t, s)

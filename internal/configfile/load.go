@@ -158,7 +158,9 @@ func (s Spec[T]) load(file, folder string, read func(name string) ([]byte, error
 		data, err := read(name)
 		if untrusted, ok := errors.AsType[*trust.Error](err); ok {
 			d.faults = append(d.faults, Fault{File: name, Line: 1, Problem: fmt.Sprintf("refused, since %v: %s", untrusted, untrusted.Hint)})
-			data, err = os.ReadFile(name) // to report the other faults as well
+			if data, err = trust.ReadUntrusted(name); err != nil { // to report the other faults as well
+				continue
+			}
 		}
 		if err != nil {
 			return none, Source{}, fmt.Errorf("read configuration: %w", err)

@@ -39,12 +39,7 @@ func Path(path string) (real string, info fs.FileInfo, err error) {
 // Open opens a regular file that only root can change, to read it. The file that is checked, as by
 // Path, is the one that is opened.
 func Open(path string) (*os.File, error) {
-	return open(path, func(info fs.FileInfo) error {
-		if !info.Mode().IsRegular() {
-			return fmt.Errorf("it is not a regular file (%v)", info.Mode())
-		}
-		return nil
-	})
+	return open(path, isRegular)
 }
 
 // ReadRegularFile reads a file that Open opens, of up to 1 MiB.
@@ -68,12 +63,35 @@ func readAll(f *os.File, err error) ([]byte, error) {
 	return text, closing(f, err)
 }
 
+// ReadUntrusted reads a regular file of up to 1 MiB that anybody may change, such as to report what is
+// wrong with it. It opens nothing else: a FIFO would block, and a device may do something.
+func ReadUntrusted(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return readAll(reopen(os.NewFile(uintptr(fd), path), path, isRegular))
+}
+
+// isRegular refuses everything but regular files.
+func isRegular(info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("it is not a regular file (%v)", info.Mode())
+	}
+	return nil
+}
+
 // open opens a file that only root can change and that check allows.
 func open(path string, check func(fs.FileInfo) error) (*os.File, error) {
 	found, _, err := find(path)
 	if err != nil {
 		return nil, err
 	}
+	return reopen(found, path, check)
+}
+
+// reopen opens to read what is open only to inspect it, if check allows it, and closes the latter.
+func reopen(found *os.File, path string, check func(fs.FileInfo) error) (*os.File, error) {
 	info, err := found.Stat()
 	if err == nil {
 		err = check(info)

@@ -2,9 +2,10 @@ package local
 
 // For tests.
 var (
-	Listeners = listeners
-	Holds     = holds
-	DetectIn  = (&Detector{}).detect
+	AskListening = askListening
+	Listeners    = listeners
+	Holds        = holds
+	DetectIn     = (&Detector{}).detect
 )
 
 // Answered is closed once the question that is open has been answered.

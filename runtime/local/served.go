@@ -1,10 +1,8 @@
 package local
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -29,7 +27,7 @@ type Activation struct {
 // Check returns nil if a connection starts nobody, as far as that can be told, and
 // runtime.ErrUnavailable if it would.
 func (a *Activation) Check() error {
-	root := cmp.Or(a.ProcRoot, "/proc")
+	root := cmp.Or(a.ProcRoot, hostProc)
 	// A process with mounts of its own may have bound a socket to the same path: init's counts.
 	inodes := listeners(root, a.Path)
 	i := slices.IndexFunc(inodes, func(inode string) bool { return holds(root, 1, inode) })
@@ -54,31 +52,28 @@ func (a *Activation) Check() error {
 
 // Served reports whether somebody listens at the socket who is not init, without asking it.
 func (a *Activation) Served() bool {
-	root := cmp.Or(a.ProcRoot, "/proc")
+	root := cmp.Or(a.ProcRoot, hostProc)
 	return len(listeners(root, a.Path)) > 0 && a.Check() == nil
 }
 
 // Listener reports who listens at the socket, init included, without asking: empty if nobody
 // does, and another text each time that it is bound again, as by an upgrade.
 func (a *Activation) Listener() string {
-	return strings.Join(listeners(cmp.Or(a.ProcRoot, "/proc"), a.Path), " ")
+	return strings.Join(listeners(cmp.Or(a.ProcRoot, hostProc), a.Path), " ")
 }
 
-// listeners returns the inodes of the sockets that listen at a path, as proc_pid_net(5) lists them.
+// listeners returns the inodes of the sockets that listen at a path.
 func listeners(root, path string) (inodes []string) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
-	f, err := os.Open(filepath.Join(root, "net", "unix"))
+	list, err := listening(root)
 	if err != nil {
 		return nil
 	}
-	defer f.Close()
-	const listening = "00010000" // __SO_ACCEPTCON
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		// Num RefCount Protocol Flags Type St Inode Path
-		if fields := strings.Fields(lines.Text()); len(fields) == 8 && fields[3] == listening && sameSocket(fields[7], path) {
-			inodes = append(inodes, fields[6])
+	for _, l := range list {
+		if sameSocket(l.path, path) {
+			inodes = append(inodes, l.inode)
 		}
 	}
 	return inodes

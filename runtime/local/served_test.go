@@ -3,6 +3,7 @@ package local_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -83,5 +84,21 @@ func TestARealListenerIsFound(t *testing.T) {
 	path := listened(t)
 	if got := local.Listeners("/proc", path); len(got) != 1 || !local.Holds("/proc", int64(os.Getpid()), got[0]) {
 		t.Errorf("the listeners at %s have inodes %q, want one that this process has open", path, got)
+	}
+}
+
+// A name with a line break is a line of its own in proc_pid_net(5), which any user can have there.
+func TestNobodyForgesAListener(t *testing.T) {
+	if _, err := local.AskListening(); err != nil {
+		t.Skipf("this kernel does not list unix sockets (CONFIG_UNIX_DIAG): %v", err)
+	}
+	const path = "/run/forged.sock"
+	l, err := net.Listen("unix", "@x\n0000000000000000: 00000002 00000000 00010000 0001 01 4711 "+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got := (&local.Activation{Path: path}).Listener(); got != "" {
+		t.Errorf("Listener() of a socket that nobody has = %q, want none", got)
 	}
 }

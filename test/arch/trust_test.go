@@ -15,7 +15,7 @@ import (
 // files of packages that may call them although what they read decides something.
 var readers = map[string][]string{
 	"os.ReadFile": {
-		"agent/config/load.go", // drafts that a person has checked, and other faults of a file that is refused
+		"internal/configfile/load.go", // drafts that a person has checked
 		"agent/owner/kubelet.go",
 	},
 	"os.Open": {
@@ -24,12 +24,12 @@ var readers = map[string][]string{
 	},
 	"os.OpenFile":         {},
 	"exec.Command":        {},
-	"exec.CommandContext": {"runtime/runc/program/program.go"}, // by the descriptor that trust.Open opened
+	"exec.CommandContext": {"runtime/runc/program/program.go"}, // what trust.Path has checked
 }
 
 // What an administrator configures is read by package trust: another user could change it otherwise.
 func TestConfiguredFilesAreReadByTrust(t *testing.T) {
-	for _, folder := range []string{"agent/config", "agent/owner", "agent/inspect", "controlplane", "internal/listen", "runtime/runc/program", "status/conditions"} {
+	for _, folder := range []string{"agent/config", "agent/owner", "agent/inspect", "controlplane", "internal/configfile", "internal/listen", "runtime/runc/program", "status/conditions"} {
 		eachFile(t, folder, func(name string, file *ast.File) {
 			ast.Inspect(file, func(n ast.Node) bool {
 				if selector, ok := n.(*ast.SelectorExpr); ok {
@@ -43,6 +43,37 @@ func TestConfiguredFilesAreReadByTrust(t *testing.T) {
 				return true
 			})
 		})
+	}
+}
+
+// Any user can have many connections to a listener, and send nothing or without end.
+func TestServersAreBounded(t *testing.T) {
+	found := 0
+	for _, folder := range []string{"agent", "controlplane", "internal", "runtime", "shutdown", "status", "systemd"} {
+		eachFile(t, folder, func(name string, file *ast.File) {
+			ast.Inspect(file, func(n ast.Node) bool {
+				literal, ok := n.(*ast.CompositeLit)
+				if !ok || typeName(literal.Type) != "http.Server" {
+					return true
+				}
+				found++
+				set := map[string]bool{}
+				for _, e := range literal.Elts {
+					if pair, ok := e.(*ast.KeyValueExpr); ok {
+						set[typeName(pair.Key)] = true
+					}
+				}
+				for _, bound := range []string{"ReadHeaderTimeout", "ReadTimeout", "WriteTimeout", "IdleTimeout", "MaxHeaderBytes"} {
+					if !set[bound] {
+						t.Errorf("%s makes an http.Server without %s", name, bound)
+					}
+				}
+				return true
+			})
+		})
+	}
+	if found < 3 {
+		t.Errorf("found %d servers, want those of the API, the metrics and the server role", found)
 	}
 }
 

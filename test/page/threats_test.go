@@ -14,18 +14,25 @@ var (
 	testFunc  = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 )
 
-// TestTheThreatModelNamesTests reads docs/explanation/threat-model.md: whatever an attacker cannot do is shown by
-// a test of the tree, or is said not to be.
+// TestTheThreatModelNamesTests reads docs/explanation/threat-model.md and security.md: whatever an
+// attacker, or the service, cannot do is shown by a test of the tree, or is said not to be.
 func TestTheThreatModelNamesTests(t *testing.T) {
 	text, err := os.ReadFile("../../docs/explanation/threat-model.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	limits, err := os.ReadFile("../../docs/explanation/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	tests := testsOf(t, "../..")
-	for _, m := range testNamed.FindAllStringSubmatch(string(text), -1) {
+	for _, m := range testNamed.FindAllStringSubmatch(string(text)+string(limits), -1) {
 		if !tests[m[1]] {
-			t.Errorf("docs/explanation/threat-model.md names %s, and there is no such test", m[1])
+			t.Errorf("the pages about security name %s, and there is no such test", m[1])
 		}
+	}
+	if !strings.Contains(string(limits), "TestTheAgentRunsAsItsUnitSays") {
+		t.Error("docs/explanation/security.md names no test of what the service cannot do")
 	}
 	attackers, rows := 0, 0
 	for section := range strings.SplitSeq(string(text), "\n## ") {

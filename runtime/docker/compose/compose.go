@@ -110,15 +110,20 @@ func serviceOf(c *runtime.Container) (serviceKey, bool) {
 
 // needed lists the containers that a container needs, by what Compose wrote down:
 // "db:service_healthy:true,cache:service_started:false". A service that has no container
-// is needed in vain.
+// is needed in vain. An image can have the label too, and name a service any number of times.
 func needed(c *runtime.Container, services map[serviceKey][]string) []string {
 	if Project(c.Labels) == "" {
 		return nil
 	}
 	var ids []string
+	found := map[string]bool{}
 	for dependency := range strings.SplitSeq(c.Labels[labelDependsOn], ",") {
 		service, _, _ := strings.Cut(dependency, ":")
-		for _, id := range services[serviceKey{c.PodID, strings.TrimSpace(service)}] {
+		if service = strings.TrimSpace(service); found[service] {
+			continue
+		}
+		found[service] = true
+		for _, id := range services[serviceKey{c.PodID, service}] {
 			if id != c.ID {
 				ids = append(ids, id)
 			}

@@ -1,8 +1,11 @@
 package compose_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/compose"
 )
 
@@ -18,6 +21,27 @@ func TestAProjectGoesByWhicheverComposeHasMadeIt(t *testing.T) {
 	} {
 		if got := compose.PodID(c.labels, "c"); got != c.want {
 			t.Errorf("PodID() of what %s has made = %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// An image's author writes the labels of all its containers: what they need grows with the containers,
+// and not with the label.
+func TestAServiceThatIsNamedManyTimesIsNeededOnce(t *testing.T) {
+	const count = 10
+	var containers []runtime.Container
+	for i := range count {
+		containers = append(containers, runtime.Container{ID: fmt.Sprint(i), PodID: "compose:shop", Labels: map[string]string{
+			"com.docker.compose.project": "shop", "com.docker.compose.service": "web", "com.docker.compose.depends_on": strings.Repeat("web,", 10_000),
+		}})
+	}
+	pods := compose.Pods(containers)
+	if len(pods) != 1 || len(pods[0].Containers) != count {
+		t.Fatalf("Pods() = %d pods, want one of %d containers", len(pods), count)
+	}
+	for _, c := range pods[0].Containers {
+		if len(c.StopsBefore) != count-1 {
+			t.Errorf("container %s needs %d others, want %d", c.ID, len(c.StopsBefore), count-1)
 		}
 	}
 }
