@@ -71,14 +71,16 @@ type decoder struct {
 	config reflect.Value
 	origin origins
 	faults Faults
-	name   string // the file being read
+	name   string   // the file being read
+	broken bool     // a file is no YAML, so that its values are unknown
+	unread []string // fields whose values are unknown
 }
 
 func (d *decoder) file(name string, data []byte) {
 	d.name = name
 	root, err := documents(data)
 	if err != nil {
-		d.faults = append(d.faults, syntaxFault(name, data, err))
+		d.faults, d.broken = append(d.faults, syntaxFault(name, data, err)), true
 		return
 	}
 	if root == nil || root.Tag == "!!null" {
@@ -88,19 +90,21 @@ func (d *decoder) file(name string, data []byte) {
 	d.value(root, d.config, "")
 }
 
-// finish judges the whole, once every file is in.
+// finish checks the values as far as they could be read, once every file is read.
 func (d *decoder) finish(check func(*Checker)) {
-	if len(d.faults) == 0 {
-		k := &Checker{origin: d.origin}
+	if !d.broken {
+		k := &Checker{origin: d.origin, unread: d.unread}
 		check(k)
-		d.faults = k.faults
+		d.faults = append(d.faults, k.faults...)
 	}
 	for i, f := range d.faults {
 		d.faults[i].Problem = conceal(d.config.Type(), f.Field, f.Problem)
 	}
 }
 
+// fault records that a value cannot be read.
 func (d *decoder) fault(n *yaml.Node, path, format string, args ...any) {
+	d.unread = append(d.unread, path)
 	d.faults = append(d.faults, Fault{File: d.name, Line: n.Line, Field: path, Problem: fmt.Sprintf(format, args...)})
 }
 
@@ -165,12 +169,18 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
 		return
 	}
 	d.pairs(n, path, func(key, val *yaml.Node) {
-		i := slices.Index(fieldNames(v.Type()), key.Value)
-		if i < 0 {
-			d.fault(key, join(path, key.Value), "unknown field%s", suggest(key.Value, fieldNames(v.Type())))
+		names := fieldNames(v.Type())
+		i := slices.Index(names, key.Value)
+		if i >= 0 {
+			d.value(val, v.Field(i), join(path, key.Value))
 			return
 		}
-		d.value(val, v.Field(i), join(path, key.Value))
+		meant := suggest(key.Value, names)
+		if meant == "" {
+			d.fault(key, join(path, key.Value), "unknown field; known here: %s", strings.Join(names, ", "))
+			return
+		}
+		d.fault(key, join(path, key.Value), "unknown field; did you mean %s?", meant)
 	})
 }
 
@@ -251,12 +261,12 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// suggest names the known field that a person most likely meant, or all of them.
+// suggest returns the known field that a person most likely meant; empty if none is similar.
 func suggest(key string, known []string) string {
 	for _, k := range known {
 		if strings.EqualFold(strings.ReplaceAll(key, "_", ""), k) || levenshtein.ComputeDistance(strings.ToLower(key), strings.ToLower(k)) <= 2 {
-			return fmt.Sprintf("; did you mean %s?", k)
+			return k
 		}
 	}
-	return "; known here: " + strings.Join(known, ", ")
+	return ""
 }
