@@ -76,10 +76,9 @@ func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (gran
 	// Before the files are opened, upon which follow compares it.
 	m.seen.Store(int64(granted))
 	defer func() { m.seen.Store(int64(granted)) }()
-	operation := fmt.Sprintf("raise logind's InhibitDelayMaxSec to %v", d)
 	changed, err := m.arrangeDropIn(d)
 	if err != nil && granted < d {
-		return granted, fmt.Errorf("%s: granted %v: %w; %s", operation, granted, err, writeHint(err))
+		return granted, fmt.Errorf("%s: %w; %s", shortage(granted, d), err, writeHint(err))
 	}
 	files := m.Files()
 	expected := files.Effective.Max
@@ -87,18 +86,23 @@ func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (gran
 	// that is enough: who wanted more has taken the file away.
 	if lowers := expected < granted; expected > granted || changed && expected >= min(d, granted) {
 		if err := m.reload(ctx); err != nil {
-			return granted, short(granted, d, fmt.Errorf("%s: granted %v: %w; run `systemctl restart %s`", operation, granted, err, logindUnit))
+			return granted, short(granted, d, fmt.Errorf("%s: %w; run `systemctl restart %s`", shortage(granted, d), err, logindUnit))
 		}
 		granted, err = m.settle(ctx, func(now time.Duration) bool { return now >= min(d, expected) && !(lowers && now > expected) })
 		if err != nil {
-			return granted, short(granted, d, fmt.Errorf("%s: granted %v, and logind did not read %s: %w; run `systemctl restart %s`",
-				operation, granted, DropInPath, errors.Join(err, files.Unreadable), logindUnit))
+			return granted, short(granted, d, fmt.Errorf("%s, and did not read %s: %w; run `systemctl restart %s`",
+				shortage(granted, d), DropInPath, errors.Join(err, files.Unreadable), logindUnit))
 		}
 	}
 	if granted < d {
-		return granted, fmt.Errorf("%s: granted %v, %s", operation, granted, files.Obstacle(d))
+		return granted, fmt.Errorf("%s, %s", shortage(granted, d), files.Obstacle(d))
 	}
 	return granted, nil
+}
+
+// shortage says that logind grants less than is needed.
+func shortage(granted, needed time.Duration) string {
+	return fmt.Sprintf("logind grants only %v of the %v needed", granted, needed)
 }
 
 // writeHint says what to do about a drop-in that cannot be written. hostler.service may write to

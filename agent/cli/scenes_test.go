@@ -283,15 +283,15 @@ func disarmed() api.Status {
 }
 
 // overridden is why logind grants too little.
-const overridden = "raise logind's InhibitDelayMaxSec to 36s: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf sets InhibitDelayMaxSec= to 8s and is read after /run/systemd/logind.conf.d/zz-hostler.conf; raise it there to 36s or more, or remove it"
+const overridden = "logind grants only 8s of the 36s needed, because /etc/systemd/logind.conf.d/zzz.conf sets InhibitDelayMaxSec= to 8s and is read after /run/systemd/logind.conf.d/zz-hostler.conf; raise it there to 36s or more, or remove it"
 
 func overriddenDelay() api.Status {
 	s := healthy()
-	s.Shutdown.Reason = "shutdown lock held, but logind grants only 8s of the 36s asked for: " + overridden
+	s.Shutdown.Reason = "shutdown lock held, but " + overridden
 	s.Shutdown.InhibitDelayMax, s.Shutdown.InhibitDelaySource = delay(8), "/etc/systemd/logind.conf.d/zzz.conf"
 	s.Shutdown.InhibitDelayNeeded, s.Shutdown.InhibitDelayShortage = seconds(36), overridden
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 5*time.Minute, status.ReasonDelayTooShort,
-		"a shutdown waits for 8s, but the pods' phases take 36s with their margin: they are shortened to fit: "+overridden)
+		"a shutdown shortens the pods' phases: "+overridden)
 	return s
 }
 

@@ -55,7 +55,11 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 			t.line("%s", line)
 		}
 	case p.Granted.Duration < max(p.Total.Duration, p.Needed.Duration):
-		t.line("%s", out.red(fmt.Sprintf("the phases take %s, but logind grants only %s: they are shortened to fit", p.Total.Duration, p.Granted.Duration)))
+		line := fmt.Sprintf("the phases take %s, but logind grants only %s: they are shortened to fit", p.Total.Duration, p.Granted.Duration)
+		if p.Shortage != "" {
+			line = fmt.Sprintf("the phases take %s, and are shortened to fit what logind grants:", p.Total.Duration)
+		}
+		t.line("%s", out.red(line))
 		if p.Shortage != "" {
 			for _, line := range wrap(p.Shortage, screenWidth) {
 				t.line("%s", line)
