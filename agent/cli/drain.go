@@ -218,5 +218,6 @@ func printDrainPlan(t *table, out *output, p maintenance.DrainPlan) {
 			t.row("  "+pod.Namespace, pod.Name)
 		}
 	}
+	printUnits(t, p.Plan)
 	printNotes(t, p.Plan)
 }

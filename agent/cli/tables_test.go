@@ -178,7 +178,7 @@ func phases() api.ShutdownPlan {
 			{Name: "critical", Priority: 2000000000, Grace: seconds(10), Pods: []plan.PlannedPod{}},
 		},
 		Total: seconds(30), Granted: delay(35),
-		Notes: []plan.Note{{Namespace: "shop", Pod: "web-6f7d", Key: "hostler.io/grace-period", Value: "soon", Problem: "not a duration"}},
+		Notes: []plan.Note{{Namespace: "shop", Pod: "web-6f7d", Key: "hostler.io/grace-period", Value: "soon", Problem: `is not a duration such as "90s"`, Effect: "the grace period is 30s"}},
 	}}
 }
 
