@@ -180,12 +180,15 @@ type ImageGC struct {
 	Filesystems          []gc.FilesystemStatus `json:"filesystems"`
 	HighThresholdPercent int                   `json:"highThresholdPercent"`
 	LowThresholdPercent  int                   `json:"lowThresholdPercent"`
-	Images               int                   `json:"images"`
-	Unused               int                   `json:"unused"`
-	OnRequest            *OnRequest            `json:"onRequest,omitempty"`
-	LastRun              *runs.Summary         `json:"lastRun"`            // null before the first run
-	Message              string                `json:"message,omitempty"`  // which runtime could not be asked, and is not counted
-	Runtimes             []string              `json:"runtimes,omitempty"` // the names of these runtimes
+	// InodesHighThresholdPercent is the same for inodes.
+	InodesHighThresholdPercent int `json:"inodesHighThresholdPercent"`
+
+	Images    int           `json:"images"`
+	Unused    int           `json:"unused"`
+	OnRequest *OnRequest    `json:"onRequest,omitempty"`
+	LastRun   *runs.Summary `json:"lastRun"`            // null before the first run
+	Message   string        `json:"message,omitempty"`  // which runtime could not be asked, and is not counted
+	Runtimes  []string      `json:"runtimes,omitempty"` // the names of these runtimes
 }
 
 // OnRequest is what is removed only on request.

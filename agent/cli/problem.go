@@ -10,6 +10,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/gc"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/reboots"
 )
@@ -205,8 +206,11 @@ func checkProblems(c api.CustomConditions, before []problem) []problem {
 func infos(out *output, s api.Status) []problem {
 	var list []problem
 	if r := s.ImageGC.LastRun; r != nil {
-		for _, warning := range r.Warnings { // one for each filesystem that is too full
-			list = append(list, problem{what: "images", text: "the last collection did not free enough: " + firstLine(warning), next: "`hostler gc history -o wide` shows the reasons", severity: info})
+		for _, warning := range r.Warnings { // one for each filesystem that was too full
+			if freed(s.ImageGC, warning) {
+				continue
+			}
+			list = append(list, problem{what: "images", text: "the last collection, " + out.ago(r.StartedAt) + ", did not free enough: " + firstLine(warning), next: "`hostler gc history -o wide` shows the reasons", severity: info})
 		}
 	}
 	if s.Shortage != "" {
@@ -245,6 +249,14 @@ func infos(out *output, s api.Status) []problem {
 		list = append(list, problem{what: "reboot", text: "unexpected, " + out.ago(s.Reboots.BootedAt) + ", " + r.By() + ": " + r.Error, next: "`journalctl -b -1 -e` shows the end of the previous boot's log", severity: info})
 	}
 	return list
+}
+
+// freed reports whether the filesystem of a warning has enough free space now.
+func freed(g api.ImageGC, warning string) bool {
+	return slices.ContainsFunc(g.Filesystems, func(fs gc.FilesystemStatus) bool {
+		return strings.HasPrefix(warning, "image filesystem "+fs.Filesystem+" ") && fs.Message == "" &&
+			fs.UsedPercent < g.HighThresholdPercent && fs.InodesUsedPercent < g.InodesHighThresholdPercent
+	})
 }
 
 // unexpected reports whether this boot is young, and began as nobody wanted.

@@ -26,6 +26,8 @@ const (
 	changedShare = 100
 	// maxFolders is how many folders are named of a filesystem.
 	maxFolders = 8
+	// smallShare is the part of a filesystem's used space or inodes below which a folder is not named.
+	smallShare = 200
 )
 
 // weighing is when folders were last weighed, how much was free then, and what came of it.
@@ -91,6 +93,13 @@ func (r *imageRun) weigh(ctx context.Context, weigher survey.Weigher, filesystem
 			return cmp.Compare(b.Inodes, a.Inodes)
 		}
 		return cmp.Compare(b.SizeBytes, a.SizeBytes)
+	})
+	usage := r.usage(filesystem)
+	folders = slices.DeleteFunc(folders, func(f gc.Folder) bool {
+		if byInodes {
+			return f.Inodes < (usage.Inodes-min(usage.InodesFree, usage.Inodes))/smallShare
+		}
+		return f.SizeBytes < (usage.CapacityBytes-min(usage.AvailableBytes, usage.CapacityBytes))/smallShare
 	})
 	return folders[:min(len(folders), maxFolders)]
 }
