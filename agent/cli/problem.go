@@ -164,7 +164,11 @@ func fleetProblems(s api.Status, list []problem) []problem {
 		list = append(list, problem{what: "credentials", text: c.Credentials, next: next, severity: unreported, causes: []api.Cause{c.CredentialsCause}})
 	}
 	if c.LastError != "" && !covered(list, c.Causes...) {
-		list = append(list, problem{what: "control plane", text: c.LastError, next: next, severity: unreported, causes: c.Causes})
+		text := c.LastError
+		if slices.Equal(c.Causes, []api.Cause{api.CauseUnreachable}) {
+			text = "not available, so that the Node, Lease and Events of this host are not written there: " + strings.Replace(text, "control plane unavailable: ", "", 1)
+		}
+		list = append(list, problem{what: "control plane", text: text, next: next, severity: unreported, causes: c.Causes})
 	}
 	for i := range list[known:] {
 		if w := &list[known+i]; slices.Contains(w.causes, api.CauseApproval) || slices.Contains(w.causes, api.CauseRefused) {

@@ -55,6 +55,7 @@ func scenes() map[string]api.Status {
 		"left":             left(),
 		"not-accepted":     notAccepted(),
 		"overdue":          expiredLease(),
+		"unavailable":      unavailable(),
 		"contended":        contended(),
 		"disk-full":        diskFull(),
 		"no-runtime":       noRuntime(),
@@ -426,6 +427,18 @@ func expiredLease() api.Status {
 	s.ControlPlane.Overdue = "lease not renewed for 1m20s, valid for 40s only: " + failure
 	s.ControlPlane.Causes, s.ControlPlane.OverdueCause = []api.Cause{api.CauseLease}, api.CauseLease
 	fail(&s, "lease", failure, api.CauseLease)
+	return s
+}
+
+// unavailable is a host whose control plane has just stopped.
+func unavailable() api.Status {
+	s := adrift()
+	s.Drift = nil
+	const cause = "control plane unavailable: connect to https://192.0.2.3:2379: connection refused"
+	s.ControlPlane.Connected, s.ControlPlane.LastError, s.ControlPlane.Causes = false, "get nodes/rack3-node07.example.net: "+cause, []api.Cause{api.CauseUnreachable}
+	for _, loop := range []string{"lease", "status"} {
+		fail(&s, loop, "get leases/rack3-node07.example.net: "+cause, api.CauseUnreachable)
+	}
 	return s
 }
 
