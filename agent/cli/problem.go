@@ -221,7 +221,7 @@ func infos(out *output, s api.Status) []problem {
 		list = append(list, problem{what: "reserved", text: s.Shortage, severity: failing})
 	}
 	if s.AddressMissing != "" {
-		list = append(list, problem{what: "addresses", text: s.AddressMissing, next: status.StepAddressMissing, severity: info})
+		list = append(list, problem{what: "addresses", text: s.AddressMissing, next: status.StepAddressMissing(s.AddressMissing), severity: info})
 	}
 	if c := s.NodeName; c != nil {
 		harm := info
