@@ -132,6 +132,12 @@ func (s *Server) plan() answer.Plan {
 	if !report.At.IsZero() {
 		p.At = report.At.UTC().Format(time.RFC3339)
 	}
+	if next := report.Decision.Next.UTC(); !report.Decision.Next.IsZero() {
+		p.Next = &next
+	}
+	for _, zone := range report.Decision.Zones {
+		p.Nodes += zone.Nodes
+	}
 	at := report.At.UTC()
 	for _, c := range report.Decision.Now {
 		for _, step := range c.Steps {

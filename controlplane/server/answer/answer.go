@@ -80,11 +80,15 @@ type Plan struct {
 
 // ControllerPlan is the plan of one controller.
 type ControllerPlan struct {
-	Name    string   `json:"name"`
-	State   string   `json:"state"` // of the controller; only a leader executes its plan
-	At      string   `json:"at"`    // when it decided, RFC 3339; empty if it has not yet
-	Paused  string   `json:"paused,omitempty"`
-	Actions []Action `json:"actions"`
+	Name   string `json:"name"`
+	State  string `json:"state"` // of the controller; only a leader executes its plan
+	At     string `json:"at"`    // when it decided, RFC 3339; empty if it has not yet
+	Paused string `json:"paused,omitempty"`
+	Nodes  int    `json:"nodes"` // that it watches
+	// Next is when the next Lease ends unless its host renews it, or when the next action is due; null
+	// if unknown: etcd ends Leases itself.
+	Next    *time.Time `json:"next"`
+	Actions []Action   `json:"actions"`
 }
 
 // Action is one change to one object.
