@@ -186,7 +186,7 @@ func (c *Cluster) waiting(f Facts) Check {
 	if !f.Agent.Answers {
 		return judge(start(f), "%s: %v", message, c.Waits)
 	}
-	hint := fmt.Sprintf("check that the token in %s has not expired (`kubeadm token create` makes a new one), and that its group may request certificates (docs/start/kubernetes.md)", c.Kubeconfig)
+	hint := fmt.Sprintf("check that the token in %s has not expired (`kubeadm token create` makes a new one), and that its group may request certificates (/usr/share/doc/hostler/docs/start/kubernetes.md)", c.Kubeconfig)
 	return judge(hint, "%s: %v", message, c.Waits)
 }
 
@@ -274,10 +274,10 @@ func clusterRights(f Facts) Check {
 	}
 	clones := "hostler checks the fleet for hosts with the same machine ID"
 	if !r.Compare {
-		clones = "hostler does not check for hosts with the same machine ID: that needs the right to list nodes and get leases (docs/reference/kubernetes.md)"
+		clones = "hostler does not check for hosts with the same machine ID: that needs the right to list nodes and get leases (/usr/share/doc/hostler/docs/reference/kubernetes.md)"
 	}
 	if r.Delete {
 		return ok("the credentials allow everything, including `hostler leave`; %s", clones)
 	}
-	return ok("the credentials allow everything except `hostler leave`, which needs the right to delete the Node (docs/reference/kubernetes.md); %s", clones)
+	return ok("the credentials allow everything except `hostler leave`, which needs the right to delete the Node (/usr/share/doc/hostler/docs/reference/kubernetes.md); %s", clones)
 }

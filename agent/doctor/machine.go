@@ -107,7 +107,7 @@ func bypasses(f Facts) Check {
 	}
 	podman := ""
 	if slices.ContainsFunc(f.Runtimes.List, func(r Runtime) bool { return r.Name == "podman" }) {
-		podman = ". Exception: Podman containers without a unit, if podman.service is not running (docs/reference/runtimes.md)"
+		podman = ". Exception: Podman containers without a unit, if podman.service is not running (/usr/share/doc/hostler/docs/reference/runtimes.md)"
 	}
 	return ok("shutdowns without logind notification: %s. Pods are still stopped in order if checks unit-order, scopes and job-timeouts are ok%s. `reboot -f` and a reset stop nothing in order", past, podman)
 }

@@ -84,7 +84,7 @@ func fix(err error) string {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "run `ss -ltnp` to find the process that uses it, or set another port"
 	case errors.Is(err, syscall.EACCES):
-		return "set a port above 1023; lower ports require CAP_NET_BIND_SERVICE, which the service lacks (docs/howto/service-rights.md)"
+		return "set a port above 1023; lower ports require CAP_NET_BIND_SERVICE, which the service lacks (/usr/share/doc/hostler/docs/howto/service-rights.md)"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "run `ip address` and set one of this host's addresses, or [::] for all"
 	}
