@@ -89,7 +89,7 @@ func (r *imageRun) remove(ctx context.Context, batch []*gc.ImageDecision, total 
 // in a call of its own, and returns those that are gone.
 func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images []*gc.ImageDecision, total int) (taken []*attempt) {
 	asked := time.Now()
-	now, err := askInUse(ctx, rt)
+	now, err := queryInUse(ctx, rt)
 	attempts := make([]*attempt, len(images))
 	wait := &r.ofRuntimes.of(images[0].Runtime).patience
 	for i, d := range images {
@@ -148,12 +148,12 @@ func verify(ctx context.Context, rt survey.Runtime, attempts []*attempt) {
 
 func (a *attempt) succeeded() bool { return a.reason == "" && a.err == nil }
 
-// askInUse asks a runtime, which may be gone.
-func askInUse(ctx context.Context, rt survey.Runtime) (survey.InUse, error) {
+// queryInUse asks a runtime, which may be gone.
+func queryInUse(ctx context.Context, rt survey.Runtime) (survey.InUse, error) {
 	if rt == nil {
 		return survey.InUse{}, errGone
 	}
-	return survey.AskInUse(ctx, rt)
+	return survey.QueryInUse(ctx, rt)
 }
 
 // errGone is of a runtime that is no longer there to be asked.

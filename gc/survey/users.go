@@ -17,10 +17,10 @@ type InUse struct {
 	others     users
 }
 
-// AskInUse asks again, in the call just before removals, what is in use: the
+// QueryInUse asks again, in the call just before removals, what is in use: the
 // containers, and who else may use images, because not every runtime refuses by
 // itself to remove what they use.
-func AskInUse(ctx context.Context, rt Runtime) (InUse, error) {
+func QueryInUse(ctx context.Context, rt Runtime) (InUse, error) {
 	pods, err := runtime.Within(ctx, Timeout, rt.Pods)
 	if err != nil {
 		return InUse{}, fmt.Errorf("list images in use: %w", err)

@@ -118,12 +118,12 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*criapi.Container, kn
 
 // ask completes one container's fact. What of it fails does not keep the rest.
 func (k *fact) ask(ctx context.Context, r *Runtime, c *criapi.Container) error {
-	return errors.Join(k.askEnd(ctx, r, c), k.askImage(ctx, r, c))
+	return errors.Join(k.queryEnd(ctx, r, c), k.queryImage(ctx, r, c))
 }
 
-// askEnd learns when and how the container ended. One that vanished meanwhile is
+// queryEnd learns when and how the container ended. One that vanished meanwhile is
 // no failure: it will not be in the next list.
-func (k *fact) askEnd(ctx context.Context, r *Runtime, c *criapi.Container) error {
+func (k *fact) queryEnd(ctx context.Context, r *Runtime, c *criapi.Container) error {
 	if k.ended || c.GetState() != criapi.ContainerState_CONTAINER_EXITED {
 		return nil
 	}
@@ -140,9 +140,9 @@ func (k *fact) askEnd(ctx context.Context, r *Runtime, c *criapi.Container) erro
 	return nil
 }
 
-// askImage learns which image a container's reference leads to. A tag is asked
+// queryImage learns which image a container's reference leads to. A tag is asked
 // only where there is nothing better, because it may have moved since.
-func (k *fact) askImage(ctx context.Context, r *Runtime, c *criapi.Container) error {
+func (k *fact) queryImage(ctx context.Context, r *Runtime, c *criapi.Container) error {
 	ref := cmp.Or(c.GetImageRef(), c.GetImage().GetImage())
 	if k.imageID != "" || ref == "" {
 		return nil

@@ -66,8 +66,8 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 		return nil, fmt.Errorf("%s: wait for another list: %w", what, context.Cause(ctx))
 	}
 	f.begin(list, r.dials.Load())
-	f.askLabels(ctx, r, list)
-	if err := f.askTimes(ctx, r, list); err != nil {
+	f.queryLabels(ctx, r, list)
+	if err := f.queryTimes(ctx, r, list); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	f.fill(list)
@@ -114,10 +114,10 @@ func (f *imageFacts) fill(list []runtime.Image) {
 	}
 }
 
-// askLabels reads the configuration of images that are new. It gives up as soon
+// queryLabels reads the configuration of images that are new. It gives up as soon
 // as the runtime stops answering; a single image that cannot be read, list after
 // list, has no labels.
-func (f *imageFacts) askLabels(ctx context.Context, r *Runtime, list []runtime.Image) {
+func (f *imageFacts) queryLabels(ctx context.Context, r *Runtime, list []runtime.Image) {
 	limit := r.timeouts.Query
 	if end, bounded := ctx.Deadline(); bounded {
 		limit = min(limit, time.Until(end)/2)
@@ -216,9 +216,9 @@ func (c imageConfig) labels() map[string]string {
 	return labels
 }
 
-// askTimes learns when images came, of those that are new or, on a new
+// queryTimes learns when images came, of those that are new or, on a new
 // connection, of all. containerd alone knows.
-func (f *imageFacts) askTimes(ctx context.Context, r *Runtime, list []runtime.Image) error {
+func (f *imageFacts) queryTimes(ctx context.Context, r *Runtime, list []runtime.Image) error {
 	names := map[string]string{} // to the ID
 	var filters []string
 	unknown := 0

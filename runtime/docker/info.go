@@ -63,7 +63,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 		return a, nil
 	}
 	a := about{life: r.conn.Life()}
-	v, err := askVersion(ctx, r.conn, r.timeouts.Query)
+	v, err := queryVersion(ctx, r.conn, r.timeouts.Query)
 	if err != nil {
 		return about{}, err
 	}

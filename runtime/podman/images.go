@@ -37,13 +37,13 @@ func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 		return nil, err
 	}
 	images, err := r.answers.images.get(ctx, &r.changes, func(ctx context.Context) ([]runtime.Image, error) {
-		images, err := r.askImages(ctx)
+		images, err := r.queryImages(ctx)
 		return sanitize.Clean(images), err
 	})
 	return slices.Clone(images), err
 }
 
-func (r *Runtime) askImages(ctx context.Context) ([]runtime.Image, error) {
+func (r *Runtime) queryImages(ctx context.Context) ([]runtime.Image, error) {
 	const what = "list images"
 	a, err := r.describe(ctx)
 	if err != nil {

@@ -59,7 +59,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 	if !a.askedAt.IsZero() && time.Since(a.askedAt) < aboutAge && a.socket == socket {
 		return a, nil
 	}
-	version, err := askVersion(ctx, r.conn, r.timeouts.Query)
+	version, err := queryVersion(ctx, r.conn, r.timeouts.Query)
 	if err != nil {
 		return about{}, err
 	}

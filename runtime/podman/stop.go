@@ -134,7 +134,7 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 				continue
 			}
 			if !signalled && !errors.Is(unresumed, runtime.ErrUnavailable) {
-				signalled = r.askPaused(ctx, what, id)
+				signalled = r.queryPaused(ctx, what, id)
 			}
 			if !engine.AwaitAgain(ctx) {
 				return err
@@ -183,10 +183,10 @@ func (r *Runtime) terminateRemoved(ctx context.Context, what, id string, grace t
 // exitMargin is how long Podman may take to return how a container has ended.
 const exitMargin = time.Second
 
-// askPaused sends the stop signal to a container that Podman takes for paused after it failed
+// queryPaused sends the stop signal to a container that Podman takes for paused after it failed
 // to resume it, and reports whether it did: one that died in the middle of resuming it takes it
 // for paused from then on, and neither resumes nor stops it, but passes signals on.
-func (r *Runtime) askPaused(ctx context.Context, what, id string) bool {
+func (r *Runtime) queryPaused(ctx context.Context, what, id string) bool {
 	now, err := r.inspect(ctx, what, id)
 	if err != nil || now.State.Status != statePaused { // another client has resumed it
 		return false
