@@ -9,8 +9,8 @@ import (
 	"hostler.io/hostler/internal/field"
 )
 
-// Checker collects what is wrong with values that are well-typed. Each fault points at the line that
-// set the value, or the nearest section around it; at none where the fault lies in what was left out.
+// Checker collects faults of values that could be read. A fault has the line that set the value, or else
+// the section around it, and no line if no file sets either.
 type Checker struct {
 	origin origins
 	unread []string // fields that could not be read
@@ -68,7 +68,7 @@ func within(field, outer string) bool {
 	return found && (rest == "" || outer == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// Accept records what a package refuses: each fault at the field that its error names, or else at path.
+// Accept records the errors of a validation: each at the field that it names, or else at path.
 func (k *Checker) Accept(err error, path string) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
@@ -93,7 +93,7 @@ func (k *Checker) Given(field string) bool {
 	return set
 }
 
-// Own is a field's value as text, which says if it is the default.
+// Own returns the value of a field as text, and says if it is the default.
 func (k *Checker) Own(field string, value any) string {
 	if k.Given(field) {
 		return fmt.Sprint(value)
@@ -101,12 +101,12 @@ func (k *Checker) Own(field string, value any) string {
 	return fmt.Sprintf("%v, its default,", value)
 }
 
-// Other is the same for another field, with its name.
+// Other returns the same for another field, with its name.
 func (k *Checker) Other(field string, value any) string {
 	return fmt.Sprintf("%s (%s)", field, strings.TrimSuffix(k.Own(field, value), ","))
 }
 
-// parent cuts the last element off a field path.
+// parent removes the last element of a field path.
 func parent(path string) string {
 	return path[:max(0, strings.LastIndexAny(path, ".["))]
 }
