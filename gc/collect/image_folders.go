@@ -104,7 +104,7 @@ func (r *imageRun) weigh(ctx context.Context, weigher survey.Weigher, filesystem
 	return folders[:min(len(folders), maxFolders)]
 }
 
-// ownedSpace asks runtimes whose space on their filesystems is.
+// ownedSpace returns the space on the filesystems of runtimes, with its owners.
 func (r *imageRun) ownedSpace(ctx context.Context, names []string) []runtime.Owned {
 	var all []runtime.Owned
 	for _, name := range names {
@@ -125,7 +125,7 @@ func (r *imageRun) ownedSpace(ctx context.Context, names []string) []runtime.Own
 // called NAMESPACE_NAME_UID.
 const podLogs = "/var/log/pods/"
 
-// ownerOf says whose a folder is; empty if nobody knows.
+// ownerOf returns the owner of a folder; empty if it is unknown.
 func (r *imageRun) ownerOf(folder string, owned []runtime.Owned) string {
 	if at := strings.Index(folder+"/", podLogs); at >= 0 {
 		name, _, _ := strings.Cut(folder[min(len(folder), at+len(podLogs)):], "/")

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// finish measures what is left to measure and says what the run came to.
+// finish makes the last measurements and completes the report.
 func (r *imageRun) finish(ctx context.Context) {
 	running := ctx
 	ctx, done := finally(running)

@@ -43,7 +43,7 @@ const (
 
 // Runtime is what the tracker reads.
 type Runtime interface {
-	// Name is the runtime's name as it stands in what it lists.
+	// Name is the runtime's name as in its lists.
 	Name() string
 	runtime.PodLister
 	runtime.ImageLister
@@ -168,7 +168,7 @@ func (t *Tracker) Observe(runtimeName string, pods []runtime.Pod, images []runti
 
 // observeImage updates one record. The caller holds mu.
 func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, users gc.Users, now time.Time) {
-	var came, used time.Time // as events told; the latest of its names
+	var came, used time.Time // from events; the latest of its names
 	for _, ref := range refs {
 		name := imageKey{key.runtime, ref}
 		n, reported := t.fromEvents[name]
@@ -178,7 +178,7 @@ func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, 
 		came, used = later(came, n.came), later(used, n.used)
 		delete(t.fromEvents, name)
 	}
-	if !img.CreatedAt.After(now) { // a pull that nobody watched is told by the runtime
+	if !img.CreatedAt.After(now) { // the runtime reports pulls that were not watched
 		came = later(came, img.CreatedAt)
 	}
 	r := t.images[key]
@@ -326,8 +326,8 @@ func (t *Tracker) trigger() {
 	}
 }
 
-// NewsOf reports whether an image came or was used again after what is known of
-// it: by whatever events said since, or by a check.
+// NewsOf reports whether an image was pulled or used after the recorded times, by events or by a
+// check.
 func (t *Tracker) NewsOf(img *runtime.Image, refs []string, known Use) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -32,7 +32,7 @@ type login1 struct {
 	bus      *server
 	service  *service
 	roots    bool
-	metadata bool // whether it tells the kind of a shutdown
+	metadata bool // whether it sends the kind of a shutdown
 	down     chan time.Time
 
 	mu         sync.Mutex
@@ -289,7 +289,7 @@ func (l *login1) abort() {
 	}
 }
 
-// cancelShutdown takes a delayed shutdown back as systemd 257 does: nobody is told.
+// cancelShutdown takes a delayed shutdown back as systemd 257 does: without a signal.
 func (l *login1) cancelShutdown() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
