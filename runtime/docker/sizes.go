@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// sharedVersion is the first version of the API that tells shared sizes with a list
+	// sharedVersion is the first version of the API that reports shared sizes in lists
 	// of images. Before, they come with the whole of `docker system df`, for which
 	// Docker walks through all volumes.
 	sharedVersion = "1.42"

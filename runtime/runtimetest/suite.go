@@ -45,7 +45,7 @@ type Abilities struct {
 	// RefusesImagesInUse: the runtime itself refuses to remove an image that a
 	// container uses, running or not.
 	RefusesImagesInUse bool
-	// Pins: somebody can tell the runtime to keep an image.
+	// Pins: the runtime can be configured to keep an image.
 	Pins bool
 	// ReportsCreation: a watcher is told of a container as it is made, and from which image,
 	// so that one counts as its use that is gone before anybody lists it.
@@ -213,7 +213,7 @@ func start(t *testing.T, factory Factory) *bench {
 // Name is the runtime's; the test's own is b.T.Name.
 func (b *bench) Name() string { return b.Runtime.Name() }
 
-// bare tells that the runtime is one that has only containers.
+// bare reports that the runtime has only containers.
 func (b *bench) bare() bool { return b.driver.Abilities().Bare }
 
 // run starts a pod of one program each, or of the first alone where a pod has no more, and
@@ -260,7 +260,7 @@ func (b *bench) image(tag string) (runtime.Image, bool) {
 	return b.tagged(tag, images, err)
 }
 
-// detailed is image with all that can be told of it.
+// detailed is image with all facts.
 func (b *bench) detailed(tag string) (runtime.Image, bool) {
 	b.Helper()
 	images, err := runtime.DetailedImages(b.ctx, b.Runtime)
