@@ -24,7 +24,7 @@ type Plugin struct {
 // answers reports whether it has said who it is.
 func (p *Plugin) answers() bool { return p.Name != "" }
 
-// pluginServes looks whether it answers, and what it has of this host.
+// pluginServes checks whether it answers, and what it has of this host.
 func pluginServes(f Facts) Check {
 	p := f.Plugin
 	switch {
@@ -51,7 +51,7 @@ func pluginServes(f Facts) Check {
 	return ok("%s answers, and node %s exists", who, p.Node)
 }
 
-// pluginAbilities looks whether it can do what it says, and names what it cannot.
+// pluginAbilities checks whether it can do what it says, and names what it cannot.
 func pluginAbilities(f Facts) Check {
 	p := f.Plugin
 	if p == nil || !p.answers() || p.Reading != nil {
