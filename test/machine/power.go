@@ -197,7 +197,7 @@ func (m *Machine) leave(dist string) {
 		m.t.Errorf("leave the journal: %v", err)
 		return
 	}
-	// A machine that does not answer any more is booted anew: its disk has
+	// A machine that does not answer any more is booted again: its disk has
 	// what it wrote down.
 	text, err := "", wire.ErrGone
 	select {

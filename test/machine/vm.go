@@ -194,7 +194,7 @@ func hangs(console string, unresponsive bool) bool {
 		case strings.Contains(line, "rcu: INFO:"):
 			stalls++
 		case !strings.Contains(line, "rcu: ") && strings.TrimSpace(line) != "":
-			return false // it has begun
+			return false // it has started
 		}
 	}
 	return unresponsive

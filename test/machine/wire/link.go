@@ -23,7 +23,7 @@ type Link struct {
 	out     *Writer
 	calls   map[uint64]*call
 	last    uint64
-	changed chan struct{} // closed, and made anew, when hello changes
+	changed chan struct{} // closed, and made again, when hello changes
 }
 
 // call is a command that runs.
