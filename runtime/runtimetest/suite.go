@@ -47,21 +47,19 @@ type Abilities struct {
 	RefusesImagesInUse bool
 	// Pins: the runtime can be configured to keep an image.
 	Pins bool
-	// ReportsCreation: a watcher is told of a container as it is made, and from which image,
-	// so that one counts as its use that is gone before anybody lists it.
+	// ReportsCreation: a watcher gets the creation of a container with its image, so that a
+	// container that is removed before the next list counts as a use of the image.
 	ReportsCreation bool
 	// Starts: the adapter is a runtime.Starter, and the runtime tells who starts
 	// containers again.
 	Starts bool
-	// Bare: there are containers and nothing else. There is no server that could hang,
-	// and a Crash is that what is known of containers is not there; no image, no pod of
-	// more than one container, which is called like it, and nobody who remembers how
-	// one ended. It excludes the other abilities.
+	// Bare: the runtime has only containers. No server can hang; a Crash means that the facts about
+	// containers are missing. There are no images, each pod has one container of the same name, and
+	// ends are not recorded. It excludes the other abilities.
 	Bare bool
 }
 
-// Labels say how whoever deploys a pod, or makes an image, wants it treated, and one of them tries
-// to write onto a terminal.
+// Labels control how pods and images are treated. One of them tries to write to a terminal.
 func Labels() map[string]string {
 	return map[string]string{
 		runtime.LabelCritical: "true", runtime.LabelPriority: "7", runtime.LabelGracePeriod: "45s", runtime.LabelKeep: "true",
@@ -155,8 +153,8 @@ func RunInBubble(t *testing.T, factory Factory) {
 	}
 }
 
-// cases is the suite, in the order of the roles. Where a runtime lacks an ability, a case
-// tests that it does so as package runtime says.
+// cases are the suite, in the order of the roles. If a runtime lacks an ability, a case tests that
+// it does so as package runtime describes.
 var cases = [...]struct {
 	name  string
 	test  func(*bench)
