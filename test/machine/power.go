@@ -140,7 +140,7 @@ func (m *Machine) GoesDown(how string) Down {
 	})
 }
 
-// AwaitDown calls begin, with the way it runs, and returns when the machine has gone down: when it
+// AwaitDown calls begin, which runs what, and returns when the machine has gone down: when it
 // is up again, or off.
 func (m *Machine) AwaitDown(what string, begin func() error) Down {
 	m.t.Helper()
