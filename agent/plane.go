@@ -90,7 +90,7 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 	if err != nil {
 		return err
 	}
-	takeOff := "correct or remove the annotation on this Node in the control plane (docs/explanation/heartbeats.md)"
+	takeOff := "correct or remove the annotation on this Node in the control plane (/usr/share/doc/hostler/docs/explanation/heartbeats.md)"
 	if client.Type() == kubernetes.Type {
 		takeOff = fmt.Sprintf("remove it: `kubectl annotate node %s %s-`", a.node(), controlplane.AnnotationLeaseDuration)
 	}

@@ -102,9 +102,9 @@ func (g *Guard) drainForStop(answer chan outcome) {
 	g.episode.waiters = append(g.episode.waiters, answer)
 }
 
-// returnWatch is how long a manual drain waits for containers that something restarts. systemd
+// ReturnWatch is how long a manual drain waits for containers that something restarts. systemd
 // restarts a service after 0.1 s by default.
-const returnWatch = 3 * time.Second
+const ReturnWatch = 3 * time.Second
 
 func (g *Guard) drainManually(ctx context.Context, trigger journal.Trigger, progress func(*journal.Record), answer chan outcome) {
 	if err := g.refusal(); err != nil {
@@ -136,7 +136,7 @@ func (g *Guard) drainManually(ctx context.Context, trigger journal.Trigger, prog
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.manualPhases(), Rules: g.options.Rules,
 		Start: record.StartedAt, SkipCritical: trigger == journal.TriggerManual,
-		Record: record, Publish: show, UnitStops: g.waiveUnits, Watch: returnWatch,
+		Record: record, Publish: show, UnitStops: g.waiveUnits, Watch: ReturnWatch,
 	})
 	g.manual = d
 	stop := context.AfterFunc(ctx, func() {

@@ -186,6 +186,18 @@ func printServerLoops(t *table, out *output, s answer.Status) {
 	}
 }
 
+// idle says what a controller waits for that has nothing to do.
+func idle(out *output, c answer.ControllerPlan) string {
+	if c.At == "" {
+		return "no decision yet, since it still reads the Nodes and Leases"
+	}
+	line := "nothing is due. It watches " + c.Watches
+	if c.Next != nil && c.Next.After(out.now()) {
+		line += fmt.Sprintf(". The next Lease ends in %s, unless its host renews it", c.Next.Sub(out.now()).Round(time.Second))
+	}
+	return line
+}
+
 func printFleetPlan(t *table, out *output, p answer.Plan) {
 	for _, c := range p.Controllers {
 		switch {
@@ -196,7 +208,7 @@ func printFleetPlan(t *table, out *output, p answer.Plan) {
 			t.line("%s is %s on this server: the leader executes this", c.Name, c.State)
 		}
 		if len(c.Actions) == 0 {
-			t.line("%s has nothing to do until a host reports a change or its Lease ends", c.Name)
+			t.line("%s: %s", c.Name, idle(out, c))
 			continue
 		}
 		t.row("DUE", "OBJECT", "ZONE", "ACTION", "REASON")

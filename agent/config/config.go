@@ -14,12 +14,12 @@ type Config struct {
 	Lease        Lease        `yaml:"lease" doc:"The Lease, which is the heartbeat of the host."`
 	Status       Status       `yaml:"status" doc:"How the Node status is updated."`
 	Pressure     Pressure     `yaml:"pressure" doc:"Thresholds of the pressure conditions: a quantity (100Mi) or a percentage (10%) of the capacity." reload:"live"`
-	Conditions   Conditions   `yaml:"conditions" doc:"Custom conditions, from executables that report problems (docs/howto/custom-condition.md)." reload:"live"`
+	Conditions   Conditions   `yaml:"conditions" doc:"Custom conditions, from executables that report problems (/usr/share/doc/hostler/docs/howto/custom-condition.md)." reload:"live"`
 	Shutdown     Shutdown     `yaml:"shutdown" doc:"How pods are stopped before the host goes down."`
 	ImageGC      ImageGC      `yaml:"imageGC" doc:"When images are removed."`
 	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers, dead pods and their logs are removed."`
 	State        State        `yaml:"state" doc:"Where the agent stores its state."`
-	API          API          `yaml:"api" doc:"The API for the hostler commands, and optionally for network clients (docs/howto/network-api.md)."`
+	API          API          `yaml:"api" doc:"The API for the hostler commands, and optionally for network clients (/usr/share/doc/hostler/docs/howto/network-api.md)."`
 	Metrics      Metrics      `yaml:"metrics" doc:"Prometheus metrics. The API socket serves them, too."`
 	Log          Log          `yaml:"log" doc:"The agent's log."`
 }
@@ -64,7 +64,7 @@ type Reserved struct {
 
 // ControlPlane picks the client.
 type ControlPlane struct {
-	Type       string     `yaml:"type" doc:"embedded stores everything on this host, kubernetes in a cluster, etcd in etcd, plugin in a program of yours (docs/howto/control-plane-plugin.md)." words:"embedded|kubernetes|etcd|plugin"`
+	Type       string     `yaml:"type" doc:"embedded stores everything on this host, kubernetes in a cluster, etcd in etcd, plugin in a program of yours (/usr/share/doc/hostler/docs/howto/control-plane-plugin.md)." words:"embedded|kubernetes|etcd|plugin"`
 	Kubernetes Kubernetes `yaml:"kubernetes" doc:"Connection to the cluster; for type kubernetes."`
 	Etcd       Etcd       `yaml:"etcd" doc:"Connection to etcd; for type etcd."`
 	Plugin     Plugin     `yaml:"plugin" doc:"Connection to the plugin; for type plugin."`

@@ -102,6 +102,7 @@ func faultsOfMeaning() map[string]fault {
 		"an internal address with blanks":         {"node: {address: {internal: [\"10.0.0.0/8 \"]}}\n", `f.yaml:1: node.address.internal[0]: "10.0.0.0/8 " has leading or trailing spaces`},
 		"an internal address on the second line":  {"node:\n  address:\n    internal:\n    - eth0\n    - fe80::1%eth0\n", "f.yaml:5: node.address.internal[1]: fe80::1%eth0 is loopback, link-local, multicast or unspecified"},
 		"an internal network with host bits":      {"node: {address: {internal: [10.0.0.5/24]}}\n", "f.yaml:1: node.address.internal[0]: 10.0.0.5/24 is an address within 10.0.0.0/24; write 10.0.0.5 or 10.0.0.0/24"},
+		"an internal address that is cut off":     {"node: {address: {internal: [192.0.2]}}\n", `f.yaml:1: node.address.internal[0]: "192.0.2" is not a whole IPv4 address; write an address like 192.0.2.7, or a network like 192.0.2.0/24`},
 		"an external address that is none":        {"node: {address: {external: [here]}}\n", `f.yaml:1: node.address.external[0]: "here" is not an IP address`},
 		"a renewal too rare for its lease":        {"lease:\n  renewInterval: 20s\n", "f.yaml:2: lease.renewInterval: 20s is not above 0 and below half of lease.duration (40s, its default): one"},
 		"a lease of half seconds":                 {"lease: {duration: 40500ms}\n", "f.yaml:1: lease.duration: 40.5s is not a number of whole seconds"},

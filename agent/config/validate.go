@@ -32,9 +32,7 @@ func (k *checker) check(c Config) {
 	k.imageGC(c.ImageGC)
 	k.containerGC(c.ContainerGC)
 	k.places(c)
-	if k.Faults() == 0 {
-		k.packages(c)
-	}
+	k.packages(c)
 }
 
 func (k *checker) node(n Node) {
@@ -101,7 +99,7 @@ func (k *checker) controlPlane(c ControlPlane) {
 	k.plugin(c)
 }
 
-// plugin checks how a plugin is reached, which is of no use to another control plane.
+// plugin checks how a plugin is reached, which is not usable to another control plane.
 func (k *checker) plugin(c ControlPlane) {
 	const (
 		field  = "controlPlane.plugin.socket"
@@ -113,7 +111,7 @@ func (k *checker) plugin(c ControlPlane) {
 	k.Require(socket != "" || !chosen, "controlPlane.type", "plugin needs to know which: set %s to the path of the socket that it serves", field)
 }
 
-// etcd checks how etcd is reached, which is of no use to another control plane.
+// etcd checks how etcd is reached, which is not usable to another control plane.
 func (k *checker) etcd(c ControlPlane) {
 	const field = "controlPlane.etcd"
 	chosen := c.Type == "etcd"
@@ -247,10 +245,14 @@ func (k *checker) containerGC(g ContainerGC) {
 
 // packages validates the values together, as the packages that use them do.
 func (k *checker) packages(c Config) {
-	_, err := c.NodeOptions("host", "0.0.0")
-	k.Accept(err, "node")
-	_, err = c.GCPolicy()
-	k.Accept(err, "imageGC")
+	if k.Sound("node") {
+		_, err := c.NodeOptions("host", "0.0.0")
+		k.Accept(err, "node")
+	}
+	if k.Sound("imageGC") && k.Sound("containerGC") {
+		_, err := c.GCPolicy()
+		k.Accept(err, "imageGC")
+	}
 	k.Accept(c.ConditionsPolicy().Validate(), "conditions")
 }
 

@@ -130,6 +130,7 @@ type stepReporter struct {
 	ended    chan struct{}
 	reported map[string]journal.Outcome // by runtime and ID
 	done     int                        // of reported, those that the drain does not spare
+	waiting  bool                       // Waiting is reported
 }
 
 func newStepReporter(progress func(DrainStep)) *stepReporter {
@@ -169,12 +170,16 @@ func (t *stepReporter) report(r *journal.Record) {
 			continue // a pod that has stopped and runs again is reported again
 		}
 		if p.Outcome == journal.Skipped && !r.CancelledAt.IsZero() {
-			continue // it was called off before that one's turn
+			continue // it was cancelled before that one's turn
 		}
 		t.reported[id] = p.Outcome
 		if p.Outcome != journal.Skipped && before == "" {
 			t.done++
 		}
 		t.progress(DrainStep{PodRecord: p, Done: t.done, Total: total})
+	}
+	if r.Watching && !t.waiting {
+		t.waiting = true
+		t.progress(DrainStep{Waiting: fmt.Sprintf("checking for %v that nothing starts a stopped container again", shutdown.ReturnWatch), Done: t.done, Total: total})
 	}
 }

@@ -25,11 +25,13 @@ type DrainPlan struct {
 	Refusal string `json:"refusal,omitempty"`
 }
 
-// DrainStep is one pod that a drain is done with.
+// DrainStep is one pod that a drain is done with, or, with Waiting, what the drain waits for after the
+// pods. Then it has no pod.
 type DrainStep struct {
 	journal.PodRecord
-	Done  int `json:"done"` // of Total
-	Total int `json:"total"`
+	Waiting string `json:"waiting,omitempty"`
+	Done    int    `json:"done"` // of Total
+	Total   int    `json:"total"`
 }
 
 // DrainReport is the answer of `hostler drain -o json`.

@@ -107,7 +107,9 @@ func kubernetesAt(c config.Kubernetes, client *kubernetes.Client, keeper *certif
 }
 
 func newEtcd(c config.Etcd, o ControlPlaneOptions) (*ControlPlane, error) {
-	store, err := etcd.New(etcd.OptionsOf(c, "controlPlane.etcd", o.Version))
+	options := etcd.OptionsOf(c, "controlPlane.etcd", o.Version)
+	options.Node = o.Node
+	store, err := etcd.New(options)
 	if err != nil {
 		return nil, err
 	}

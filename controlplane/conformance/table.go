@@ -40,7 +40,7 @@ func Table(types []string, results map[string][]Result) (string, error) {
 	return text.String() + "\n", nil
 }
 
-// has tells in a word whether all checks of a feature went well, and why not.
+// has says in a word whether all checks of a feature passed, and why not.
 func has(feature Feature, results []Result) (verdict string, whys []string, err error) {
 	counts, checks := map[Status]int{}, 0
 	for _, check := range Checks() {

@@ -58,7 +58,7 @@ func (f *Fleet) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, controlplane.ErrNoAnswer)
 	defer cancel()
 	path := f.folder(store.Nodes)
-	return f.election.call(ctx, call{operation: "ping", object: f.election.endpoint(), right: "read", path: path, all: f.rights}, func(ctx context.Context, c *conn) error {
+	return f.election.call(ctx, call{operation: "ping", object: f.election.endpoint(), right: "read", path: path, all: f.rights, role: serverRole}, func(ctx context.Context, c *conn) error {
 		_, err := c.kv.Get(ctx, path, clientv3.WithCountOnly())
 		return err
 	})
@@ -74,7 +74,7 @@ func (f *Fleet) folder(kind store.Kind) string {
 
 // on describes a call on a path.
 func (f *Fleet) on(operation, right, path string) call {
-	return call{operation: operation, object: strings.Trim(strings.TrimPrefix(path, f.o.Prefix), "/"), right: right, path: path, all: f.rights}
+	return call{operation: operation, object: strings.Trim(strings.TrimPrefix(path, f.o.Prefix), "/"), right: right, path: path, all: f.rights, role: serverRole}
 }
 
 // rights returns the rights that a server needs.

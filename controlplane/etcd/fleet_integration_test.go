@@ -108,7 +108,7 @@ type seen struct {
 }
 
 func (s *seen) Begin()                   { s.lists.Add(1) }
-func (s *seen) Set(store.Object)         { s.sets.Add(1) }
+func (s *seen) Set(string, store.Object) { s.sets.Add(1) }
 func (s *seen) Unreadable(string, error) { s.unreadable.Add(1) }
 func (s *seen) Synced()                  {}
 func (s *seen) Delete(_ string, last store.Object) {

@@ -21,6 +21,11 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	defer cancel()
 	folder := s.folder(kind, node)
 	operation := call{operation: "list", object: strings.TrimPrefix(folder, s.o.Prefix+"/"), right: "read", path: folder}
+	if kind == objects.Event {
+		operation.role, operation.all = hostRole(node), func() []right { return s.rights(node) }
+	} else {
+		operation.role, operation.all = readerRole, s.readerRights
+	}
 	begin := folder
 	if page != "" {
 		if begin = page + "\x00"; !strings.HasPrefix(page, folder) {

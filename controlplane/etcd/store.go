@@ -49,6 +49,8 @@ type Options struct {
 	Insecure bool
 	// Version is hostler's own, for the user agent.
 	Version string
+	// Node is the name of this host, for hints; empty for a server.
+	Node string
 }
 
 // OptionsOf returns the Options of a configuration.

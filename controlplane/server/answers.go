@@ -141,9 +141,13 @@ func (s *Server) plan() answer.Plan {
 	p := answer.Plan{Controllers: []answer.ControllerPlan{}}
 	for _, c := range s.controllers {
 		r := c.report()
-		cp := answer.ControllerPlan{Name: c.name, State: c.state(), Paused: clean(r.paused), Actions: r.actions()}
+		cp := answer.ControllerPlan{Name: c.name, State: c.state(), Paused: clean(r.paused), Watches: r.watches, Actions: r.actions()}
 		if !r.at.IsZero() {
 			cp.At = r.at.UTC().Format(time.RFC3339)
+		}
+		if !r.next.IsZero() {
+			next := r.next.UTC()
+			cp.Next = &next
 		}
 		slices.SortStableFunc(cp.Actions, byDue)
 		p.Controllers = append(p.Controllers, cp)

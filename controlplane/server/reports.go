@@ -16,6 +16,8 @@ import (
 // report is what one controller does, in the form that all have in common.
 type report struct {
 	at, oldestDue time.Time // zero for never
+	watches       string    // what it decides from
+	next          time.Time // when a Lease ends that its host does not renew; zero if unknown
 	paused        string
 	due, pending  int
 	failing       map[string]error // by KIND/NAME
@@ -35,6 +37,14 @@ func reportOfNodes(l lifecycle.Report) report {
 	maps.Copy(r.failing, l.Marking.Failing) // each Report has a map of its own
 	if at := l.Marking.OldestDue; !at.IsZero() && (r.oldestDue.IsZero() || at.Before(r.oldestDue)) {
 		r.oldestDue = at
+	}
+	nodes := 0
+	for _, zone := range l.Decision.Zones {
+		nodes += zone.Nodes
+	}
+	r.watches, r.next = fmt.Sprintf("%d Nodes and their Leases", nodes), l.Decision.Next
+	if nodes == 1 {
+		r.watches = "1 Node and its Lease"
 	}
 	r.actions = func() []answer.Action { return actionsOnNodes(l) }
 	return r
@@ -68,7 +78,7 @@ func actionsOnNodes(l lifecycle.Report) []answer.Action {
 // reportOfEvictions is that of the controller eviction.
 func reportOfEvictions(e eviction.Report) report {
 	r := reportOf(e.Report)
-	r.due, r.pending = len(e.Decision.Now), len(e.Decision.Pending)
+	r.due, r.pending, r.watches = len(e.Decision.Now), len(e.Decision.Pending), "pods and the NoExecute taints of Nodes"
 	r.actions = func() []answer.Action {
 		actions := []answer.Action{}
 		for _, evictions := range [][]eviction.Eviction{e.Decision.Now, e.Decision.Pending} {

@@ -21,13 +21,13 @@ type Result struct {
 const resultsFolder = "../runtimetest/testdata"
 
 // Record is Run, and compares what became of the cases with what is kept for runtimes of
-// that kind, which docs/reference/runtimes.md is made from; update writes that anew. It does neither
+// that kind, which docs/reference/runtimes.md is made from; update writes that again. It does neither
 // where `go test -run` leaves cases out.
 func Record(t *testing.T, kind string, update bool, factory Factory) {
 	t.Helper()
 	results := run(t, factory)
 	if results == nil {
-		return // the cases tell, or were left out
+		return // the cases report it, or were not run
 	}
 	kept.JSON(t, filepath.Join(resultsFolder, kind+".json"), results, update, "run this test with -update, and then: go test ./runtime/runtimetest -update")
 }

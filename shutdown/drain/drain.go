@@ -35,7 +35,7 @@ const (
 	// newsPoll is how often a drain checks for new pods during a phase, since one pod can take the
 	// whole phase.
 	newsPoll = 2 * time.Second
-	// requestMargin is how long a stop request continues after this process was told to end: a busy
+	// requestMargin is how long a stop request continues after this process got its stop signal: a busy
 	// runtime needs that long to send the signal.
 	requestMargin = time.Second
 	// retryPause is the first pause after a failed stop.

@@ -103,6 +103,9 @@ type Record struct {
 	StoppedFirst []Service `json:"stoppedFirst,omitempty"`
 	// Error says why it was not graceful where no pod reports it.
 	Error string `json:"error,omitempty"`
+	// Watching reports that a manual drain has stopped its pods, and waits whether something starts one
+	// again.
+	Watching bool `json:"-"`
 }
 
 // Service is one that was stopped before any pod, because it would have started them again,

@@ -85,9 +85,9 @@ func (r *Reporter) reportTransitions(node string, transitions []status.Transitio
 	}
 }
 
-// reportReserved logs that the host does not have what is reserved of it, and when it has
-// it again. At the start and by a reload such a reservation is refused; but a host may shrink
-// later, and a filesystem come later.
+// reportReserved logs when the host has less than is reserved, and when it has enough again. Such a
+// reservation is rejected at the start and by a reload, but a host may shrink later, or a
+// filesystem may appear later.
 func (r *Reporter) reportReserved(facts status.Facts, o status.Options) {
 	err := status.CheckReserved(facts, o.Reserved, o.Pressure)
 	switch {

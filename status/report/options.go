@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// Options say what is reported, and to whom.
+// Options are what is reported, and where.
 type Options struct {
 	Client   controlplane.Client
 	Recorder *controlplane.Recorder
@@ -29,8 +29,8 @@ type Options struct {
 	Boot   string                      // the present one
 	Storage
 	Listeners
-	// Changed is sent by whoever knows that the host has changed: the next check is taken now.
-	// The reporter makes its own if it is nil.
+	// Changed triggers a check at once, because the host has changed. The reporter creates its own
+	// if it is nil.
 	Changed loop.Signal
 	Now     func() time.Time // the wall clock; time.Now if nil
 	Log     *slog.Logger

@@ -85,11 +85,16 @@ type Plan struct {
 
 // ControllerPlan is the plan of one controller.
 type ControllerPlan struct {
-	Name    string   `json:"name"`
-	State   string   `json:"state"` // of the controller; only a leader executes its plan
-	At      string   `json:"at"`    // when it decided, RFC 3339; empty if it has not yet
-	Paused  string   `json:"paused,omitempty"`
-	Actions []Action `json:"actions"`
+	Name   string `json:"name"`
+	State  string `json:"state"` // of the controller; only a leader executes its plan
+	At     string `json:"at"`    // when it decided, RFC 3339; empty if it has not yet
+	Paused string `json:"paused,omitempty"`
+	// Watches is what it decides from, such as "3 Nodes and their Leases".
+	Watches string `json:"watches"`
+	// Next is when it decides otherwise if nothing is reported before, such as when a Lease ends that its
+	// host does not renew; null if never.
+	Next    *time.Time `json:"next"`
+	Actions []Action   `json:"actions"`
 }
 
 // Action is one change to one object.

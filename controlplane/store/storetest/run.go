@@ -202,7 +202,8 @@ func checkGet(b *bench) {
 func newPod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		Spec:       corev1.PodSpec{NodeName: "a.b", Containers: []corev1.Container{{Name: "c", Image: "example.com/c:1"}}},
+		// Without a grace period no host has to confirm a deletion.
+		Spec: corev1.PodSpec{NodeName: "a.b", Containers: []corev1.Container{{Name: "c", Image: "example.com/c:1"}}, TerminationGracePeriodSeconds: new(int64)},
 	}
 }
 
