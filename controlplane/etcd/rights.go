@@ -26,8 +26,14 @@ func (s *Store) rights(node string) []right {
 	} {
 		list = append(list, right{"read", path}, right{"write", path})
 	}
+	if s.o.Pods {
+		list = append(list, podRights(s.podFolder(node))...)
+	}
 	return append(list, right{"read", s.settingPath()})
 }
+
+// podRights returns the rights to the Pod objects of a host in a folder.
+func podRights(folder string) []right { return []right{{"read", folder}, {"write", folder}} }
 
 // on is a call on an object.
 func (s *Store) on(operation string, key objects.Key, verb string) call {
