@@ -89,6 +89,13 @@ func (a *Agent) named(uid types.UID) {
 	}
 }
 
+// lost takes in that the Node is not this host's any more.
+func (a *Agent) lost() {
+	if a.reports.pods != nil {
+		a.reports.pods.Lost()
+	}
+}
+
 // removePods is nil if there are no objects of pods.
 func (a *Agent) removePods() func(context.Context) error {
 	if a.reports.pods == nil {

@@ -85,6 +85,7 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 		Storage: report.Storage{Store: a.kept.values, Notes: a.kept.notes, Flush: a.kept.flush, Departures: a.plane.left},
 		Listeners: report.Listeners{
 			Named:     a.named,
+			Lost:      a.lost,
 			Requested: func(leaseDuration string) { a.plane.pacing.Request(controlplane.RequestedForNode, leaseDuration) },
 			Waits:     a.plane.existence.Set,
 			Theirs:    a.plane.past.NodeShows,

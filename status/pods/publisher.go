@@ -63,7 +63,7 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Publisher keeps the objects. Observe and Named are safe for concurrent use with the other methods;
+// Publisher keeps the objects. Observe, Named and Lost are safe for concurrent use with the other methods;
 // Run and Remove may not run at the same time.
 type Publisher struct {
 	o    Options
@@ -87,11 +87,17 @@ func (p *Publisher) Named(uid types.UID) {
 	p.wake.Send()
 }
 
+// Lost takes in that the Node was deleted or is somebody else's, who may use the same paths.
+func (p *Publisher) Lost() { p.uid.Store(nil) }
+
 // Run keeps the objects up to date until ctx ends. It begins with a comparison of all objects.
 func (p *Publisher) Run(ctx context.Context) error {
-	s := session{o: p.o}
+	s, owner := session{o: p.o}, p.uid.Load()
 	return p.repeat(ctx, func(ctx context.Context) (time.Duration, error) {
 		pods, uid := p.seen.Load(), p.uid.Load()
+		if uid != owner { // somebody else may have written in between
+			s.known, owner = nil, uid
+		}
 		if pods == nil || uid == nil {
 			return compareInterval, nil // Observe or Named continues
 		}
@@ -106,10 +112,10 @@ func (p *Publisher) Run(ctx context.Context) error {
 func (p *Publisher) RunRemoval(ctx context.Context) error {
 	done := false
 	return p.repeat(ctx, func(ctx context.Context) (time.Duration, error) {
-		if done {
+		if done || p.uid.Load() == nil {
 			return compareInterval, nil
 		}
-		err := p.Remove(ctx)
+		err := p.remove(ctx)
 		done = err == nil
 		p.o.Heartbeat(err)
 		return compareInterval, err
@@ -119,7 +125,11 @@ func (p *Publisher) RunRemoval(ctx context.Context) error {
 // Remove removes all objects of the Node; those with finalizers it marks as ended. Run continues after
 // the next Named.
 func (p *Publisher) Remove(ctx context.Context) error {
-	p.uid.Store(nil)
+	p.Lost()
+	return p.remove(ctx)
+}
+
+func (p *Publisher) remove(ctx context.Context) error {
 	o := p.o
 	o.Unseen = func() bool { return false }
 	s := session{o: o}

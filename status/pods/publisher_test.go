@@ -419,6 +419,10 @@ func TestAHostThatKeepsNoObjectsAnyMoreRemovesThem(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- p.RunRemoval(ctx) }()
 		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, "before the Node is this host's", s.took(), "")
+		p.Named("u")
+		time.Sleep(time.Minute)
 		s.fail(nil)
 		time.Sleep(2 * time.Minute)
 		p.Observe(nil)
@@ -431,5 +435,23 @@ func TestAHostThatKeepsNoObjectsAnyMoreRemovesThem(t *testing.T) {
 		}
 		cancel()
 		<-ended
+	})
+}
+
+func TestTheObjectsOfANodeThatIsLostAreLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := run(t, newStore(), web())
+		d.took()
+		d.Lost()
+		d.sees()
+		time.Sleep(time.Hour)
+		expect(t, "of a Node that is somebody else's", d.took(), "")
+		d.set("shop/theirs", []byte("{}"))
+		d.Named("another-uid")
+		d.sees(web())
+		expect(t, "once it is this host's again", d.took(), "list, delete shop/theirs, put shop/web")
+		if owner := d.get(t, "shop/web").OwnerReferences[0].UID; owner != "another-uid" {
+			t.Errorf("owner = %s, want the new Node", owner)
+		}
 	})
 }
