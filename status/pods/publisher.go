@@ -51,7 +51,8 @@ type Options struct {
 	Store Store
 	// Node returns name and addresses of this host's Node. Named has the UID.
 	Node func() NodeFacts
-	// Unseen reports that there may be pods that no runtime lists. No object is deleted then.
+	// Unseen reports that there may be pods that no runtime lists. Then no object is deleted of a pod
+	// that is not listed.
 	Unseen func() bool
 	// Network returns the network of a pod, which it keeps as long as it runs. The error is
 	// runtime.ErrUnsupported if its runtime does not report it.
@@ -313,7 +314,8 @@ func (s *session) change(ctx context.Context, d Desired, path string, have Store
 	running := d.Running[path] != nil
 	for try := 1; ; try++ {
 		var c Change
-		if running || !d.Kept[path] && !s.o.Unseen() {
+		seen := want != nil && have.Pod != nil && have.Pod.UID == want.UID
+		if running || !d.Kept[path] && (seen || !s.o.Unseen()) {
 			c = Decide(want, have, time.Now())
 		}
 		var stored controlplane.StoredPod

@@ -338,7 +338,12 @@ func TestObjectsWithoutAPodAreRemoved(t *testing.T) {
 		if len(s.objects) != 1 {
 			t.Error("the object is gone while a runtime is not seen, want it kept")
 		}
+		d.sees(web(ended(0)))
+		if len(s.objects) != 0 {
+			t.Error("the object of a pod that has ended stays, want it gone")
+		}
 		d.unseen = false
+		d.sees(web())
 		d.sees()
 		if len(s.objects) != 0 {
 			t.Error("the object stays, want it gone")
