@@ -65,6 +65,13 @@ func (a *Agent) fillLoops(cfg config.Config) {
 			return a.plane.pacing.Follow(ctx, pacer, l.Heartbeat)
 		}))
 	}
+	if a.reports.pods != nil {
+		keep := a.reports.pods.Run
+		if !cfg.Status.Pods {
+			keep = a.reports.pods.RunRemoval
+		}
+		a.loops = append(a.loops, a.reports.podsLoop.Do(a.whileMine(owner.Node, whileOpen(a.plane.member, plain(keep)))))
+	}
 	if a.plane.Certificate != nil && !a.naming.unnamed() { // it is for the Node's name
 		add("certificate", plain(a.plane.Certificate.Run))
 	}

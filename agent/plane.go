@@ -44,7 +44,7 @@ func identity(machine probe.Machine) controlplane.Identity {
 
 func (a *Agent) buildControlPlane(cfg config.Config) error {
 	opened, err := open.NewControlPlane(cfg.ControlPlane, open.ControlPlaneOptions{
-		Node: a.node(), Version: a.version,
+		Node: a.node(), Version: a.version, Pods: cfg.Status.Pods,
 		State: a.kept.folder, Endpoint: cfg.State.Directory, Machine: identity(a.host.machine),
 		Renewed: a.changed.Send, // write the status now
 		Log:     a.log,

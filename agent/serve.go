@@ -69,7 +69,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 		Drainer: maintenance.New(maintenance.Options{
 			Node: a.node(), ControlPlane: a.plane.Type(), Owners: owners, Reporter: a.reports.reporter, Recorder: a.plane.recorder,
 			Guard: guard, Member: a.plane.member, Drained: a.kept.drained, Journal: a.kept.journal,
-			OutOfReach: a.host.runtimes.OutOfReach, Flush: a.kept.flush, Log: a.log,
+			OutOfReach: a.host.runtimes.OutOfReach, Flush: a.kept.flush, Log: a.log, RemovePods: a.removePods(),
 		}),
 		Reader:        fleet.New(a.plane.Client, a.node()),
 		Reloader:      a.serving.reloader,

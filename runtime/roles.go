@@ -208,3 +208,15 @@ var (
 	// without an ID. Nothing may be removed on the strength of such an answer.
 	ErrInvalidAnswer = errors.New("invalid answer")
 )
+
+// NetworkReporter is an ability that not every adapter has: to return the network of a pod.
+type NetworkReporter interface {
+	// PodNetwork returns the network of a pod that runs.
+	PodNetwork(ctx context.Context, p Pod) (PodNetwork, error)
+}
+
+// PodNetwork is the network of a pod.
+type PodNetwork struct {
+	Host bool     // it is that of the host
+	IPs  []string // the pod's own, the primary one first; empty if Host
+}

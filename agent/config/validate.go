@@ -26,6 +26,7 @@ func (k *checker) check(c Config) {
 	k.node(c.Node)
 	k.controlPlane(c.ControlPlane)
 	k.registration(c.Node, c.ControlPlane.Type)
+	k.Require(!c.Status.Pods || c.ControlPlane.Type == "etcd", "status.pods", "does not apply to control plane %s; set controlPlane.type: etcd", c.ControlPlane.Type)
 	k.runtimes(c.Runtimes)
 	k.loops(c)
 	k.shutdown(c.Shutdown)

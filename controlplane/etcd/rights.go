@@ -28,6 +28,9 @@ func (s *Store) rights(node string) []right {
 	} {
 		list = append(list, right{"read", path}, right{"write", path})
 	}
+	if s.o.Pods {
+		list = append(list, podRights(s.podFolder(node))...)
+	}
 	return append(list, right{"read", s.settingPath()})
 }
 
@@ -44,6 +47,9 @@ const (
 
 // hostRole is the role of a host.
 func hostRole(node string) string { return "hostler-" + cmp.Or(node, "NODE") }
+
+// podRights returns the rights to the Pod objects of a host in a folder.
+func podRights(folder string) []right { return []right{{"read", folder}, {"write", folder}} }
 
 // on is a call on an object.
 func (s *Store) on(operation string, key objects.Key, verb string) call {

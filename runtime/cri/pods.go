@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -179,3 +180,37 @@ func nanoTime(ns int64) time.Time {
 	}
 	return time.Unix(0, ns)
 }
+
+var _ runtime.NetworkReporter = (*Runtime)(nil)
+
+// PodNetwork returns the network of a sandbox, which does not change.
+func (r *Runtime) PodNetwork(ctx context.Context, p runtime.Pod) (runtime.PodNetwork, error) {
+	var resp *criapi.PodSandboxStatusResponse
+	err := r.call(ctx, "PodSandboxStatus", "inspect pod "+p.ID, r.timeouts.Query, func(ctx context.Context) (err error) {
+		resp, err = r.cri.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: p.ID})
+		return err
+	})
+	if err != nil {
+		return runtime.PodNetwork{}, err
+	}
+	s := resp.GetStatus()
+	if s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == criapi.NamespaceMode_NODE {
+		return runtime.PodNetwork{Host: true}, nil
+	}
+	var network runtime.PodNetwork
+	add := func(text string) {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			network.IPs = append(network.IPs, ip.String())
+		}
+	}
+	add(s.GetNetwork().GetIp())
+	for _, more := range s.GetNetwork().GetAdditionalIps() {
+		if len(network.IPs) < mostIPs {
+			add(more.GetIp())
+		}
+	}
+	return network, nil
+}
+
+// mostIPs bounds the addresses of a pod: Kubernetes has one for each family.
+const mostIPs = 8

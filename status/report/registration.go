@@ -227,6 +227,9 @@ func (r *Reporter) drop() {
 	r.registration.drop()
 	r.writer.reset()
 	r.view.drop()
+	if r.o.Lost != nil {
+		r.o.Lost()
+	}
 }
 
 // reread takes in what another client has made of the Node.
