@@ -111,8 +111,8 @@ func (a *Agent) restartsHeld() bool {
 func (a *Agent) reportRestart(r journal.Restart) {
 	node := controlplane.NodeReference(a.node())
 	if r.Outcome == journal.RestartFailed {
-		a.plane.recorder.Record(node, corev1.EventTypeWarning, "ContainerStaysDown", fmt.Sprintf("cannot restart container %s of %s after the shutdown: %s", r.Name, r.Runtime, r.Reason))
+		a.plane.recorder.Record(node, corev1.EventTypeWarning, "ContainerStaysDown", fmt.Sprintf("cannot restart container %s of %s after the %s: %s", r.Name, r.Runtime, r.By(), r.Reason))
 		return
 	}
-	a.plane.recorder.Record(node, corev1.EventTypeNormal, "ContainerStartedAgain", fmt.Sprintf("restarted container %s of %s after the shutdown", r.Name, r.Runtime))
+	a.plane.recorder.Record(node, corev1.EventTypeNormal, "ContainerStartedAgain", fmt.Sprintf("restarted container %s of %s after the %s", r.Name, r.Runtime, r.By()))
 }
