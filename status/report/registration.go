@@ -227,6 +227,7 @@ func (r *Reporter) drop() {
 	r.registration.drop()
 	r.writer.reset()
 	r.view.drop()
+	r.reportTaints(nil)
 }
 
 // reread takes in what another client has made of the Node.
@@ -279,4 +280,11 @@ func (r *Reporter) takeIn(stored, node *corev1.Node) {
 // adopt takes over the control plane's metadata and spec.
 func (r *Reporter) adopt(stored *corev1.Node) {
 	r.registration.known = r.view.adopt(stored, r.options().ExternalCloud)
+	r.reportTaints(stored.Spec.Taints)
+}
+
+func (r *Reporter) reportTaints(taints []corev1.Taint) {
+	if r.o.Taints != nil {
+		r.o.Taints(taints)
+	}
 }
