@@ -81,7 +81,8 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 		Listeners: report.Listeners{
 			Named:     a.plane.keeper.SetOwner,
 			Requested: func(leaseDuration string) { a.plane.pacing.Request(controlplane.RequestedForNode, leaseDuration) },
-			Waits:     a.plane.existence.Set,
+			Waits:     a.leaseWaits,
+			Taints:    func(taints []corev1.Taint) { a.shutdown.evictor.Taints(taints) },
 			Theirs:    a.plane.past.NodeShows,
 			Observe:   a.metrics.StatusWrite,
 			Count:     a.transitioned,
