@@ -82,7 +82,7 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 		Holder:    identity(machine),
 		Instance:  fmt.Sprintf("%s/%d/%s", machine.BootID, os.Getpid(), rand.Text()[:8]),
 		Watch:     a.plane.leases,
-		Heartbeat: a.plane.lease.Heartbeat,
+		Heartbeat: a.renewalTried,
 		Duration:  time.Duration(cfg.Lease.Duration),
 		Interval:  time.Duration(cfg.Lease.RenewInterval),
 		Takeover:  cfg.Node.Takeover,

@@ -249,6 +249,8 @@ func TestTables(t *testing.T) {
 	emptied := fullBackend()
 	emptied.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(30 * time.Second), FinishedAt: ago(30*time.Second - 15*time.Millisecond), Graceful: true, Pods: []journal.PodRecord{}}
 	emptied.status.Shutdown.Drained = &emptied.drained.Record
+	withdrawn := fullBackend()
+	withdrawn.status = keptItsPods()
 	cancelled := fullBackend()
 	began := cancelled.status.Shutdown.Last.StartedAt.Add(48 * time.Hour)
 	cancelled.status.Shutdown.Cancelled = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, CancelledAt: began.Add(3 * time.Second), Pods: []journal.PodRecord{
@@ -311,6 +313,7 @@ func TestTables(t *testing.T) {
 		"ps-last-shutdown-cancelled":  {cancelled, "ps --last-shutdown", 0},
 		"ps-last-shutdown-drained":    {emptied, "ps --last-shutdown", 0},
 		"shutdown-report-drained":     {emptied, "shutdown report", 0},
+		"ps-last-shutdown-withdrawn":  {withdrawn, "ps --last-shutdown", 0},
 		"status-drained":              {emptied, "status", 0},
 		"status-cancelled":            {cancelled, "status", 0},
 		"ps-last-shutdown-restarts":   {again, "ps --last-shutdown", 0},

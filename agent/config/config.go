@@ -36,10 +36,18 @@ type Node struct {
 	Address       Address           `yaml:"address" doc:"The addresses to publish." reload:"live"`
 	MaxPods       int               `yaml:"maxPods" doc:"The maximum number of pods on this host." reload:"live" least:"1"`
 	Reserved      Reserved          `yaml:"reserved" doc:"Resources reserved for the system, as quantities. Allocatable is capacity minus this." reload:"live"`
+	OnTaint       string            `yaml:"onTaint" doc:"drain: if the Node has a NoExecute taint that is not in node.taints, stop all pods but critical ones when node.toleration is over; or none." words:"none|drain" reload:"live"`
+	Toleration    Duration          `yaml:"toleration" doc:"The time from the taint, or from the end of the Lease, to that drain." reload:"live"`
 	Takeover      bool              `yaml:"takeover" doc:"Take over the Node if another machine has its name, even a running one."`
 	CloudProvider string            `yaml:"cloudProvider" doc:"external: a cloud controller manager sets the addresses, and a new Node has its taint until then; or none." words:"none|external"`
 	ProviderID    string            `yaml:"providerID" doc:"The ID of this host in the cloud; set if the Node has none."`
 }
+
+// Values of node.onTaint and lease.onLost.
+const (
+	ReactNone  = "none"
+	ReactDrain = "drain"
+)
 
 // Address picks the addresses to publish.
 type Address struct {
@@ -103,6 +111,7 @@ type Lease struct {
 	Enabled       Switch   `yaml:"enabled" doc:"auto yields to a kubelet that renews the Lease of this host, and is off if node.enabled is false."`
 	Duration      Duration `yaml:"duration" doc:"How long a renewal is valid; whole seconds."`
 	RenewInterval Duration `yaml:"renewInterval" doc:"How often the Lease is renewed; less than half the duration."`
+	OnLost        string   `yaml:"onLost" doc:"drain: if the Lease was not renewed for its duration and node.toleration, stop all pods but critical ones; or none. If the control plane is down for that long, all hosts stop their pods." words:"none|drain" reload:"live"`
 }
 
 // Status configures the status loop.

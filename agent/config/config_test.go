@@ -69,7 +69,7 @@ func TestLabelsThatANodeMayNotSetAreNamed(t *testing.T) {
 
 func TestEveryFaultIsReportedInOrder(t *testing.T) {
 	_, err := config.Parse("f.yaml", []byte("lease:\n  ttl: 1\nnode:\n  maxPods: x\n"))
-	want := "f.yaml:2: lease.ttl: unknown field; known here: enabled, duration, renewInterval\n" +
+	want := "f.yaml:2: lease.ttl: unknown field; known here: enabled, duration, renewInterval, onLost\n" +
 		`f.yaml:4: node.maxPods: "x" is not a whole number`
 	if err == nil || err.Error() != want {
 		t.Errorf("Parse() = %v, want %s", err, want)

@@ -44,6 +44,7 @@ func faultsOfShape() map[string]fault {
 		"a prefix without its slash":              {"controlPlane: {type: etcd, etcd: {endpoints: [https://e], prefix: fleet}}\n", `f.yaml:1: controlPlane.etcd.prefix: "fleet" is not a prefix: begin it with /`},
 		"a password at a relative path":           {"controlPlane: {type: etcd, etcd: {endpoints: [https://e], username: n, passwordFile: p}}\n", `f.yaml:1: controlPlane.etcd.passwordFile: the value is not an absolute path`},
 		"a plugin's socket somewhere":             {"controlPlane: {type: plugin, plugin: {socket: p.sock}}\n", `f.yaml:1: controlPlane.plugin.socket: "p.sock" is not an absolute path of at most 107 bytes`},
+		"a reaction that is neither":              {"node:\n  onTaint: cordon\n", `f.yaml:2: node.onTaint: "cordon" is neither none nor drain`},
 		"a restart that is neither":               {"shutdown:\n  restartAfterBoot: always\n", `f.yaml:2: shutdown.restartAfterBoot: "always" is neither auto nor never`},
 		"an unknown runtime type":                 {"runtimes: [{type: lxc, endpoint: /a}]\n", `f.yaml:1: runtimes[0].type: "lxc" is not a runtime type that this version has; use cri or docker or podman or runc`},
 		"runtimes that are neither":               {"runtimes: all\n", "f.yaml:1: runtimes: must be auto or a list of {type, endpoint}"},
@@ -94,6 +95,9 @@ func faultsOfShape() map[string]fault {
 // they fit together, or in how YAML is written.
 func faultsOfMeaning() map[string]fault {
 	return map[string]fault{
+		"a reaction to taints of its own":         {"node: {onTaint: drain}\n", "f.yaml:1: node.onTaint: drain waits for ever: only this host uses control plane embedded"},
+		"a reaction to its own disk":              {"lease: {onLost: drain}\n", "f.yaml:1: lease.onLost: drain waits for ever"},
+		"a reaction to a lease that is off":       {"controlPlane: {type: etcd, etcd: {endpoints: [https://e]}}\nlease: {enabled: false, onLost: drain}\n", "f.yaml:2: lease.onLost: drain needs the Lease: "},
 		"two documents":                           {"node: {}\n---\nnode: {}\n", "f.yaml:2: not valid YAML: more than one YAML document in a file"},
 		"a node name that is no DNS subdomain":    {"node: {name: Host_1}\n", `f.yaml:1: node.name: "Host_1" is not a DNS subdomain`},
 		"a label that is none":                    {"node: {labels: {a b: c}}\n", "f.yaml:1: node.labels.a b: not a label"},

@@ -29,6 +29,7 @@ func (k *checker) check(c Config) {
 	k.Require(!c.Status.Pods || c.ControlPlane.Type == "etcd", "status.pods", "does not apply to control plane %s; set controlPlane.type: etcd", c.ControlPlane.Type)
 	k.runtimes(c.Runtimes)
 	k.loops(c)
+	k.reactions(c)
 	k.shutdown(c.Shutdown)
 	k.imageGC(c.ImageGC)
 	k.containerGC(c.ContainerGC)
@@ -79,6 +80,15 @@ func (k *checker) registration(n Node, controlPlane string) {
 	for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
 		k.Require(!labelRefused(controlPlane, key), "node.labels."+key, "%s", refusedLabel)
 	}
+}
+
+// reactions checks when the host drains itself.
+func (k *checker) reactions(c Config) {
+	for field, value := range map[string]string{"node.onTaint": c.Node.OnTaint, "lease.onLost": c.Lease.OnLost} {
+		k.Require(value == ReactNone || value == ReactDrain, field, "%q is neither none nor drain", value)
+		k.Require(value != ReactDrain || c.ControlPlane.Type != "embedded", field, "drain waits for ever: only this host uses control plane embedded")
+	}
+	k.Require(c.Lease.OnLost != ReactDrain || c.Lease.Enabled != Off, "lease.onLost", "drain needs the Lease: %s", k.Other("lease.enabled", c.Lease.Enabled))
 }
 
 // controlPlane checks that the chosen client can reach what it is for.

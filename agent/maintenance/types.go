@@ -75,7 +75,7 @@ type LeaveReport struct {
 func Unspared(r journal.Record) int {
 	n := 0
 	for _, p := range r.Pods {
-		if p.Outcome != journal.Skipped && (r.Trigger != journal.TriggerManual || p.Priority < plan.CriticalPriority) {
+		if p.Outcome != journal.Skipped && (!r.Trigger.SparesCritical() || p.Priority < plan.CriticalPriority) {
 			n++
 		}
 	}

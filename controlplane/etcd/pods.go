@@ -15,12 +15,12 @@ import (
 // Pods stores the Pod objects of one Node at PREFIX/objects/pods/NODE/NAMESPACE/NAME. It is safe for
 // concurrent use.
 type Pods struct {
-	s      *Store
-	folder string
+	s            *Store
+	node, folder string
 }
 
 // Pods returns the store of a Node's Pod objects. It uses the connection of s.
-func (s *Store) Pods(node string) *Pods { return &Pods{s, s.podFolder(node)} }
+func (s *Store) Pods(node string) *Pods { return &Pods{s, node, s.podFolder(node)} }
 
 // podFolder is the prefix of the paths of a Node's Pod objects.
 func (s *Store) podFolder(node string) string { return s.o.Prefix + "/objects/pods/" + node + "/" }
@@ -29,7 +29,7 @@ func (s *Store) podFolder(node string) string { return s.o.Prefix + "/objects/po
 func (p *Pods) on(operation, verb, path string) call {
 	return call{
 		operation: operation, object: sanitize.Line(strings.Trim(strings.TrimPrefix(p.folder+path, p.s.o.Prefix), "/"), sanitize.MaxText),
-		right: verb, path: p.folder + path, role: hostRole(p.s.o.Node), all: func() []right { return podRights(p.folder) },
+		right: verb, path: p.folder + path, role: hostRole(p.node), all: func() []right { return podRights(p.folder) },
 	}
 }
 

@@ -157,7 +157,7 @@ func (d *Drain) ReportBound() time.Duration { return 2 * d.schedule.slack }
 // Run drains until all pods are stopped, the phases are over, the drain is cancelled, or ctx ends.
 // The record is then complete. If ctx ended, another process can continue it.
 func (d *Drain) Run(ctx context.Context) {
-	if t := d.record.Trigger; t != journal.TriggerManual && t != journal.TriggerManualAll {
+	if !d.record.Trigger.LivesOn() {
 		d.life.leaving = ctx.Done()
 	}
 	d.calls.begin(ctx, d.options.UnitStops)

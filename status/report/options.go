@@ -59,6 +59,7 @@ type Storage struct {
 type Listeners struct {
 	Named     func(types.UID)            // with the UID that the control plane gave the Node
 	Lost      func()                     // once the Node is deleted or somebody else's
+	Taints    func([]corev1.Taint)       // with those of the stored Node, with each read; none if it is gone
 	Requested func(leaseDuration string) // with what the stored Node requests of its Lease, with each read
 	Waits     func(why string)           // with why the Lease has to wait for the Node; empty once it need not
 	Theirs    func(kubelets bool)        // with whether the Node has a kubelet's status, where it is not hostler's

@@ -230,6 +230,7 @@ func (r *Reporter) drop() {
 	if r.o.Lost != nil {
 		r.o.Lost()
 	}
+	r.reportTaints(nil)
 }
 
 // reread takes in what another client has made of the Node.
@@ -282,4 +283,11 @@ func (r *Reporter) takeIn(stored, node *corev1.Node) {
 // adopt takes over the control plane's metadata and spec.
 func (r *Reporter) adopt(stored *corev1.Node) {
 	r.registration.known = r.view.adopt(stored, r.options().ExternalCloud)
+	r.reportTaints(stored.Spec.Taints)
+}
+
+func (r *Reporter) reportTaints(taints []corev1.Taint) {
+	if r.o.Taints != nil {
+		r.o.Taints(taints)
+	}
 }

@@ -90,6 +90,7 @@ func (r *Reporter) judge(seen *corev1.Node) (news bool) {
 		known.Spec.Taints = seen.Spec.Taints
 		g.known = &known
 		r.view.setTaints(seen.Spec.Taints)
+		r.reportTaints(seen.Spec.Taints)
 	}
 	return false
 }

@@ -246,7 +246,7 @@ func TestAFleetInEtcdNeedsTheRightToSeePods(t *testing.T) {
 	check(t, f.EnableAuth(t.Context()))
 	a := startAgent(t, fmt.Sprintf("controlPlane: {type: etcd, etcd: {endpoints: [%s], tls: {ca: %s, certificate: %s, key: %s}}}\nnode: {name: %s}\nstatus: {pods: true}\n",
 		strings.Join(f.Endpoints(), ", "), f.CAFile, files.Certificate, files.Key, name))
-	const grant = "etcdctl role grant-permission ROLE --prefix readwrite /hostler/objects/pods/" + name + "/"
+	const grant = "etcdctl role grant-permission hostler-rack1-node1 --prefix readwrite /hostler/objects/pods/" + name + "/"
 	s := a.await("hostler status names the right", func(s api.Status) bool {
 		return strings.Contains(loopOf(t, s, "pod-objects").LastError, grant)
 	})

@@ -16,6 +16,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/test/etcd"
 	"hostler.io/hostler/test/kube"
+	"hostler.io/hostler/test/lab"
 )
 
 // newPod is a pod of a Node that is ready, with a toleration of any NoExecute taint for so many seconds;
@@ -71,22 +72,20 @@ func (f etcdFleet) putPod(pod *corev1.Pod) {
 	check(f.t, f.Put(within(f.t), "/hostler/objects/pods/"+store.Pods(true).NameOf(pod), string(value)))
 }
 
-// pod is the state of a pod; podGone if there is none.
-func (f etcdFleet) pod(node, name string) string {
+// podOn is the state of a pod; podGone if there is none.
+func (f etcdFleet) podOn(node, name string) string {
 	f.t.Helper()
-	text := strings.TrimSpace(f.ctl("get", "--print-value-only", "/hostler/objects/pods/"+node+"/default/"+name))
-	if text == "" {
+	stored := f.pod(podAt(node, name))
+	if stored == nil {
 		return podGone
 	}
-	pod := &corev1.Pod{}
-	check(f.t, json.Unmarshal([]byte(text), pod))
-	return podState(f.t, pod)
+	return podState(f.t, stored)
 }
 
 // podBecomes waits until a pod is in that state.
 func (f etcdFleet) podBecomes(node, name, want string) {
 	f.t.Helper()
-	eventually(f.t, fmt.Sprintf("pod %s is %s", name, want), func() bool { return f.pod(node, name) == want })
+	eventually(f.t, fmt.Sprintf("pod %s is %s", name, want), func() bool { return f.podOn(node, name) == want })
 }
 
 // TestAServerEvictsPodsOfAFleetInEtcd has pods that the test reports in the place of agents.
@@ -112,7 +111,7 @@ func TestAServerEvictsPodsOfAFleetInEtcd(t *testing.T) {
 	f.podBecomes("n2", "soon", podEvicted)
 	f.podBecomes("n2", "late", podLost)
 	mentions(t, "hostler fleet plan", onOneLine(s.prints("plan")), "pods/n2/default/late - evict the pod", "tolerates for 1h0m0s")
-	if got := f.pod("n1", "other"); got != podWell {
+	if got := f.podOn("n1", "other"); got != podWell {
 		t.Errorf("pod of the host that is alive is %s, want %s", got, podWell)
 	}
 	// Objects that cannot be read, or that lie, are named and stop nothing.
@@ -129,9 +128,41 @@ func TestAServerEvictsPodsOfAFleetInEtcd(t *testing.T) {
 	for _, name := range []string{"at-once", "soon", "late"} {
 		f.podBecomes("n2", name, podGone)
 	}
-	if got := f.pod("n1", "other"); got != podWell {
+	if got := f.podOn("n1", "other"); got != podWell {
 		t.Errorf("pod of the host that is alive is %s, want %s", got, podWell)
 	}
+}
+
+// TestAPodOfADeadHostIsGoneOnceItHasEnded has agents that report real pods.
+func TestAPodOfADeadHostIsGoneOnceItHasEnded(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, etcd.Options{})
+	const name = "evicted-web"
+	const pace = "lease: {duration: 10s, renewInterval: 2s}\nstatus: {updateInterval: 1s, pods: true}\n"
+	startAgent(t, f.settings("n1", "")+strings.Replace(pace, ", pods: true", "", 1))
+	a := startAgent(t, f.settings("n2", "")+pace)
+	for _, host := range []string{"n1", "n2"} {
+		eventually(t, host+" is there, Ready and alive", f.well(host))
+	}
+	p := pod(t, name, nil, 0, lab.ServeFor(0))
+	f.podBecomes("n2", name, podWell)
+	s := startServer(t, f.served(""))
+	eventually(t, "the server leads", s.leads)
+
+	a.kill()
+	f.podBecomes("n2", name, podLost)
+	// A person's taint is not tolerated, unlike that of a host that gives no sign of life.
+	f.change("n2", func(node *corev1.Node) {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: "example.com/broken", Effect: corev1.TaintEffectNoExecute})
+	})
+	f.podBecomes("n2", name, podEvicted)
+	// The host returns. Its pod still runs, so the object stays.
+	a.start()
+	f.becomes("n2", corev1.ConditionTrue, "")
+	f.podBecomes("n2", name, podLeaves)
+	_, err := containerd.Runtime.StopContainer(t.Context(), stopNow(p))
+	check(t, err)
+	f.podBecomes("n2", name, podGone)
 }
 
 // pod is the state of a pod; podGone if there is none.
