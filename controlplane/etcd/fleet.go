@@ -114,7 +114,7 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 		if err := pre.Check(stored); err != nil {
 			return err
 		}
-		value, err := kind.Edit(stored, func(o store.Object) error {
+		value, err := kind.Edit(stored, kv.Value, func(o store.Object) error {
 			refusal = edit(o)
 			return refusal
 		})

@@ -251,6 +251,10 @@ func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre st
 	err := s.call(ctx, Update, kind, name, func(fault Fault) error {
 		s.mu.Lock()
 		before, err := s.read(kind, name)
+		var value []byte
+		if err == nil {
+			value = s.objects[key{kind.Name, name}].value
+		}
 		s.mu.Unlock()
 		if err == nil {
 			err = pre.Check(before)
@@ -259,7 +263,7 @@ func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre st
 			return err
 		}
 		stored = before
-		value, err := kind.Edit(before, func(o store.Object) error {
+		value, err = kind.Edit(before, value, func(o store.Object) error {
 			refusal = edit(o)
 			return refusal
 		})
