@@ -20,7 +20,7 @@ const (
 	heartbeats      Feature = "Heartbeats: a Lease with one writer, whose time only increases"
 	expires         Feature = "The Lease of a dead host is removed automatically"
 	publishesEvents Feature = "Events about the host are published"
-	lists           Feature = "hostler can list them: in order, a repeated one once, with its count"
+	lists           Feature = "hostler can list Events: in order, a repeated one once, with its count"
 	bounds          Feature = "The number of Events is bounded"
 	answers         Feature = "A server that is slow, unreachable or drops the connection blocks nothing"
 	doubts          Feature = "An answer with another object is rejected"
