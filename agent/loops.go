@@ -40,7 +40,7 @@ func (a *Agent) fillLoops(cfg config.Config) {
 		loop.New("runtime-events", 0, func(ctx context.Context) error { return a.host.runtimes.Watch(ctx, a.notice, a.setBlind) }),
 		loop.New("pods", 0, a.shutdown.pods.Run),
 		loop.New("restart", 0, a.shutdown.restarts.Run),
-		loop.New("self-drain", 0, a.shutdown.evictor.Run),
+		loop.New("self-drain", 0, a.shutdown.selfDrainer.Run),
 		loop.New("network", 0, func(ctx context.Context) error { return a.host.network.Run(ctx, a.changed.Send) }),
 		newLoop("conditions", conditionsPatience, func(ctx context.Context, l *loop.Loop) error {
 			return a.host.checks.Run(ctx, func() { l.Heartbeat(nil) })

@@ -57,7 +57,7 @@ func (a *Agent) effects(level *slog.LevelVar) []effect {
 		{keys: "node.onTaint", apply: whenRead},
 		{keys: "node.toleration", apply: whenRead},
 		{keys: "lease.onLost", apply: whenRead},
-		{apply: func(config.Config, open.Policies) { a.shutdown.evictor.Reconfigured() }},
+		{apply: func(config.Config, open.Policies) { a.shutdown.selfDrainer.Reconfigured() }},
 		{keys: "status.maxImages", apply: check},
 		{keys: "pressure", fits: a.checkReserved, apply: check},
 		{keys: "conditions", apply: func(cfg config.Config, _ open.Policies) { a.host.checks.SetPolicy(cfg.ConditionsPolicy()) }},

@@ -88,7 +88,7 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 			Lost:      a.lost,
 			Requested: func(leaseDuration string) { a.plane.pacing.Request(controlplane.RequestedForNode, leaseDuration) },
 			Waits:     a.leaseWaits,
-			Taints:    func(taints []corev1.Taint) { a.shutdown.evictor.Taints(taints) },
+			Taints:    func(taints []corev1.Taint) { a.shutdown.selfDrainer.Taints(taints) },
 			Theirs:    a.plane.past.NodeShows,
 			Observe:   a.metrics.StatusWrite,
 			Count:     a.transitioned,

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/eviction"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/shutdown/journal"
@@ -22,24 +22,24 @@ func (a *Agent) buildSelfDrain() {
 		OutOfReach: a.host.runtimes.OutOfReach, Flush: a.kept.flush, Log: a.log, RemovePods: a.removePods(),
 	})
 	node := controlplane.NodeReference(a.node())
-	s.evictor = eviction.New(eviction.Options{
-		Policy:   a.evictionPolicy,
-		Jobs:     a.evictionJobs,
+	s.selfDrainer = selfdrain.New(selfdrain.Options{
+		Policy:   a.selfDrainPolicy,
+		Jobs:     a.selfDrainJobs,
 		Drainer:  s.drainer,
-		Store:    a.kept.folder.File("eviction"),
+		Store:    a.kept.folder.File("self-drain"),
 		Boot:     a.host.boot,
 		Of:       a.plane.Type() + "/" + a.node(),
-		Now:      func() eviction.Instant { return eviction.Instant{Boot: uptime(), Wall: time.Now()} },
-		Fix:      a.evictionFix,
+		Now:      func() selfdrain.Instant { return selfdrain.Instant{Boot: uptime(), Wall: time.Now()} },
+		Fix:      a.selfDrainFix,
 		Announce: func(kind, reason, message string) { a.plane.recorder.Record(node, kind, reason, message) },
 		Log:      a.log,
 	})
 }
 
-// evictionPolicy is the effective configuration.
-func (a *Agent) evictionPolicy() eviction.Policy {
+// selfDrainPolicy is the effective configuration.
+func (a *Agent) selfDrainPolicy() selfdrain.Policy {
 	cfg := a.config()
-	return eviction.Policy{
+	return selfdrain.Policy{
 		OnTaint:    cfg.Node.OnTaint == config.ReactDrain,
 		OnLost:     cfg.Lease.OnLost == config.ReactDrain,
 		Toleration: time.Duration(cfg.Node.Toleration),
@@ -47,18 +47,18 @@ func (a *Agent) evictionPolicy() eviction.Policy {
 	}
 }
 
-// evictionJobs reports what of the control plane is hostler's.
-func (a *Agent) evictionJobs() eviction.Jobs {
+// selfDrainJobs reports what of the control plane is hostler's.
+func (a *Agent) selfDrainJobs() selfdrain.Jobs {
 	mine, other, _ := a.owners.Mine(owner.Node)
-	return eviction.Jobs{
+	return selfdrain.Jobs{
 		Node:  mine,
 		Lease: a.owners.Has(owner.Lease) && (mine || other.Name != owner.Kubelet),
 		Left:  a.plane.left.Gone(),
 	}
 }
 
-// evictionFix says how to prevent a drain.
-func (a *Agent) evictionFix(c eviction.Cause) string {
+// selfDrainFix says how to prevent a drain.
+func (a *Agent) selfDrainFix(c selfdrain.Cause) string {
 	switch {
 	case c.Trigger == journal.TriggerLeaseLost:
 		return "connect this host to its control plane, or set lease.onLost: none and run `hostler reload`"
@@ -71,18 +71,18 @@ func (a *Agent) evictionFix(c eviction.Cause) string {
 // renewalTried reports how an attempt to renew the Lease ended.
 func (a *Agent) renewalTried(err error) {
 	a.plane.lease.Heartbeat(err)
-	if a.shutdown.evictor == nil { // it is not built yet
+	if a.shutdown.selfDrainer == nil { // it is not built yet
 		return
 	}
 	duration := time.Duration(a.config().Lease.Duration)
 	if l := a.plane.keeper.Stats().Lease; l != nil && l.Spec.LeaseDurationSeconds != nil {
 		duration = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 	}
-	a.shutdown.evictor.Renewal(err, duration)
+	a.shutdown.selfDrainer.Renewal(err, duration)
 }
 
 // leaseWaits reports why the Lease waits for the Node; empty if it does not.
 func (a *Agent) leaseWaits(why string) {
 	a.plane.existence.Set(why)
-	a.shutdown.evictor.Waits(why != "")
+	a.shutdown.selfDrainer.Waits(why != "")
 }

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/config"
-	"hostler.io/hostler/agent/eviction"
 	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/runtime"
@@ -35,7 +35,7 @@ type stopping struct {
 	board         *shutdown.Board // the guard's status
 	ending        atomic.Bool     // a signal has ended the agent
 	drainer       *maintenance.Drainer
-	evictor       *eviction.Evictor
+	selfDrainer   *selfdrain.Controller
 }
 
 func (a *Agent) buildShutdown(cfg config.Config) (err error) {

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/agent/eviction"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/runs"
@@ -72,7 +72,7 @@ type Status struct {
 	ScheduledShutdown *ScheduledShutdown `json:"scheduledShutdown,omitempty"`
 	// SelfDrains are when and why hostler drains the host on its own account, as set by node.onTaint
 	// and lease.onLost; absent without a cause.
-	SelfDrains []eviction.Upcoming `json:"selfDrains,omitempty"`
+	SelfDrains []selfdrain.Upcoming `json:"selfDrains,omitempty"`
 	// Cordon is the decision of `hostler cordon` or `uncordon` on this host; absent if there is none,
 	// or if the control plane changed it since.
 	Cordon *maintenance.Cordon `json:"cordon,omitempty"`

@@ -11,9 +11,9 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/agent/eviction"
 	"hostler.io/hostler/agent/inspect"
 	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc/runs"
@@ -47,7 +47,7 @@ type Host struct {
 	State       *statefile.Folder
 	Files       *listen.Files // of what is served over the network; nil if nothing is
 	Logind      *systemd.Logind
-	SelfDrains  func() []eviction.Upcoming
+	SelfDrains  func() []selfdrain.Upcoming
 }
 
 // scheduledBound is how long logind may take to say whether a shutdown is scheduled.

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/eviction"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/shutdown/journal"
 )
 
@@ -13,13 +13,13 @@ const maintenanceTaint = "taint example.com/maintenance=yes:NoExecute"
 // aboutToDrain is a host that drains itself in four minutes, and later for another cause.
 func aboutToDrain() api.Status {
 	s := healthy()
-	s.SelfDrains = []eviction.Upcoming{
+	s.SelfDrains = []selfdrain.Upcoming{
 		{
-			Trigger: journal.TriggerTaint, Cause: maintenanceTaint, Since: ago(time.Minute), DrainsAt: night.Add(4 * time.Minute), State: eviction.Scheduled,
+			Trigger: journal.TriggerTaint, Cause: maintenanceTaint, Since: ago(time.Minute), DrainsAt: night.Add(4 * time.Minute), State: selfdrain.Scheduled,
 			Hint: "remove the taint with `kubectl taint nodes n1 example.com/maintenance:NoExecute-`, or set node.onTaint: none and run `hostler reload`",
 		},
 		{
-			Trigger: journal.TriggerLeaseLost, Cause: "lease not renewed", Since: ago(time.Minute), DrainsAt: night.Add(5 * time.Minute), State: eviction.Scheduled,
+			Trigger: journal.TriggerLeaseLost, Cause: "lease not renewed", Since: ago(time.Minute), DrainsAt: night.Add(5 * time.Minute), State: selfdrain.Scheduled,
 			Hint: "connect this host to its control plane, or set lease.onLost: none and run `hostler reload`",
 		},
 	}
@@ -30,7 +30,7 @@ func aboutToDrain() api.Status {
 func drainsItself() api.Status {
 	s := aboutToDrain()
 	s.SelfDrains = s.SelfDrains[:1]
-	s.SelfDrains[0].State, s.SelfDrains[0].DrainsAt = eviction.Draining, ago(10*time.Second)
+	s.SelfDrains[0].State, s.SelfDrains[0].DrainsAt = selfdrain.Draining, ago(10*time.Second)
 	s.Shutdown.ManualDrain = ownDrain()
 	return s
 }
@@ -38,7 +38,7 @@ func drainsItself() api.Status {
 // drainedItself is one that is empty.
 func drainedItself() api.Status {
 	s := drainsItself()
-	s.Shutdown.ManualDrain, s.SelfDrains[0].State = nil, eviction.Drained
+	s.Shutdown.ManualDrain, s.SelfDrains[0].State = nil, selfdrain.Drained
 	return s
 }
 

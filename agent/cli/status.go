@@ -11,9 +11,9 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
-	"hostler.io/hostler/agent/eviction"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -296,9 +296,9 @@ func drains(out *output, s api.Status) string {
 	for _, d := range s.SelfDrains {
 		at := d.DrainsAt.Format("15:04:05 MST")
 		switch left := d.DrainsAt.Sub(out.now()); {
-		case d.State == eviction.Drained:
+		case d.State == selfdrain.Drained:
 			parts = append(parts, fmt.Sprintf("pods were stopped because of %s; hostler does not start them again", d.Cause))
-		case d.State == eviction.Draining:
+		case d.State == selfdrain.Draining:
 			parts = append(parts, out.yellow("to end it, "+d.Hint))
 		case left > 0:
 			parts = append(parts, out.yellow(fmt.Sprintf("at %s, in %s: %s for %s; to prevent it, %s", at, age(left), d.Cause, age(out.now().Sub(d.Since)), d.Hint)))

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/eviction"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/test/etcd"
 	"hostler.io/hostler/test/kube"
@@ -34,7 +34,7 @@ func (f etcdFleet) taint(name string, taints ...corev1.Taint) {
 }
 
 // selfDrain waits until the first drain that the host has in mind is in that state.
-func (a *agent) selfDrain(state eviction.State) eviction.Upcoming {
+func (a *agent) selfDrain(state selfdrain.State) selfdrain.Upcoming {
 	a.t.Helper()
 	s := a.await("the drain is "+string(state), func(s api.Status) bool { return len(s.SelfDrains) > 0 && s.SelfDrains[0].State == state })
 	return s.SelfDrains[0]
@@ -83,14 +83,14 @@ func TestATaintDrainsTheHost(t *testing.T) {
 	a.awaitReady(corev1.ConditionTrue)
 
 	f.taint(name, maintenanceTaint)
-	due := a.selfDrain(eviction.Scheduled)
+	due := a.selfDrain(selfdrain.Scheduled)
 	if due.Trigger != journal.TriggerTaint || due.DrainsAt.Sub(due.Since) != 10*time.Minute {
 		t.Errorf("selfDrains = %+v, want one ten minutes after the taint", due)
 	}
 	mentions(t, "hostler status", strings.Join(strings.Fields(a.screen()), " "), "taint example.com/maintenance=yes:NoExecute for ", "to prevent it, remove the taint on the control plane, or set node.onTaint: none and run `hostler reload`")
 	a.kill()
 	a.start()
-	if again := a.selfDrain(eviction.Scheduled); again.DrainsAt.Sub(due.DrainsAt).Abs() > 2*time.Second { // both are rounded
+	if again := a.selfDrain(selfdrain.Scheduled); again.DrainsAt.Sub(due.DrainsAt).Abs() > 2*time.Second { // both are rounded
 		t.Errorf("after a restart the drain is at %v, want at %v as before", again.DrainsAt, due.DrainsAt)
 	}
 	f.taint(name)
@@ -103,7 +103,7 @@ func TestATaintDrainsTheHost(t *testing.T) {
 		t.Errorf("exit code of the polite pod = %d, want 0", code)
 	}
 	ended(t, stubborn)
-	a.selfDrain(eviction.Drained)
+	a.selfDrain(selfdrain.Drained)
 	s := a.status()
 	wantOutcomes(t, s.Shutdown.Drained, journal.TriggerTaint, "database skipped", "polite stopped", "stubborn killed")
 	if cordoned(t, s) || s.Shutdown.Last != nil {
@@ -122,7 +122,7 @@ func TestATaintDrainsTheHost(t *testing.T) {
 	a.kill()
 	a.start()
 	a.awaitReady(corev1.ConditionTrue)
-	a.selfDrain(eviction.Drained)
+	a.selfDrain(selfdrain.Drained)
 	f.taint(name)
 	a.noSelfDrain()
 	untouched(t, again, againBefore)
@@ -175,13 +175,13 @@ func TestALostLeaseDrainsTheHost(t *testing.T) {
 	eventually(t, "the host is alive", func() bool { return f.alive(name) })
 
 	check(t, f.Members[0].Kill())
-	due := a.selfDrain(eviction.Scheduled)
+	due := a.selfDrain(selfdrain.Scheduled)
 	if due.Trigger != journal.TriggerLeaseLost || due.DrainsAt.Sub(due.Since) != 10*time.Minute+2*time.Second {
 		t.Errorf("selfDrains = %+v, want one ten minutes after the end of the lease", due)
 	}
 	a.kill()
 	a.start()
-	if again := a.selfDrain(eviction.Scheduled); again.DrainsAt.Sub(due.DrainsAt).Abs() > 2*time.Second { // both are rounded
+	if again := a.selfDrain(selfdrain.Scheduled); again.DrainsAt.Sub(due.DrainsAt).Abs() > 2*time.Second { // both are rounded
 		t.Errorf("after a restart the drain is at %v, want at %v as before", again.DrainsAt, due.DrainsAt)
 	}
 	check(t, f.Members[0].Start())
@@ -197,7 +197,7 @@ func TestALostLeaseDrainsTheHost(t *testing.T) {
 	if _, code := ended(t, polite); code != 0 {
 		t.Errorf("exit code of the polite pod = %d, want 0", code)
 	}
-	a.selfDrain(eviction.Drained)
+	a.selfDrain(selfdrain.Drained)
 	wantOutcomes(t, a.status().Shutdown.Drained, journal.TriggerLeaseLost, "database skipped", "polite stopped")
 	mentions(t, "hostler ps --last-shutdown", a.prints("ps", "--last-shutdown"), "drain for lease not renewed ")
 	check(t, f.Members[0].Start())
@@ -216,7 +216,7 @@ func TestATaintOfAClusterDrainsTheHost(t *testing.T) {
 	eventually(t, "the node is Ready", c.ready("tainted"))
 	taint := fmt.Sprintf("%s=%s:NoExecute", maintenanceTaint.Key, maintenanceTaint.Value)
 	c.kubectl("taint", "node", "tainted", taint)
-	due := a.selfDrain(eviction.Scheduled)
+	due := a.selfDrain(selfdrain.Scheduled)
 	mentions(t, "the hint", due.Hint, "`kubectl taint nodes tainted example.com/maintenance:NoExecute-`")
 	c.kubectl("taint", "nodes", "tainted", "example.com/maintenance:NoExecute-")
 	a.noSelfDrain()
@@ -224,7 +224,7 @@ func TestATaintOfAClusterDrainsTheHost(t *testing.T) {
 	a.reload(strings.Replace(settings, "10m", "2s", 1))
 	c.kubectl("taint", "node", "tainted", taint)
 	ended(t, polite)
-	a.selfDrain(eviction.Drained)
+	a.selfDrain(selfdrain.Drained)
 	wantOutcomes(t, a.status().Shutdown.Drained, journal.TriggerTaint, "polite stopped")
 	if refused := c.refusals("tainted"); len(refused) > 0 {
 		t.Errorf("the server has refused %q, want nothing", refused)

@@ -1,9 +1,9 @@
-// Package eviction drains a host on its own account: for a NoExecute taint of its Node, or because
+// Package selfdrain drains a host on its own account: for a NoExecute taint of its Node, or because
 // its Lease was not renewed, when the configured toleration is over.
 //
 // It owns since when each cause is there, also across restarts of the agent, and the decision. The
 // drain itself is maintenance's. It makes no call to the control plane: others report what they see.
-package eviction
+package selfdrain
 
 import (
 	"context"
@@ -57,7 +57,7 @@ type Jobs struct {
 	Left  bool // a person has deregistered the host
 }
 
-// Options is what an Evictor needs.
+// Options is what a Controller needs.
 type Options struct {
 	Policy  func() Policy
 	Jobs    func() Jobs
@@ -72,8 +72,8 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Evictor drains the host when that is due. Its methods are safe for concurrent use.
-type Evictor struct {
+// Controller drains the host when that is due. Its methods are safe for concurrent use.
+type Controller struct {
 	o    Options
 	log  *slog.Logger
 	wake loop.Signal
@@ -90,9 +90,9 @@ type Evictor struct {
 	draining bool
 }
 
-// New returns an Evictor that knows what an earlier process knew.
-func New(o Options) *Evictor {
-	e := &Evictor{o: o, log: o.Log.With("component", "self-drain"), wake: loop.NewSignal()}
+// New returns a Controller that knows what an earlier process knew.
+func New(o Options) *Controller {
+	e := &Controller{o: o, log: o.Log.With("component", "self-drain"), wake: loop.NewSignal()}
 	var stored Memory
 	o.Store.Load(&stored)
 	at := o.Now()
@@ -105,7 +105,7 @@ func New(o Options) *Evictor {
 }
 
 // Taints takes in the taints of the Node as the control plane has them; nil if there is no Node.
-func (e *Evictor) Taints(taints []corev1.Taint) {
+func (e *Controller) Taints(taints []corev1.Taint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	first := !e.seen
@@ -116,7 +116,7 @@ func (e *Evictor) Taints(taints []corev1.Taint) {
 }
 
 // Renewal takes in the result of an attempt to renew the Lease, and how long the Lease is valid.
-func (e *Evictor) Renewal(err error, duration time.Duration) {
+func (e *Controller) Renewal(err error, duration time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at := e.o.Now().Boot
@@ -137,7 +137,7 @@ func (e *Evictor) Renewal(err error, duration time.Duration) {
 }
 
 // Waits takes in whether the Lease waits for the Node, which the control plane does not have.
-func (e *Evictor) Waits(waits bool) {
+func (e *Controller) Waits(waits bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.waits != waits {
@@ -146,11 +146,11 @@ func (e *Evictor) Waits(waits bool) {
 	}
 }
 
-// Reconfigured has the Evictor decide by the new configuration.
-func (e *Evictor) Reconfigured() { e.wake.Send() }
+// Reconfigured has the Controller decide by the new configuration.
+func (e *Controller) Reconfigured() { e.wake.Send() }
 
 // follow takes in whether the Lease is to be renewed. The caller holds mu.
-func (e *Evictor) follow(now time.Duration) {
+func (e *Controller) follow(now time.Duration) {
 	jobs := e.o.Jobs()
 	member := jobs.Lease && !jobs.Left && !e.waits
 	if jobs.Left {
@@ -166,14 +166,14 @@ func (e *Evictor) follow(now time.Duration) {
 }
 
 // changed stores what is new, and has Run decide. The caller holds mu.
-func (e *Evictor) changed() {
+func (e *Controller) changed() {
 	e.persist()
 	e.wake.Send()
 }
 
 // persist stores the memory if it has changed. Without a policy there is nothing to remember. The
 // caller holds mu.
-func (e *Evictor) persist() {
+func (e *Controller) persist() {
 	now := Memory{}
 	if e.o.Policy().on() {
 		now = e.memory
@@ -185,7 +185,7 @@ func (e *Evictor) persist() {
 }
 
 // decide brings what is known up to date, and decides.
-func (e *Evictor) decide() (d Decision, now time.Duration) {
+func (e *Controller) decide() (d Decision, now time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now = e.o.Now().Boot
@@ -215,7 +215,7 @@ func (e *Evictor) decide() (d Decision, now time.Duration) {
 }
 
 // Run drains the host when that is due, until ctx ends, and returns why.
-func (e *Evictor) Run(ctx context.Context) error {
+func (e *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := &round{e: e}
@@ -244,7 +244,7 @@ func (e *Evictor) Run(ctx context.Context) error {
 }
 
 // order is the drain that is to be continued; a new one if there is none.
-func (e *Evictor) order(first Cause) maintenance.Order {
+func (e *Controller) order(first Cause) maintenance.Order {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if d := e.memory.Drain; d != nil {
@@ -258,7 +258,7 @@ func (d *Drain) order() maintenance.Order {
 }
 
 // begun remembers the drain, so that the next process continues or undoes it.
-func (e *Evictor) begun(o maintenance.Order, at time.Time) {
+func (e *Controller) begun(o maintenance.Order, at time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.memory.Drain == nil {
@@ -268,14 +268,14 @@ func (e *Evictor) begun(o maintenance.Order, at time.Time) {
 }
 
 // interrupted is the drain that is remembered and does not run; nil if there is none.
-func (e *Evictor) interrupted() *Drain {
+func (e *Controller) interrupted() *Drain {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.memory.Drain
 }
 
 // forget ends the memory of a drain that was undone.
-func (e *Evictor) forget() {
+func (e *Controller) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.memory.Drain = nil
@@ -283,7 +283,7 @@ func (e *Evictor) forget() {
 }
 
 // done remembers what the host was drained for.
-func (e *Evictor) done(causes []Cause) {
+func (e *Controller) done(causes []Cause) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.memory.drained(causes)
@@ -291,7 +291,7 @@ func (e *Evictor) done(causes []Cause) {
 }
 
 // setDraining is for the status.
-func (e *Evictor) setDraining(now bool) {
+func (e *Controller) setDraining(now bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.draining = now
@@ -312,7 +312,7 @@ type Upcoming struct {
 const Draining State = "Draining"
 
 // Upcoming returns why and when the host drains itself, the first drain first.
-func (e *Evictor) Upcoming() []Upcoming {
+func (e *Controller) Upcoming() []Upcoming {
 	d, now := e.decide()
 	e.mu.Lock()
 	draining, wall := e.draining, e.o.Now().Wall.Round(0)

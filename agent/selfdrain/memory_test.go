@@ -1,4 +1,4 @@
-package eviction_test
+package selfdrain_test
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"hostler.io/hostler/agent/eviction"
+	"hostler.io/hostler/agent/selfdrain"
 )
 
 const (
@@ -32,22 +32,22 @@ func noExecute(key string, added time.Time) corev1.Taint {
 }
 
 // reloaded is a memory as the next process reads it.
-func reloaded(t *testing.T, m eviction.Memory, boot string, at eviction.Instant) eviction.Memory {
+func reloaded(t *testing.T, m selfdrain.Memory, boot string, at selfdrain.Instant) selfdrain.Memory {
 	t.Helper()
 	text, err := json.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stored eviction.Memory
+	var stored selfdrain.Memory
 	if err := json.Unmarshal(text, &stored); err != nil {
 		t.Fatal(err)
 	}
-	return eviction.Restore(stored, boot, of, at)
+	return selfdrain.Restore(stored, boot, of, at)
 }
 
 func TestSinceWhenATaintCounts(t *testing.T) {
 	const hour = time.Hour
-	at := eviction.Instant{Boot: 10 * hour, Wall: noon}
+	at := selfdrain.Instant{Boot: 10 * hour, Wall: noon}
 	for name, c := range map[string]struct {
 		added time.Time
 		first bool
@@ -61,14 +61,14 @@ func TestSinceWhenATaintCounts(t *testing.T) {
 		"one without a time counts from now":                          {time.Time{}, true, 10 * hour},
 		"one of the future never counts from later than now":          {noon.Add(hour), true, 10 * hour},
 	} {
-		var m eviction.Memory
+		var m selfdrain.Memory
 		if !m.See([]corev1.Taint{noExecute("a", c.added), {Key: "b", Effect: corev1.TaintEffectNoSchedule}}, at, c.first) {
 			t.Errorf("%s: See() = false, want that something changed", name)
 		}
 		if len(m.Taints) != 1 || m.Taints[0].Since != c.want || m.Taints[0].FoundAt != at.Boot {
 			t.Errorf("%s: Taints = %+v, want one since %v", name, m.Taints, c.want)
 		}
-		later := eviction.Instant{Boot: 11 * hour, Wall: noon.Add(-24 * hour)}
+		later := selfdrain.Instant{Boot: 11 * hour, Wall: noon.Add(-24 * hour)}
 		if m.See([]corev1.Taint{noExecute("a", c.added)}, later, false) || m.Taints[0].Since != c.want {
 			t.Errorf("%s: seen again, Taints = %+v, want them unchanged", name, m.Taints)
 		}
@@ -76,26 +76,26 @@ func TestSinceWhenATaintCounts(t *testing.T) {
 }
 
 func TestWhatIsKnownAfterARestart(t *testing.T) {
-	at := eviction.Instant{Boot: time.Hour, Wall: noon}
-	var m eviction.Memory
+	at := selfdrain.Instant{Boot: time.Hour, Wall: noon}
+	var m selfdrain.Memory
 	m.Boot = boot
 	m.See([]corev1.Taint{noExecute("timed", noon.Add(-time.Minute)), noExecute("untimed", time.Time{})}, at, false)
 	m.Renewed(of, 40*time.Second)
 	m.Lost(50 * time.Minute)
-	m.Drain = &eviction.Drain{Trigger: "taint", Cause: "taint timed:NoExecute", StartedAt: noon}
-	m.Drained([]eviction.Cause{{Trigger: "lease-lost"}, {Trigger: "taint", Taint: m.Taints[1]}})
+	m.Drain = &selfdrain.Drain{Trigger: "taint", Cause: "taint timed:NoExecute", StartedAt: noon}
+	m.Drained([]selfdrain.Cause{{Trigger: "lease-lost"}, {Trigger: "taint", Taint: m.Taints[1]}})
 	if m.Drain != nil || !m.Loss.Drained || m.Taints[0].Drained || !m.Taints[1].Drained {
 		t.Errorf("memory = %+v, want the second taint and the loss done with", m)
 	}
-	m.Drain = &eviction.Drain{Trigger: "taint", Cause: "taint timed:NoExecute", StartedAt: noon}
+	m.Drain = &selfdrain.Drain{Trigger: "taint", Cause: "taint timed:NoExecute", StartedAt: noon}
 
-	later := eviction.Instant{Boot: 2 * time.Hour, Wall: noon.Add(-1000 * time.Hour)}
+	later := selfdrain.Instant{Boot: 2 * time.Hour, Wall: noon.Add(-1000 * time.Hour)}
 	got := reloaded(t, m, boot, later)
 	if got.Taints[0] != m.Taints[0] || got.Taints[1] != m.Taints[1] || *got.Loss != *m.Loss || *got.Drain != *m.Drain || *got.Lease != *m.Lease {
 		t.Errorf("after a restart: %+v, want all as it was, whatever the clock says", got)
 	}
 
-	rebooted := eviction.Instant{Boot: time.Minute, Wall: noon.Add(3 * time.Minute)}
+	rebooted := selfdrain.Instant{Boot: time.Minute, Wall: noon.Add(3 * time.Minute)}
 	for name, boot := range map[string]string{"another boot": "two", "a boot without a name": boot} {
 		got = reloaded(t, m, boot, rebooted)
 		if got.Loss != nil || got.Drain != nil || got.Lease == nil {
@@ -106,14 +106,14 @@ func TestWhatIsKnownAfterARestart(t *testing.T) {
 		}
 	}
 
-	elsewhere := eviction.Restore(m, boot, "kubernetes/node-a", later)
+	elsewhere := selfdrain.Restore(m, boot, "kubernetes/node-a", later)
 	if elsewhere.Lease != nil || elsewhere.Loss != nil {
 		t.Errorf("with another control plane: %+v, want a host that never had a Lease there", elsewhere)
 	}
 }
 
 func TestAHostWithoutALeaseCannotLoseIt(t *testing.T) {
-	var m eviction.Memory
+	var m selfdrain.Memory
 	if m.Lost(0) || m.Loss != nil {
 		t.Errorf("Lost() = true, %+v, want nothing", m.Loss)
 	}
@@ -126,7 +126,7 @@ type model struct {
 	since time.Duration // boot: true time at which it began
 	boots int
 
-	memory eviction.Memory
+	memory selfdrain.Memory
 	seen   bool // by this agent
 
 	taint    *corev1.Taint // on the Node; nil if there is none
@@ -135,8 +135,8 @@ type model struct {
 	judged   bool // whether they are known
 }
 
-func (m *model) at() eviction.Instant {
-	return eviction.Instant{Boot: m.now - m.since, Wall: noon.Add(m.now + m.step)}
+func (m *model) at() selfdrain.Instant {
+	return selfdrain.Instant{Boot: m.now - m.since, Wall: noon.Add(m.now + m.step)}
 }
 
 func (m *model) boot() string { return fmt.Sprint("boot ", m.boots) }
@@ -170,7 +170,7 @@ func (m *model) look() {
 
 // Never early, never late, never lost: whatever happens to taints, clocks, agents and hosts.
 func TestHistories(t *testing.T) {
-	policy := eviction.Policy{OnTaint: true, Toleration: toleration}
+	policy := selfdrain.Policy{OnTaint: true, Toleration: toleration}
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		m := &model{}
@@ -213,8 +213,8 @@ func TestHistories(t *testing.T) {
 				m.look()
 			}
 			history += fmt.Sprintf(" %d@%v", what, m.now.Round(time.Second))
-			d := eviction.Decide(eviction.Facts{Taints: m.memory.Taints}, policy, m.at().Boot)
-			due := len(d.Causes) == 1 && d.Causes[0].State == eviction.Due
+			d := selfdrain.Decide(selfdrain.Facts{Taints: m.memory.Taints}, policy, m.at().Boot)
+			due := len(d.Causes) == 1 && d.Causes[0].State == selfdrain.Due
 			switch {
 			case m.taint == nil && len(d.Causes) > 0 && m.seen:
 				t.Fatalf("seed %d:%s: %s without a taint", seed, history, texts(d))

@@ -1,4 +1,4 @@
-package eviction
+package selfdrain
 
 import (
 	"slices"
@@ -15,7 +15,7 @@ type Instant struct {
 	Wall time.Time
 }
 
-// Memory is what an Evictor remembers across restarts of the agent. Durations are times of the
+// Memory is what a Controller remembers across restarts of the agent. Durations are times of the
 // boot-time clock.
 type Memory struct {
 	Boot   string  `json:"boot"` // the boot of these times

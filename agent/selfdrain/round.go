@@ -1,4 +1,4 @@
-package eviction
+package selfdrain
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 // round is the state of Run's goroutine.
 type round struct {
-	e         *Evictor
+	e         *Controller
 	announced []Cause       // scheduled drains that were announced
 	running   *drainRun     // nil while none is
 	tries     int           // drains that left a pod running

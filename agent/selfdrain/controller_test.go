@@ -1,4 +1,4 @@
-package eviction_test
+package selfdrain_test
 
 import (
 	"context"
@@ -16,12 +16,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/agent/eviction"
 	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// disk keeps what an evictor remembers.
+// disk keeps what an selfDrainer remembers.
 type disk struct {
 	mu     sync.Mutex
 	text   []byte
@@ -48,7 +48,7 @@ func (d *disk) SaveNow(snapshot func() any) {
 	d.text, d.writes = text, d.writes+1
 }
 
-// host is where an evictor runs, in a bubble. Its drains take a minute.
+// host is where an selfDrainer runs, in a bubble. Its drains take a minute.
 type host struct {
 	disk
 	t     *testing.T
@@ -56,14 +56,14 @@ type host struct {
 
 	world  sync.Mutex    // guards what follows
 	step   time.Duration // of the wall clock
-	policy eviction.Policy
-	jobs   eviction.Jobs
+	policy selfdrain.Policy
+	jobs   selfdrain.Jobs
 
 	refusal    error // of a drain
 	incomplete bool  // it leaves a pod running
 	steps      []string
 
-	*eviction.Evictor
+	*selfdrain.Controller
 	stop func()
 }
 
@@ -71,8 +71,8 @@ func inHost(t *testing.T, test func(h *host)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{
-			t: t, began: time.Now(), jobs: eviction.Jobs{Node: true, Lease: true},
-			policy: eviction.Policy{OnTaint: true, OnLost: true, Toleration: toleration},
+			t: t, began: time.Now(), jobs: selfdrain.Jobs{Node: true, Lease: true},
+			policy: selfdrain.Policy{OnTaint: true, OnLost: true, Toleration: toleration},
 		}
 		h.boots()
 		test(h)
@@ -93,15 +93,15 @@ func (h *host) set(change func()) {
 
 // boots starts an agent.
 func (h *host) boots() {
-	h.Evictor = eviction.New(eviction.Options{
-		Policy: func() eviction.Policy { defer h.locked()(); return h.policy },
-		Jobs:   func() eviction.Jobs { defer h.locked()(); return h.jobs },
+	h.Controller = selfdrain.New(selfdrain.Options{
+		Policy: func() selfdrain.Policy { defer h.locked()(); return h.policy },
+		Jobs:   func() selfdrain.Jobs { defer h.locked()(); return h.jobs },
 		Store:  h, Drainer: h, Boot: boot, Of: of,
-		Now: func() eviction.Instant {
+		Now: func() selfdrain.Instant {
 			defer h.locked()()
-			return eviction.Instant{Boot: time.Since(h.began), Wall: time.Now().Add(h.step)}
+			return selfdrain.Instant{Boot: time.Since(h.began), Wall: time.Now().Add(h.step)}
 		},
-		Fix:      func(eviction.Cause) string { return "fix it" },
+		Fix:      func(selfdrain.Cause) string { return "fix it" },
 		Announce: func(_, reason, message string) { h.note("%s (%s)", reason, message) },
 		Log:      slog.New(slog.DiscardHandler),
 	})
@@ -117,7 +117,7 @@ func (h *host) restart() {
 	h.boots()
 }
 
-// note is called by the evictor's goroutines, one at a time.
+// note is called by the selfDrainer's goroutines, one at a time.
 func (h *host) note(format string, args ...any) {
 	text, _, _ := strings.Cut(fmt.Sprintf(format, args...), " (drains at")
 	defer h.locked()()
@@ -193,16 +193,16 @@ func TestATaintDrainsTheHost(t *testing.T) {
 		h.set(func() { h.step = 2 * time.Hour }) // whatever the clock is set to
 		h.after(time.Minute)
 		up := h.Upcoming()
-		if len(up) != 1 || up[0].State != eviction.Scheduled || up[0].DrainsAt.Sub(time.Now().Add(h.step)) != 4*time.Minute || up[0].Hint != "fix it" {
+		if len(up) != 1 || up[0].State != selfdrain.Scheduled || up[0].DrainsAt.Sub(time.Now().Add(h.step)) != 4*time.Minute || up[0].Hint != "fix it" {
 			h.t.Errorf("Upcoming() = %+v, want a drain in four minutes", up)
 		}
 		h.set(func() { h.step = -2 * time.Hour })
 		h.after(4*time.Minute + time.Second)
-		if up := h.Upcoming(); len(up) != 1 || up[0].State != eviction.Draining {
+		if up := h.Upcoming(); len(up) != 1 || up[0].State != selfdrain.Draining {
 			h.t.Errorf("Upcoming() = %+v, want the drain in progress", up)
 		}
 		h.after(time.Hour)
-		if up := h.Upcoming(); len(up) != 1 || up[0].State != eviction.Drained {
+		if up := h.Upcoming(); len(up) != 1 || up[0].State != selfdrain.Drained {
 			h.t.Errorf("Upcoming() = %+v, want it over", up)
 		}
 		h.want("1m0s DrainScheduled", "6m0s drain for taint a:NoExecute", "7m0s drained")
@@ -380,7 +380,7 @@ func TestAReloadEndsADrain(t *testing.T) {
 	inHost(t, func(h *host) {
 		h.Taints([]corev1.Taint{person})
 		h.after(5*time.Minute + 30*time.Second)
-		h.set(func() { h.policy = eviction.Policy{Toleration: toleration} })
+		h.set(func() { h.policy = selfdrain.Policy{Toleration: toleration} })
 		h.Reconfigured()
 		h.after(time.Hour)
 		h.want("0s DrainScheduled", "5m0s drain for taint a:NoExecute", "5m30s undo", "5m30s DrainWithdrawn (taint a:NoExecute: ended during the drain)")
@@ -393,7 +393,7 @@ func TestAReloadEndsADrain(t *testing.T) {
 func TestWithoutAPolicyNothingIsWritten(t *testing.T) {
 	inHost(t, func(h *host) {
 		h.stop()
-		h.text, h.writes, h.policy = nil, 0, eviction.Policy{Toleration: toleration}
+		h.text, h.writes, h.policy = nil, 0, selfdrain.Policy{Toleration: toleration}
 		h.boots()
 		h.Taints([]corev1.Taint{person})
 		h.renews(time.Minute)
@@ -407,7 +407,7 @@ func TestWithoutAPolicyNothingIsWritten(t *testing.T) {
 
 func TestTheNodeOfAKubeletIsLeftAlone(t *testing.T) {
 	inHost(t, func(h *host) {
-		h.set(func() { h.jobs = eviction.Jobs{} })
+		h.set(func() { h.jobs = selfdrain.Jobs{} })
 		h.Taints([]corev1.Taint{person})
 		h.after(time.Hour)
 		h.want()
@@ -457,7 +457,7 @@ func TestHistoriesOfALease(t *testing.T) {
 				switch {
 				case began && now() < due-time.Second:
 					h.t.Errorf("seed %d: drained at %v, want from %v on:\n\t%s", seed, now(), due, steps)
-				case !began && !drained && now() > max(due, started)+eviction.HearBound+time.Second:
+				case !began && !drained && now() > max(due, started)+selfdrain.HearBound+time.Second:
 					h.t.Errorf("seed %d: not drained at %v, want from %v on", seed, now(), due)
 				}
 				drained = drained || began
