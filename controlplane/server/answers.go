@@ -77,6 +77,7 @@ func (c *controlled) answer(now time.Time) answer.Controller {
 		Name: c.name, State: c.state(), Due: r.due, Pending: r.pending, Failing: len(r.failing),
 		Stored: r.writes.Stored, Conflicts: r.writes.Conflict, Failed: r.writes.Failed,
 	}
+	a.WatchLagSeconds = r.lag.Seconds()
 	if !r.oldestDue.IsZero() {
 		a.OldestDueSeconds = now.Sub(r.oldestDue).Seconds()
 	}

@@ -20,13 +20,14 @@ type report struct {
 	next          time.Time // when a Lease ends that its host does not renew; zero if unknown
 	paused        string
 	due, pending  int
+	lag           time.Duration    // of the watch
 	failing       map[string]error // by KIND/NAME
 	writes        executor.Writes
 	actions       func() []answer.Action
 }
 
 func reportOf(r executor.Report) report {
-	return report{at: r.At, oldestDue: r.OldestDue, paused: r.Paused, failing: r.Failing, writes: r.Writes}
+	return report{at: r.At, oldestDue: r.OldestDue, paused: r.Paused, failing: r.Failing, writes: r.Writes, lag: r.WatchLag}
 }
 
 // reportOfNodes is that of the controller node-lifecycle.
@@ -34,6 +35,7 @@ func reportOfNodes(l lifecycle.Report) report {
 	r := reportOf(l.Report)
 	r.due, r.pending = len(l.Decision.Now)+len(l.Marks), len(l.Decision.Pending)
 	r.writes = r.writes.Add(l.Marking.Writes)
+	r.lag = max(r.lag, l.Marking.WatchLag)
 	maps.Copy(r.failing, l.Marking.Failing) // each Report has a map of its own
 	if at := l.Marking.OldestDue; !at.IsZero() && (r.oldestDue.IsZero() || at.Before(r.oldestDue)) {
 		r.oldestDue = at

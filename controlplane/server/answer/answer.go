@@ -50,6 +50,8 @@ type Controller struct {
 	Failed    uint64 `json:"failed"`
 	// OldestDueSeconds is the age of the oldest change that is due and not stored; 0 if there is none.
 	OldestDueSeconds float64 `json:"oldestDueSeconds"`
+	// WatchLagSeconds is how long the watch took to report the last change that this server stored.
+	WatchLagSeconds float64 `json:"watchLagSeconds"`
 }
 
 // States of a Controller.
