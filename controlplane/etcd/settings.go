@@ -25,7 +25,7 @@ var _ store.Settings = (*Fleet)(nil)
 // has another revision, even of the same value. A key that does not exist has the revision 0.
 type settingState struct {
 	cluster       uint64
-	value, record mvccpb.KeyValue
+	value, record *mvccpb.KeyValue
 }
 
 func (s settingState) setting() store.Setting {
@@ -33,7 +33,7 @@ func (s settingState) setting() store.Setting {
 	return store.Setting{
 		Value:   text,
 		Own:     text != "" && s.value.ModRevision == s.record.ModRevision && bytes.Equal(s.value.Value, s.record.Value),
-		Version: versionOf(s.cluster, &s.value).String() + " " + versionOf(s.cluster, &s.record).String(),
+		Version: versionOf(s.cluster, s.value).String() + " " + versionOf(s.cluster, s.record).String(),
 	}
 }
 
@@ -42,7 +42,9 @@ func (f *Fleet) Setting(ctx context.Context, name string) (store.Setting, error)
 	var found store.Setting
 	err := f.callSetting(ctx, "get", "read", name, func(ctx context.Context, c *conn, path string) error {
 		stored, err := c.setting(ctx, path)
-		found = stored.setting()
+		if err == nil {
+			found = stored.setting()
+		}
 		return err
 	})
 	if err != nil {
@@ -67,27 +69,26 @@ func (f *Fleet) Set(ctx context.Context, name string, before store.Setting, valu
 		if value != "" {
 			then = []clientv3.Op{clientv3.OpPut(path, value), clientv3.OpPut(record, value)}
 		}
-		_, err = f.swap(ctx, c, append(unchanged(path, &stored.value), unchanged(record, &stored.record)...), term, then...)
+		_, err = f.swap(ctx, c, append(unchanged(path, stored.value), unchanged(record, stored.record)...), term, then...)
 		return err
 	})
 }
 
 // setting reads a setting and its record at one moment.
 func (c *conn) setting(ctx context.Context, path string) (settingState, error) {
-	var s settingState
 	answer, err := c.kv.Txn(ctx).Then(clientv3.OpGet(path), clientv3.OpGet(path+recordSuffix)).Commit()
 	if err != nil {
-		return s, err
+		return settingState{}, err
 	}
-	s.cluster = answer.Header.ClusterId
-	for i, to := range []*mvccpb.KeyValue{&s.value, &s.record} {
+	stored := func(i int) *mvccpb.KeyValue {
 		if i < len(answer.Responses) {
-			for _, kv := range answer.Responses[i].GetResponseRange().GetKvs() {
-				to.CreateRevision, to.ModRevision, to.Value = kv.CreateRevision, kv.ModRevision, kv.Value
+			if found := answer.Responses[i].GetResponseRange().GetKvs(); len(found) > 0 {
+				return found[0]
 			}
 		}
+		return &mvccpb.KeyValue{}
 	}
-	return s, nil
+	return settingState{answer.Header.ClusterId, stored(0), stored(1)}, nil
 }
 
 // callSetting makes a call about a setting.

@@ -43,13 +43,13 @@ type Decision struct {
 // Group are running hosts with one machine ID, by name.
 type Group []string
 
-// Message says what is wrong, about the first host.
+// Message says what is wrong.
 func (g Group) Message() string {
-	others, more := g[1:], ""
-	if n := len(others) - controlplane.MostClones; n > 0 {
-		others, more = others[:controlplane.MostClones], fmt.Sprintf(" and %d more", n)
+	hosts, more := g, ""
+	if n := len(hosts) - controlplane.MostClones; n > 0 {
+		hosts, more = hosts[:controlplane.MostClones], fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Sprintf("the running hosts %s%s have the same machine ID: one was cloned from the other", strings.Join(others, ", "), more)
+	return fmt.Sprintf("the running hosts %s%s have the same machine ID: one was cloned from the other", strings.Join(hosts, ", "), more)
 }
 
 // Change is another value of the annotation. The Node must still be of that machine and boot.

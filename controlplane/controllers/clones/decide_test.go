@@ -120,7 +120,7 @@ func TestManyHostsOfOneMachineIDNameFewEach(t *testing.T) {
 	if _, n := apply(hosts); n != 11 {
 		t.Errorf("%d changes after one has died, want its own and those of the ten that named it", n)
 	}
-	if g := clones.Decide(hosts).Groups; len(g) != 1 || len(g[0]) != 999 || !strings.Contains(g[0].Message(), "n0010 and 988 more have the same machine ID") {
+	if g := clones.Decide(hosts).Groups; len(g) != 1 || len(g[0]) != 999 || !strings.Contains(g[0].Message(), "n0009 and 989 more have the same machine ID") {
 		t.Errorf("message = %q", g[0].Message())
 	}
 }
