@@ -56,11 +56,6 @@ func (a *Agent) fillLoops(cfg config.Config) {
 		add("api", a.serveNetwork)
 		a.serving.network = loop.Set{a.loops[len(a.loops)-1], metrics}
 	}
-	if a.plane.census != nil {
-		add("census", a.whileMine(owner.Node, whileOpen(a.plane.member, func(ctx context.Context, l *loop.Loop) error {
-			return a.plane.census.Run(ctx, l.Heartbeat, a.changed.Send)
-		})))
-	}
 	if pacer, able := a.plane.Client.(controlplane.Pacer); able {
 		add("lease-pace", a.whileMine(owner.Lease, func(ctx context.Context, l *loop.Loop) error {
 			return a.plane.pacing.Follow(ctx, pacer, l.Heartbeat)

@@ -78,7 +78,7 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 			AdoptOnly: !cfg.Node.Register,
 		},
 		Watch:   a.plane.leases,
-		Clones:  a.plane.clones,
+		Twin:    a.plane.twin,
 		Mine:    func() bool { return a.owners.Has(owner.Node) },
 		Beside:  a.owners.Beside,
 		Boot:    a.host.boot,

@@ -194,7 +194,7 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, heartbeat func(error))
 		}
 		failing = true
 		// A control plane that restarts ends every host's watch at once.
-		if err := bounded.Sleep(ctx, max(pause(&backoff, err), rand.N(p.Pace().Duration/renewals))); err != nil {
+		if err := bounded.Sleep(ctx, max(pause(&backoff, err), rand.N(p.Pace().Duration/LeaseRenewals))); err != nil {
 			return err
 		}
 	}

@@ -125,6 +125,9 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	}
 	t.row("STORE", store)
 	t.row("NODES", fmt.Sprintf("%d, %d not ready%s", s.Nodes, s.NotReady, named(s.NotReadyNodes, s.NotReady)))
+	if h := s.Heartbeats; h != nil {
+		t.row("HEARTBEATS", heartbeatsLine(*h))
+	}
 	t.line("")
 	t.row("CONTROLLER", "STATE", "LEADER", "DUE", "PENDING", "FAILING", "NOTE")
 	for _, c := range s.Controllers {
@@ -156,6 +159,15 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 		}
 	}
 	printServerLoops(t, out, s)
+}
+
+// heartbeatsLine says how long Leases last, and why.
+func heartbeatsLine(h answer.Heartbeats) string {
+	lease := time.Duration(h.LeaseSeconds * float64(time.Second))
+	if lease == 0 {
+		return fmt.Sprintf("%d hosts: %s", h.Hosts, h.Reason)
+	}
+	return fmt.Sprintf("%d hosts, Leases of %v, %.1f renewals a second: %s", h.Hosts, lease, h.PerSecond, h.Reason)
 }
 
 // named lists names, and says if there are more.

@@ -56,9 +56,6 @@ type Rights struct {
 	Err     error    // why the server did not report them
 	Lacks   []string // of what it does by itself, such as "patch nodes/status"
 	Delete  bool     // its own Node, which no node may by itself
-	// Compare is to look for clones of this host in the fleet, which no node may by
-	// itself either.
-	Compare bool
 }
 
 const (
@@ -272,12 +269,8 @@ func clusterRights(f Facts) Check {
 		return fail(fmt.Sprintf("use credentials of user system:node:%s in group system:nodes, on a control plane with --authorization-mode=Node,RBAC", c.Node),
 			"the credentials do not allow: %s", strings.Join(r.Lacks, ", "))
 	}
-	clones := "hostler checks the fleet for hosts with the same machine ID"
-	if !r.Compare {
-		clones = "hostler does not check for hosts with the same machine ID: that needs the right to list nodes and get leases (/usr/share/doc/hostler/docs/reference/kubernetes.md)"
-	}
 	if r.Delete {
-		return ok("the credentials allow everything, including `hostler leave`; %s", clones)
+		return ok("the credentials allow everything, including `hostler leave`")
 	}
-	return ok("the credentials allow everything except `hostler leave`, which needs the right to delete the Node (/usr/share/doc/hostler/docs/reference/kubernetes.md); %s", clones)
+	return ok("the credentials allow everything except `hostler leave`, which needs the right to delete the Node (/usr/share/doc/hostler/docs/reference/kubernetes.md)")
 }

@@ -96,6 +96,13 @@ func TestTheFleetKeepsItsPromises(t *testing.T) {
 			PutUnreadable: func(ctx context.Context, kind store.Kind, name string) error {
 				return f.cluster.Put(ctx, prefix+"/"+kind.Name+"/"+name, "{")
 			},
+			PutSetting: func(ctx context.Context, name, value string) error {
+				if value == "" {
+					ctl(t, f.cluster, "del", prefix+"/settings/"+name)
+					return nil
+				}
+				return f.cluster.Put(ctx, prefix+"/settings/"+name, value)
+			},
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/internal/sanitize"
@@ -60,6 +61,9 @@ func (s *Server) status(now time.Time) answer.Status {
 			a.Store.Error = health.LastError
 		}
 	}
+	if s.heartbeats != nil {
+		a.Heartbeats = heartbeatsOf(s.heartbeats.Report())
+	}
 	for _, name := range decision.NotReady {
 		a.NotReadyNodes = append(a.NotReadyNodes, clean(name))
 	}
@@ -83,6 +87,9 @@ func (c *controlled) answer(now time.Time) answer.Controller {
 	}
 	status := c.election.Status()
 	switch a.State {
+	case answer.NotApplicable:
+		a.Message = clean(c.foreign)
+		return a
 	case answer.Disabled:
 		a.Message = "not in controllers of the configuration"
 		return a
@@ -105,6 +112,8 @@ func (c *controlled) answer(now time.Time) answer.Controller {
 func (c *controlled) state() string {
 	status := c.election.Status()
 	switch {
+	case c.foreign != "":
+		return answer.NotApplicable
 	case !c.runs:
 		return answer.Disabled
 	case c.yields != nil && c.yields.Reason() != "":
@@ -133,6 +142,9 @@ func (s *Server) problems() []answer.Problem {
 	}
 	for _, i := range s.nodes.Report().Decision.Ignored {
 		list = append(list, answer.Problem{Object: clean("nodes/" + i.Node), Message: clean(i.Message), Hint: "remove it yourself if nobody needs it"})
+	}
+	for _, group := range s.clones.Report().Decision.Groups {
+		list = append(list, answer.Problem{Object: clean("nodes/" + group[0]), Message: clean(group.Message()), Hint: "run on the copy: `" + controlplane.Clone{}.Fix() + "`"})
 	}
 	return list
 }

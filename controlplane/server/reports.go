@@ -7,8 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/eviction"
 	"hostler.io/hostler/controlplane/controllers/executor"
+	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server/answer"
 )
@@ -92,4 +94,44 @@ func reportOfEvictions(e eviction.Report) report {
 		return actions
 	}
 	return r
+}
+
+// reportOfClones is that of the controller clones.
+func reportOfClones(c clones.Report) report {
+	r := reportOf(c.Report)
+	r.due = len(c.Decision.Now)
+	r.actions = func() []answer.Action {
+		actions, at := []answer.Action{}, c.At.UTC()
+		for _, change := range c.Decision.Now {
+			actions = append(actions, answer.Action{Object: clean(change.Object()), Action: clean(change.Action()), Reason: change.Reason(), Due: &at})
+		}
+		return actions
+	}
+	return r
+}
+
+// reportOfHeartbeats is that of the controller heartbeats.
+func reportOfHeartbeats(h heartbeats.Report) report {
+	r := reportOf(h.Report)
+	r.due = len(h.Decision.Now)
+	r.actions = func() []answer.Action {
+		actions, at := []answer.Action{}, h.At.UTC()
+		for _, change := range h.Decision.Now {
+			actions = append(actions, answer.Action{Object: change.Object(), Action: change.Action(), Reason: clean(change.Reason), Due: &at})
+		}
+		return actions
+	}
+	return r
+}
+
+// heartbeatsOf is how long Leases last, and why; nil before it is known.
+func heartbeatsOf(h heartbeats.Report) *answer.Heartbeats {
+	d := h.Decision
+	if d.Reason == "" {
+		return nil
+	}
+	return &answer.Heartbeats{
+		Hosts: d.Hosts, PerSecond: d.PerSecond, MaxPerSecond: d.MaxPerSecond, LeaseSeconds: d.Lease.Seconds(),
+		Setting: clean(d.Setting.Value), Reason: clean(d.Reason),
+	}
 }

@@ -115,8 +115,27 @@ func (r *Reporter) reportClones(node string) {
 
 // clones are the other hosts with this machine's identity.
 func (r *Reporter) clones() []controlplane.Clone {
-	if r.o.Clones == nil {
-		return nil
+	named := r.view.clones()
+	if r.o.Twin != nil {
+		if twin := r.o.Twin(); twin != nil {
+			named = append([]controlplane.Clone{*twin}, named...)
+		}
 	}
-	return r.o.Clones()
+	return named
+}
+
+// noteClones takes in which clones the stored Node names.
+func (r *Reporter) noteClones(stored *corev1.Node) {
+	now := controlplane.NamedClones(stored)
+	before := r.view.setClones(now)
+	if slices.Equal(before, now) {
+		return
+	}
+	if len(now) == 0 {
+		r.o.Log.Info("no other node shares this host's machine ID any more")
+	}
+	for _, c := range now {
+		r.o.Log.Error("another node shares this host's machine ID", "problem", c.Message(stored.Name), "mend", c.Fix())
+	}
+	r.reportClones(stored.Name)
 }

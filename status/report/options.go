@@ -22,11 +22,11 @@ type Options struct {
 	Facts    Facts
 	Node     func() status.Options // the effective ones, as configured
 	Policy
-	Watch  *controlplane.LeaseWatch    // judges whether another machine of this name is alive
-	Clones func() []controlplane.Clone // other hosts with this machine's identity; none if nil
-	Mine   func() bool                 // whether the Node is hostler's to write
-	Beside func() bool                 // whether it is a kubelet's on this host; never if nil
-	Boot   string                      // the present one
+	Watch  *controlplane.LeaseWatch   // judges whether another machine of this name is alive
+	Twin   func() *controlplane.Clone // that renews the Lease of this name, too; none if nil
+	Mine   func() bool                // whether the Node is hostler's to write
+	Beside func() bool                // whether it is a kubelet's on this host; never if nil
+	Boot   string                     // the present one
 	Storage
 	Listeners
 	// Changed triggers a check at once, because the host has changed. The reporter creates its own

@@ -278,6 +278,7 @@ func (r *Reporter) takeIn(stored, node *corev1.Node) {
 	r.adopt(stored)
 	r.noteTaints(stored)
 	r.noteRemains(stored)
+	r.noteClones(stored)
 }
 
 // adopt takes over the control plane's metadata and spec.

@@ -101,6 +101,7 @@ func (r *Reporter) isNews(seen *corev1.Node) bool {
 	return seen == nil || seen.UID != known.UID || controlplane.CheckOwner(seen, wanted) != nil ||
 		seen.Spec.Unschedulable != known.Spec.Unschedulable ||
 		seen.Annotations[controlplane.AnnotationLeaseDuration] != known.Annotations[controlplane.AnnotationLeaseDuration] ||
+		seen.Annotations[controlplane.AnnotationSameMachine] != known.Annotations[controlplane.AnnotationSameMachine] ||
 		!equality.Semantic.DeepEqual(decided(seen.Spec.Taints), decided(known.Spec.Taints)) ||
 		!slices.Equal(r.drift(seen, wanted), r.drift(known, wanted)) ||
 		r.writer.written != nil && overwritten(seen.Status.Conditions, r.writer.written.Conditions, r.reconciles())

@@ -112,7 +112,9 @@ func (s *server) status() fleetanswer.Status {
 
 // leads reports whether the server leads all its controllers.
 func (s *server) leads() bool {
-	return !slices.ContainsFunc(s.status().Controllers, func(c fleetanswer.Controller) bool { return c.State != fleetanswer.Leading })
+	return !slices.ContainsFunc(s.status().Controllers, func(c fleetanswer.Controller) bool {
+		return c.State != fleetanswer.Leading && c.State != fleetanswer.NotApplicable
+	})
 }
 
 // served are the settings of a server of this fleet.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/test/etcd"
 	"hostler.io/hostler/test/kube"
@@ -240,9 +241,9 @@ func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 	c := newCluster(t, kube.Options{})
 	c.kubectl("create", "serviceaccount", "default")
 	base := c.served("")
-	for _, controller := range []string{"node-lifecycle", "eviction"} {
+	for _, controller := range []string{"node-lifecycle", "eviction", "clones"} {
 		role := c.clusterRole("hostler-" + controller)
-		c.kubectl("delete", "clusterrolebinding", "hostler-node-lifecycle", "hostler-eviction", "--ignore-not-found")
+		c.kubectl("delete", "clusterrolebinding", "hostler-node-lifecycle", "hostler-eviction", "hostler-clones", "--ignore-not-found")
 		c.kubectl("create", "clusterrolebinding", "hostler-"+controller, "--clusterrole=hostler-"+controller, "--user="+serverUser)
 		s := startServer(t, base+"\ncontrollers: ["+controller+"]\nnodeLifecycle: {startupGracePeriod: 10s}")
 		for i := range 1 + len(role.verbs()) {
@@ -254,7 +255,7 @@ func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 				s.end(15)
 				s.start()
 				if lacks.name == "nothing" {
-					eventually(t, "the pods are as the controller wants them", c.acted(controller, i))
+					eventually(t, "the objects are as the controller wants them", c.acted(controller, i))
 					return
 				}
 				eventually(t, "the server names what it lacks", func() bool { return strings.Contains(s.prints("status", "-o", "wide"), lacks.message) })
@@ -269,6 +270,10 @@ func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 func (c cluster) scene(controller string, i int) {
 	c.t.Helper()
 	node := fmt.Sprintf("%s-%d", controller, i)
+	if controller == "clones" { // there was one, which has died
+		check(c.t, c.Apply(within(c.t), fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"annotations":{%q:"gone"}}}`, node, controlplane.AnnotationSameMachine)))
+		return
+	}
 	manifest := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"spec":{"taints":[{"key":"example.com/t","effect":"NoExecute"}]}}`, node)
 	check(c.t, c.Apply(within(c.t), manifest))
 	pod := newPod(node, node, -1)
@@ -281,6 +286,9 @@ func (c cluster) scene(controller string, i int) {
 // acted reports whether the controller has done it.
 func (c cluster) acted(controller string, i int) func() bool {
 	return func() bool {
+		if controller == "clones" {
+			return c.node(fmt.Sprintf("%s-%d", controller, i)).Annotations[controlplane.AnnotationSameMachine] == ""
+		}
 		state := c.pod(fmt.Sprintf("%s-%d", controller, i))
 		return state == map[string]string{"node-lifecycle": podLost, "eviction": podLeaves}[controller]
 	}

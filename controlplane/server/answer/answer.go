@@ -18,9 +18,21 @@ type Status struct {
 	Nodes       int          `json:"nodes"`
 	NotReady    int          `json:"notReady"`
 	// NotReadyNodes names the first ten of them.
-	NotReadyNodes []string      `json:"notReadyNodes"`
-	Problems      []Problem     `json:"problems"`
-	Loops         []loop.Health `json:"loops"`
+	NotReadyNodes []string `json:"notReadyNodes"`
+	// Heartbeats is null on Kubernetes, and before it is known.
+	Heartbeats *Heartbeats   `json:"heartbeats"`
+	Problems   []Problem     `json:"problems"`
+	Loops      []loop.Health `json:"loops"`
+}
+
+// Heartbeats is how long Leases last, and why.
+type Heartbeats struct {
+	Hosts        int     `json:"hosts"`     // that renew Leases, or may at any moment
+	PerSecond    float64 `json:"perSecond"` // renewals; 0 if the setting is no duration
+	MaxPerSecond float64 `json:"maxPerSecond"`
+	LeaseSeconds float64 `json:"leaseSeconds"` // 0 if the setting is no duration
+	Setting      string  `json:"setting"`      // settings/lease-duration; empty if there is none
+	Reason       string  `json:"reason"`
 }
 
 // Store is the store as the server reaches it.
@@ -35,7 +47,8 @@ type Store struct {
 // Controller is one controller on this server.
 type Controller struct {
 	Name string `json:"name"`
-	// State is Leading, Standby, Yielding (another program does the job), Disabled or Starting.
+	// State is Leading, Standby, Yielding (another program does the job), Disabled, NotApplicable (to
+	// this type of store) or Starting.
 	State   string     `json:"state"`
 	Leader  string     `json:"leader"` // a candidate; empty if unknown
 	Since   *time.Time `json:"since"`  // of the leader
@@ -56,11 +69,12 @@ type Controller struct {
 
 // States of a Controller.
 const (
-	Leading  = "Leading"
-	Standby  = "Standby"
-	Yielding = "Yielding"
-	Disabled = "Disabled"
-	Starting = "Starting"
+	Leading       = "Leading"
+	Standby       = "Standby"
+	Yielding      = "Yielding"
+	Disabled      = "Disabled"
+	NotApplicable = "NotApplicable"
+	Starting      = "Starting"
 )
 
 // Zone is one zone of the fleet.

@@ -63,7 +63,9 @@ func (c *collector) Collect(all chan<- prometheus.Metric) {
 	gauge(c.broken, float64(len(s.Problems)))
 	gauge(c.build, 1, s.Version)
 	for _, controller := range s.Controllers {
-		if controller.State != answer.Yielding && controller.State != answer.Disabled { // somebody has to lead the others
+		switch controller.State {
+		case answer.Yielding, answer.Disabled, answer.NotApplicable:
+		default: // somebody has to lead it
 			gauge(c.leading, is(controller.State == answer.Leading), controller.Name)
 		}
 		gauge(c.due, float64(controller.Due), controller.Name)

@@ -27,16 +27,18 @@ type Call string
 
 // The calls that a fault can befall, and that are counted.
 const (
-	Any    Call = ""
-	Ping   Call = "Ping"
-	Get    Call = "Get"
-	Update Call = "Update"
-	Delete Call = "Delete"
-	Follow Call = "Follow"
-	Elect  Call = "Elect"
-	Extend Call = "Extend"
-	Resign Call = "Resign"
-	Leader Call = "Leader"
+	Any     Call = ""
+	Ping    Call = "Ping"
+	Get     Call = "Get"
+	Update  Call = "Update"
+	Delete  Call = "Delete"
+	Follow  Call = "Follow"
+	Elect   Call = "Elect"
+	Extend  Call = "Extend"
+	Resign  Call = "Resign"
+	Leader  Call = "Leader"
+	Setting Call = "Setting"
+	Set     Call = "Set"
 )
 
 // Fault is what goes wrong with a call: Delay, Until, Hang, Err, LoseAnswer, and of an Update Conflict.
@@ -63,6 +65,7 @@ type Store struct {
 	objects   map[key]*entry
 	elections map[string]*election
 	watches   map[*watch]struct{}
+	settings  map[string]store.Setting
 }
 
 var _ store.Store = (*Store)(nil)
@@ -93,6 +96,7 @@ func New(o Options) *Store {
 	return &Store{
 		Book: faulttest.NewBook[Call](), o: o,
 		objects: map[key]*entry{}, elections: map[string]*election{}, watches: map[*watch]struct{}{},
+		settings: map[string]store.Setting{},
 	}
 }
 
