@@ -54,7 +54,7 @@ func NewFleet(o Options) (*Fleet, error) {
 // Type returns "kubernetes".
 func (f *Fleet) Type() string { return Type }
 
-// Endpoint returns the server's URL, or the path of the kubeconfig as long as that could not be read.
+// Endpoint returns the server's URL, or the path of the credentials as long as they could not be read.
 func (f *Fleet) Endpoint() string { return f.client.Endpoint() }
 
 // EndsLeases returns false.

@@ -43,7 +43,7 @@ type Store struct {
 
 // Kubernetes says which cluster, and as whom.
 type Kubernetes struct {
-	Kubeconfig string `yaml:"kubeconfig" doc:"A kubeconfig with credentials for the server." shape:"optionalPath" secret:"file"`
+	Kubeconfig string `yaml:"kubeconfig" doc:"A kubeconfig with credentials for the server; empty in a pod, for its service account." shape:"optionalPath" secret:"file"`
 	Namespace  string `yaml:"namespace" doc:"The namespace of the Leases by which servers elect leaders."`
 }
 
@@ -145,7 +145,6 @@ func (k checker) store(s Store) {
 	file := s.Kubernetes.Kubeconfig
 	k.Require(file == "" || filepath.IsAbs(file), "store.kubernetes.kubeconfig", "%q is not an absolute path", file)
 	k.Require(file == "" || s.Type == "kubernetes", "store.kubernetes.kubeconfig", "does not apply to store %s; set store.type: kubernetes", s.Type)
-	k.Require(file != "" || s.Type != "kubernetes", "store.type", "kubernetes needs to know the cluster: set store.kubernetes.kubeconfig")
 	problems := validation.IsDNS1123Label(s.Kubernetes.Namespace)
 	k.Require(len(problems) == 0, "store.kubernetes.namespace", "%q is not a namespace: %s", s.Kubernetes.Namespace, strings.Join(problems, "; "))
 }

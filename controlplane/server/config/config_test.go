@@ -15,7 +15,6 @@ func TestConfigurationsThatAreRejected(t *testing.T) {
 		"no store":                     {"", "store.type: set it to etcd or kubernetes"},
 		"an unknown store":             {"store: {type: consul}", `store.type: "consul" is none of etcd, kubernetes`},
 		"etcd without members":         {"store: {type: etcd}", "f.yaml:1: store.type: etcd needs to know the cluster"},
-		"kubernetes without a file":    {"store: {type: kubernetes}", "store.type: kubernetes needs to know the cluster"},
 		"keys of another store":        {"store: {type: kubernetes, kubernetes: {kubeconfig: /k}, etcd: {username: u, passwordFile: /p}}", "store.etcd.username: does not apply to store kubernetes; set store.type: etcd"},
 		"an unknown key":               {good + "nodeLifeCycle: {}", "nodeLifeCycle: unknown field; did you mean nodeLifecycle?"},
 		"an unknown controller":        {good + "controllers: [node-livecycle]", `controllers: "node-livecycle" is not a controller of this version`},
