@@ -25,12 +25,22 @@ import (
 type server struct {
 	t      testing.TB
 	folder string
+	env    []string // beside that of the test
 	cmd    *exec.Cmd
 	ended  chan struct{}
 }
 
 // startServer starts a server, and waits until it answers.
 func startServer(t testing.TB, settings string) *server {
+	t.Helper()
+	s := newServer(t)
+	s.configure(settings)
+	s.start()
+	return s
+}
+
+// newServer is a server that does not run, and has no configuration.
+func newServer(t testing.TB) *server {
 	t.Helper()
 	folder, err := os.MkdirTemp(lab.Dir, "server-")
 	check(t, err)
@@ -42,8 +52,6 @@ func startServer(t testing.TB, settings string) *server {
 		}
 		check(t, os.RemoveAll(folder))
 	})
-	s.configure(settings)
-	s.start()
 	return s
 }
 
@@ -62,6 +70,7 @@ func (s *server) start() {
 	defer log.Close()
 	cmd := exec.Command(binary, "server", "--config", filepath.Join(s.folder, "server.yaml"))
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), s.env...)
 	check(s.t, cmd.Start())
 	ended := make(chan struct{})
 	go func() {

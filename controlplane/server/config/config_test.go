@@ -28,7 +28,9 @@ func TestConfigurationsThatAreRejected(t *testing.T) {
 		"a grace period that is short": {good + "nodeLifecycle: {gracePeriod: 1s}", "1s is shorter than 10s"},
 		"a label that is none":         {good + "nodeLifecycle: {zoneLabels: [a b]}", `"a b" is not a label`},
 		"a dead zone":                  {good + "nodeLifecycle: {deadZone: kill}", `"kill" is none of pause, evict`},
-		"metrics for everybody":        {good + `metrics: {listen: "0.0.0.0:9756"}`, `"0.0.0.0:9756" is not a loopback address`},
+		"metrics for everybody":        {good + `metrics: {listen: "0.0.0.0:9756"}`, "0.0.0.0:9756 is beyond loopback, where everybody who can connect reads metrics, unencrypted: set metrics.insecure: true"},
+		"metrics on a name":            {good + `metrics: {listen: "h:9756"}`, `metrics.listen: "h:9756" is not an IP address with a port`},
+		"insecure for nothing":         {good + "metrics: {insecure: true}", "metrics.insecure: has no effect without a metrics.listen beyond loopback"},
 		"a relative socket":            {good + "api: {socket: s}", `api.socket: "s" is not an absolute path`},
 	} {
 		t.Run(name, func(t *testing.T) {
