@@ -20,7 +20,7 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo machine transcript check test test-machine test-long test-all generate fuzz bench bench-fleet package image fmt lint words vulncheck prerequisites clean
+.PHONY: help build demo demo-fleet machine transcript check test test-machine test-long test-all generate fuzz bench bench-fleet package image fmt lint words vulncheck prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ build: ## the one static binary, ./hostler
 demo: build ## the main job on a real containerd and logind, safely; as root
 	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
 	dist/demo ./hostler
+
+demo-fleet: build ## a fleet on a real etcd loses a host and gets it back, safely; as root
+	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
+	dist/demo -fleet ./hostler
 
 machine: ## a shell in a throwaway Debian with hostler: RELEASE=12|13 BED=container|vm; as root
 	CGO_ENABLED=0 $(GO) build -o dist/machine-shell ./test/machine/shell
