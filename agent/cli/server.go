@@ -37,8 +37,12 @@ func (a *app) serverCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			events, err := server.OpenEvents(c.Store, store, a.Version)
+			if err != nil {
+				return err
+			}
 			s, err := server.New(server.Options{
-				Config: c, Reload: func() (config.Config, error) { return a.readServerConfig(file) }, Store: store,
+				Config: c, Reload: func() (config.Config, error) { return a.readServerConfig(file) }, Store: store, Events: events,
 				Version: a.Version, Getenv: a.Getenv, Unsetenv: os.Unsetenv, Log: log, Level: level,
 			})
 			if err != nil {

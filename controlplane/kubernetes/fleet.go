@@ -63,6 +63,11 @@ func (f *Fleet) EndsLeases() bool { return false }
 // Close closes all connections. Terms end by themselves.
 func (f *Fleet) Close() error { return f.client.Close() }
 
+// PublishEvent is that of a Client.
+func (f *Fleet) PublishEvent(ctx context.Context, event *corev1.Event) error {
+	return f.client.PublishEvent(ctx, event)
+}
+
 // Ping lists one Node's metadata, for which the server has to reach the majority of its etcd.
 func (f *Fleet) Ping(ctx context.Context) error {
 	if ctx.Err() != nil {

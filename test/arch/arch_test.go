@@ -88,7 +88,7 @@ var ours = map[string][]string{
 	"controlplane/store":       {"controlplane", "internal/bounded"},
 	"controlplane/election":    {"controlplane/store", "internal/bounded"},
 
-	"controlplane/server":                {"controlplane", "controlplane/controllers/eviction", "controlplane/controllers/executor", "controlplane/controllers/lifecycle", "controlplane/controllers/podcache", "controlplane/election", "controlplane/etcd", "controlplane/kubernetes", "controlplane/server/answer", "controlplane/server/config", "controlplane/server/metrics", "controlplane/store", "internal/bounded", "internal/configfile", "internal/listen", "internal/loop", "internal/sanitize", "systemd/notify"},
+	"controlplane/server":                {"controlplane", "controlplane/controllers/eviction", "controlplane/controllers/executor", "controlplane/controllers/lifecycle", "controlplane/controllers/podcache", "controlplane/election", "controlplane/etcd", "controlplane/kubernetes", "controlplane/objects", "controlplane/server/answer", "controlplane/server/config", "controlplane/server/metrics", "controlplane/store", "internal/bounded", "internal/configfile", "internal/listen", "internal/loop", "internal/sanitize", "systemd/notify"},
 	"controlplane/server/answer":         {"internal/loop"},
 	"controlplane/server/config":         {"controlplane/controllers/eviction", "controlplane/controllers/lifecycle", "controlplane/etcd/endpoint", "internal/configfile", "internal/listen"},
 	"controlplane/server/metrics":        {"controlplane/server/answer"},

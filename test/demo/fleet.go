@@ -318,7 +318,8 @@ func (f *fleet) awaitServer(ctx context.Context, awaited string, reached func(an
 // actions for later.
 func settledAt(s answer.Status, pending int) bool {
 	for _, c := range s.Controllers {
-		if c.State != answer.Leading || c.Paused != "" || c.Due > 0 {
+		waits := slices.Contains([]string{answer.Starting, answer.Standby, answer.Yielding}, c.State)
+		if waits || c.Paused != "" || c.Due > 0 {
 			return false
 		}
 		pending -= c.Pending

@@ -119,9 +119,10 @@ func (s *server) status() fleetanswer.Status {
 	return a
 }
 
-// leads reports whether the server leads all its controllers.
+// leads reports whether the server leads all controllers that run.
 func (s *server) leads() bool {
-	return !slices.ContainsFunc(s.status().Controllers, func(c fleetanswer.Controller) bool { return c.State != fleetanswer.Leading })
+	waits := []string{fleetanswer.Starting, fleetanswer.Standby, fleetanswer.Yielding}
+	return !slices.ContainsFunc(s.status().Controllers, func(c fleetanswer.Controller) bool { return slices.Contains(waits, c.State) })
 }
 
 // served are the settings of a server of this fleet.
@@ -197,6 +198,12 @@ func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 			mentions(t, "hostler fleet status", onOneLine(s.prints("status")), "3, 1 not ready: "+name)
 			agents[name].start()
 			f.becomes(name, corev1.ConditionTrue, "")
+			for _, reason := range []string{"NodeNotReady", "NodeUntainted"} {
+				eventually(t, "an Event says "+reason, func() bool {
+					text := f.ctl("get", "--prefix", "--print-value-only", "/hostler/events/"+name+"/")
+					return strings.Contains(text, `"reason":"`+reason+`"`)
+				})
+			}
 		})
 	}
 	t.Run("a host that is short of memory, without network or cordoned", func(t *testing.T) {

@@ -68,6 +68,10 @@ func TestAServerWithTheManifests(t *testing.T) {
 	c.becomes("n2", corev1.ConditionUnknown, unreachable)
 	a.start()
 	c.becomes("n2", corev1.ConditionTrue, "")
+	eventually(t, "Events say what the server did", func() bool {
+		text := c.kubectl("get", "events", "-n", "default", "-o", `jsonpath={range .items[*]}{.involvedObject.name} {.reason} {.message}{"\n"}{end}`)
+		return strings.Contains(text, "n2 NodeNotReady set Ready,") && strings.Contains(text, "n2 NodeUntainted remove taint")
+	})
 	s.end(15)
 	requests, err := c.Requests()
 	check(t, err)

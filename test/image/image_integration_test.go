@@ -214,7 +214,7 @@ func TestTheImageRuns(t *testing.T) {
 	})
 	var status answer.Status
 	leads := func() bool {
-		return len(status.Controllers) > 0 && !slices.ContainsFunc(status.Controllers, func(c answer.Controller) bool { return c.State != answer.Leading })
+		return slices.ContainsFunc(status.Controllers, func(c answer.Controller) bool { return c.State == answer.Leading })
 	}
 	var out []byte
 	var err error
