@@ -20,7 +20,7 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo machine transcript check test test-machine test-long test-all generate fuzz bench bench-fleet package fmt lint words vulncheck prerequisites clean
+.PHONY: help build demo demo-fleet machine transcript check test test-machine test-long test-all generate fuzz bench bench-fleet package image fmt lint words vulncheck prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ build: ## the one static binary, ./hostler
 demo: build ## the main job on a real containerd and logind, safely; as root
 	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
 	dist/demo ./hostler
+
+demo-fleet: build ## a fleet on a real etcd loses a host and gets it back, safely; as root
+	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
+	dist/demo -fleet ./hostler
 
 machine: ## a shell in a throwaway Debian with hostler: RELEASE=12|13 BED=container|vm; as root
 	CGO_ENABLED=0 $(GO) build -o dist/machine-shell ./test/machine/shell
@@ -99,12 +103,12 @@ bench-fleet: ## how many hosts one etcd and one kube-apiserver carry here, in an
 
 # The same commit makes the same bytes: nothing of this host, its paths or its clock gets
 # in. The variables that say what a processor can do would.
-package: export SOURCE_DATE_EPOCH ?= $(shell git -c safe.directory='*' log -1 --format=%ct)
-package: export GOFLAGS := -buildvcs=false
-package: export GOEXPERIMENT :=
-package: export GOFIPS140 := off
-package: export GOAMD64 := v1
-package: export GOARM64 := v8.0
+package image: export SOURCE_DATE_EPOCH ?= $(shell git -c safe.directory='*' log -1 --format=%ct)
+package image: export GOFLAGS := -buildvcs=false
+package image: export GOEXPERIMENT :=
+package image: export GOFIPS140 := off
+package image: export GOAMD64 := v1
+package image: export GOARM64 := v8.0
 package: ## deb and rpm for amd64 and arm64, bills of materials and checksums, in dist/packages
 	rm -rf dist/packages dist/made
 	mkdir -p dist/packages
@@ -123,6 +127,16 @@ package: ## deb and rpm for amd64 and arm64, bills of materials and checksums, i
 		done; done; \
 	done
 	cd dist/packages && LC_ALL=C && sha256sum * >SHA256SUMS
+
+image: ## an OCI image of hostler server for amd64 and arm64, in dist/image; needs no daemon
+	rm -rf dist/image
+	mkdir -p dist/image
+	cd packaging/image && CGO_ENABLED=0 $(GO) build -o ../../dist/made/image .
+	for arch in $(ARCHITECTURES); do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o dist/made/$$arch/hostler .; \
+	done
+	dist/made/image -version '$(VERSION)' -revision "$$(git -c safe.directory='*' rev-parse HEAD 2>/dev/null || true)" \
+		-to 'dist/image/hostler-server_$(VERSION).oci.tar' $(foreach arch,$(ARCHITECTURES),$(arch)=dist/made/$(arch)/hostler)
 
 fmt: ## format the code
 	$(GO) tool gofumpt -w $$(git ls-files '*.go')

@@ -54,6 +54,7 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 	var looking sync.WaitGroup
 	looking.Go(func() { d.controlPlane(ctx, &f) })
 	looking.Go(func() { d.measure(ctx, &f) })
+	looking.Go(func() { f.Server = inspect.Server(ctx) })
 	doctor.Sources{Logind: d.Logind, Manager: d.Manager, Root: "/", Proc: "/proc"}.Gather(ctx, &f)
 	looking.Wait()
 	return doctor.Examine(f), nil

@@ -151,7 +151,7 @@ without checking it against this host. Files in conf.d next to it are read too.`
 				return usageError(fmt.Sprintf("--config %s and argument %s both name a configuration\nhint: give only one of them", file, args[0]))
 			}
 			if server {
-				return a.checkServerConfig(cmp.Or(append(args, file)...))
+				return a.checkServerConfig(cmp.Or(append(args, file)...), len(args) > 0)
 			}
 			loaded, err := a.shownOrDraft(cmp.Or(append(args, file)...), len(args) > 0)
 			if err == nil && len(args) == 0 {

@@ -17,6 +17,7 @@ import (
 	"hostler.io/hostler/controlplane/server"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/server/config"
+	"hostler.io/hostler/internal/configfile"
 )
 
 func (a *app) serverCommand() *cobra.Command {
@@ -32,12 +33,16 @@ func (a *app) serverCommand() *cobra.Command {
 			}
 			log, level, end := open.Log(a.raw.Stderr, agentconfig.Log{Level: c.Log.Level, Format: c.Log.Format}, a.Getenv("JOURNAL_STREAM"))
 			defer end()
-			store, err := server.OpenStore(c.Store, a.Version, log)
+			store, err := server.OpenStore(c.Store, a.Version, a.Getenv, log)
+			if err != nil {
+				return err
+			}
+			events, err := server.OpenEvents(c.Store, store, a.Version)
 			if err != nil {
 				return err
 			}
 			s, err := server.New(server.Options{
-				Config: c, Reload: func() (config.Config, error) { return a.readServerConfig(file) }, Store: store,
+				Config: c, Reload: func() (config.Config, error) { return a.readServerConfig(file) }, Store: store, Events: events,
 				Version: a.Version, Getenv: a.Getenv, Unsetenv: os.Unsetenv, Log: log, Level: level,
 			})
 			if err != nil {
@@ -56,8 +61,12 @@ func serverConfigFlag(cmd *cobra.Command, file *string) {
 
 // readServerConfig reads the configuration that the server would read.
 func (a *app) readServerConfig(file string) (config.Config, error) {
+	return a.readAnyServerConfig(file, server.Spec(a.Getenv))
+}
+
+func (a *app) readAnyServerConfig(file string, spec configfile.Spec[config.Config]) (config.Config, error) {
 	file = cmp.Or(file, config.DefaultFile)
-	c, source, err := config.Spec().Load(file, filepath.Join(filepath.Dir(file), filepath.Base(config.DefaultDropIns)))
+	c, source, err := spec.Load(file, filepath.Join(filepath.Dir(file), filepath.Base(config.DefaultDropIns)))
 	a.warnNotRead(source.Ignored)
 	return c, err
 }
@@ -68,10 +77,15 @@ func (a *app) serverConfig(file string) (config.Config, error) {
 	return c, a.withoutFaults(err)
 }
 
-// checkServerConfig validates it, and prints the files that it was read from.
-func (a *app) checkServerConfig(file string) error {
-	if _, err := a.serverConfig(file); err != nil {
-		return err
+// checkServerConfig validates it, and prints the file. For another host or pod, it ignores the
+// environment of this process.
+func (a *app) checkServerConfig(file string, another bool) error {
+	spec := server.Spec(a.Getenv)
+	if another {
+		spec = config.Spec()
+	}
+	if _, err := a.readAnyServerConfig(file, spec); err != nil {
+		return a.withoutFaults(err)
 	}
 	fmt.Fprintln(a.Stdout, cmp.Or(file, config.DefaultFile)+": ok")
 	return nil

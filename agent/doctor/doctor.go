@@ -153,6 +153,10 @@ func checks() []struct {
 		{"last-shutdown", lastShutdown},
 		{"state", state},
 		{"conditions", conditions},
+		{"server", serverRuns},
+		{"server-store", serverStore},
+		{"server-controllers", serverControllers},
+		{"server-objects", serverObjects},
 	}
 }
 

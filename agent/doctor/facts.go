@@ -35,6 +35,7 @@ type Facts struct {
 	Etcd          *Etcd           // nil where the control plane is another one
 	Plugin        *Plugin         // likewise
 	Network       *Network        // nil where nothing is served beyond this host
+	Server        *Server         // nil where nobody has looked for one
 	Last          *journal.Record // nil where no shutdown is on record
 	State         State
 	Conditions    Conditions
@@ -149,6 +150,7 @@ type Systemd struct {
 	Problem string // why it reported nothing
 	Service systemd.Unit
 	Login   systemd.Unit   // logind's
+	Server  systemd.Unit   // of `hostler server`
 	Targets []systemd.Unit // that bring the host down
 	// CtrlAltDel is started at these keys, and an alias of reboot.target unless masked.
 	CtrlAltDel systemd.Unit

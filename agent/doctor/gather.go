@@ -89,6 +89,9 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 			names = append(names, name)
 		}
 	}
+	if hasServerUnit(s.Root) { // each unit costs time
+		names = append(names, ServerService)
+	}
 	var units []systemd.Unit
 	err := s.Manager.Ask(ctx, func(ctx context.Context, talk *systemd.Talk) {
 		var asking sync.WaitGroup
@@ -99,6 +102,9 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 	})
 	if err == nil {
 		r.Service, r.Login, r.CtrlAltDel = units[0], units[1], units[2]
+		if last := len(units) - 1; units[last].Name == ServerService {
+			r.Server, units = units[last], units[:last]
+		}
 		r.Targets, r.Orchestrators = units[3:targets], units[targets:]
 		reported := func(u systemd.Unit) bool { return u.Err == nil }
 		if !slices.ContainsFunc(units, reported) && r.RunErr != nil {
@@ -125,10 +131,21 @@ func ScopeDropIn(prefix string) string {
 	return filepath.Join("/etc/systemd/system", prefix+"-.scope.d", "10-hostler.conf")
 }
 
+// unitFolders are where systemd finds units (systemd.unit(5)).
+func unitFolders() []string { return []string{"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"} }
+
+// hasServerUnit reports whether there is a file of the server's unit.
+func hasServerUnit(root string) bool {
+	return slices.ContainsFunc(unitFolders(), func(folder string) bool {
+		_, err := os.Lstat(filepath.Join(root, folder, "systemd/system", ServerService))
+		return err == nil
+	})
+}
+
 // findScopeDropIn looks where systemd does (systemd.unit(5)). What it finds hides
 // those in later folders, whether or not it orders the scopes: it may be a mask.
 func findScopeDropIn(root, prefix string) (path string, orders bool) {
-	for _, folder := range []string{"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"} {
+	for _, folder := range unitFolders() {
 		path := filepath.Join(folder, "systemd/system", prefix+"-.scope.d", "10-hostler.conf")
 		info, err := os.Stat(filepath.Join(root, path))
 		if err != nil {

@@ -79,6 +79,10 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 		f.Plugin, err = pluginAlone(ctx, cfg, ours, log)
 		return err
 	})
+	looking.Go(func() error {
+		f.Server = Server(ctx)
+		return nil
+	})
 	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Proc: "/proc"}.Gather(ctx, &f)
 	if err := looking.Wait(); err != nil {
 		return doctor.Report{}, errors.Join(err, logind.Close())

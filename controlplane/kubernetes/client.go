@@ -41,6 +41,8 @@ type Options struct {
 	// agent has started. It and its files are read again after a request without an answer, with
 	// rejected credentials, or that the server could not serve.
 	Kubeconfig string
+	// Account is used in place of a kubeconfig; nil for none.
+	Account *Account
 	// Certificate gives the client certificate for each new connection, in place
 	// of all credentials in the kubeconfig; nil to use those.
 	Certificate func() (*tls.Certificate, error)
@@ -84,7 +86,7 @@ var (
 
 // New returns a client that is not connected yet.
 func New(o Options) (*Client, error) {
-	if o.Kubeconfig == "" {
+	if o.path() == "" {
 		return nil, errors.New("no kubeconfig given")
 	}
 	o.Log = o.Log.With("component", "controlplane")
@@ -99,10 +101,10 @@ func New(o Options) (*Client, error) {
 // Type returns "kubernetes".
 func (c *Client) Type() string { return Type }
 
-// Endpoint returns the server's URL, or the path of the kubeconfig as long as
-// that could not be read.
+// Endpoint returns the server's URL, or the path of the credentials as long as
+// they could not be read.
 func (c *Client) Endpoint() string {
-	return cmp.Or(c.core.server(), c.leases.server(), c.o.Kubeconfig)
+	return cmp.Or(c.core.server(), c.leases.server(), c.o.path())
 }
 
 // Close closes all connections.

@@ -43,7 +43,7 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 		err = outer.Err // without the address, which is in the operation
 	}
 	if unproven, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fmt.Errorf("%s: %w: %w: %v: check certificate-authority and server in %s, and this host's clock", operation, controlplane.ErrUnavailable, controlplane.ErrUntrusted, unproven.Err, c.o.Kubeconfig)
+		return fmt.Errorf("%s: %w: %w: %v: check certificate-authority and server in %s, and this host's clock", operation, controlplane.ErrUnavailable, controlplane.ErrUntrusted, unproven.Err, c.o.path())
 	}
 	return fmt.Errorf("%s: %w: %s", operation, controlplane.ErrUnavailable, sanitize.Line(conceal(err).Error(), maxMessage)) // such as of a proxy that is invalid
 }
@@ -59,7 +59,7 @@ func (c *Client) unauthorized(text string) error {
 	if c.o.Refused != nil {
 		c.o.Refused()
 	}
-	whose, check := "the credentials of "+c.o.Kubeconfig, "check whether they have expired or belong to another cluster"
+	whose, check := "the credentials of "+c.o.path(), "check whether they have expired or belong to another cluster"
 	if c.o.Certificate != nil {
 		whose, check = "this node's certificate", "run `hostler doctor`"
 	}

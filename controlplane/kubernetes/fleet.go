@@ -54,7 +54,7 @@ func NewFleet(o Options) (*Fleet, error) {
 // Type returns "kubernetes".
 func (f *Fleet) Type() string { return Type }
 
-// Endpoint returns the server's URL, or the path of the kubeconfig as long as that could not be read.
+// Endpoint returns the server's URL, or the path of the credentials as long as they could not be read.
 func (f *Fleet) Endpoint() string { return f.client.Endpoint() }
 
 // EndsLeases returns false.
@@ -62,6 +62,11 @@ func (f *Fleet) EndsLeases() bool { return false }
 
 // Close closes all connections. Terms end by themselves.
 func (f *Fleet) Close() error { return f.client.Close() }
+
+// PublishEvent is that of a Client.
+func (f *Fleet) PublishEvent(ctx context.Context, event *corev1.Event) error {
+	return f.client.PublishEvent(ctx, event)
+}
 
 // Ping lists one Node's metadata, for which the server has to reach the majority of its etcd.
 func (f *Fleet) Ping(ctx context.Context) error {

@@ -50,7 +50,7 @@ type apiGroup struct {
 
 func newGroup(o Options, group schema.GroupVersion) *apiGroup {
 	g := &apiGroup{o: o, group: group, turns: make(chan struct{}, maxWaiting)}
-	g.Shared = dial.New(g.dial, func(cause error) error { return &fileError{o.Kubeconfig, cause} })
+	g.Shared = dial.New(g.dial, func(cause error) error { return &fileError{o.source(), cause} })
 	return g
 }
 
@@ -110,9 +110,9 @@ func mustRedial(err error) bool {
 	return !answered || status.ErrStatus.Code == http.StatusUnauthorized || status.ErrStatus.Code >= http.StatusInternalServerError
 }
 
-// read returns the content of the kubeconfig, or the previous one if it is invalid now.
+// read returns the configuration of the credentials, or the previous one if it is invalid now.
 func (g *apiGroup) read() (*rest.Config, error) {
-	config, err := Load(g.o.Kubeconfig)
+	config, err := g.o.load()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -121,7 +121,7 @@ func (g *apiGroup) read() (*rest.Config, error) {
 	case g.config == nil:
 		return nil, err
 	default: // it is being replaced, or was for the beginning only
-		g.o.Log.Debug("invalid kubeconfig, using the previous one", "error", err)
+		g.o.Log.Debug("invalid credentials, using the previous ones", "error", err)
 	}
 	return g.config, nil
 }
@@ -136,8 +136,8 @@ func (g *apiGroup) server() string {
 	return sanitize.Userinfo(g.config.Host)
 }
 
-// dial returns a client, which connects with its first request. It reads the kubeconfig and the
-// files that it names.
+// dial returns a client, which connects with its first request. It reads the credentials and the
+// files that they name.
 func (g *apiGroup) dial() (*conn, error) {
 	config, err := g.read()
 	if err != nil {
@@ -145,7 +145,7 @@ func (g *apiGroup) dial() (*conn, error) {
 	}
 	c, err := g.client(config)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w: %s", g.o.Kubeconfig, conceal(err), dial.FileHint(err))
+		return nil, fmt.Errorf("%s: %w: %s", g.o.source(), conceal(err), dial.FileHint(err))
 	}
 	return c, nil
 }

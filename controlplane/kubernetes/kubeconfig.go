@@ -161,16 +161,16 @@ func found(command string) string {
 	return ""
 }
 
-// fileError reports that a kubeconfig, or a file that it names, could not be read as
-// long as a request could wait for it.
+// fileError reports that credentials, or a file that they name, could not be read as
+// long as a request could wait for them.
 type fileError struct {
-	path  string
-	cause error // of the request's end
+	source string
+	cause  error // of the request's end
 }
 
 // Error names the file.
 func (e *fileError) Error() string {
-	return fmt.Sprintf("kubeconfig %s cannot be read: %v: its filesystem does not answer; if it is a network mount, check whether its server is reachable", e.path, e.cause)
+	return fmt.Sprintf("%s cannot be read: %v: its filesystem does not answer; if it is a network mount, check whether its server is reachable", e.source, e.cause)
 }
 
 // Unwrap returns why the request ended.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -27,13 +26,7 @@ func (s *Server) routes() http.Handler {
 			_ = json.NewEncoder(w).Encode(get()) // the caller has gone
 		})
 	}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := s.loops.Healthy(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
+	mux.HandleFunc("GET /healthz", s.health)
 	mux.Handle("GET /metrics", s.metrics())
 	return mux
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"time"
 
@@ -15,7 +16,21 @@ func (s *Server) metrics() http.Handler {
 	return metrics.Handler(func() answer.Status { return s.status(time.Now()) })
 }
 
-// serveMetrics serves them at the configured address.
+// health answers whether all loops make progress. An unreachable store does not count: a restart would
+// not help.
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
+	if err := s.loops.Healthy(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, "ok\n") // the caller has gone
+}
+
+// serveMetrics serves metrics and health at the configured address.
 func (s *Server) serveMetrics(ctx context.Context, heartbeat func(error)) error {
-	return listen.ServeMetrics(ctx, s.metrics(), s.o.Config.Metrics.Listen, s.o.Log.With("component", "metrics"), func() { heartbeat(nil) })
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.metrics())
+	mux.HandleFunc("GET /healthz", s.health)
+	c := s.o.Config.Metrics
+	return listen.ServePlain(ctx, mux, c.Listen, c.Insecure, s.o.Log.With("component", "metrics"), func() { heartbeat(nil) })
 }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/eviction"
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
@@ -43,6 +44,7 @@ type Options struct {
 	Config   config.Config
 	Reload   func() (config.Config, error)
 	Store    store.Store
+	Events   Events // nil to publish none
 	Version  string
 	Getenv   func(string) string
 	Unsetenv func(string) error
@@ -60,6 +62,7 @@ type Server struct {
 	heartbeats  *heartbeats.Controller // nil for a store without settings
 	pods        *podcache.Cache
 	controllers []*controlled
+	events      *controlplane.Recorder // nil to publish none
 	loops       loop.Set
 	socket      net.Listener
 	notifier    *notify.Notifier
@@ -110,6 +113,7 @@ func New(o Options) (*Server, error) {
 	s.pods = podcache.New(marks, evictions)
 	s.nodes = lifecycle.New(o.Store, s.contact, o.Config.NodeLifecycle.Policy(), o.Config.NodeLifecycle.ZoneLabels, s.pods, marks, o.Log)
 	evicter := eviction.New(o.Store, s.contact, s.pods, evictions, o.Log)
+	s.recordEvents(evicter)
 	s.clones = clones.New(o.Store, s.contact, o.Log)
 	pods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, s.pods.Follower()}
 	s.controllers = []*controlled{
@@ -209,6 +213,12 @@ func (s *Server) fillLoops() {
 	if yields {
 		s.add(timed{"kube-controller-manager", 0, s.watchOther})
 	}
+	if s.events != nil {
+		s.add(timed{"events", 0, func(ctx context.Context, heartbeat func(error)) error {
+			heartbeat(nil)
+			return s.events.Run(ctx)
+		}})
+	}
 	if s.o.Config.Metrics.Listen != "" {
 		s.add(timed{"metrics", 0, s.serveMetrics})
 	}
@@ -286,7 +296,11 @@ func (s *Server) Run(signals <-chan os.Signal) error {
 	case <-time.After(stopTimeout):
 		err = errors.Join(err, fmt.Errorf("loops did not stop within %s", stopTimeout))
 	}
-	if closing := s.o.Store.Close(); closing != nil {
+	closing := s.o.Store.Close()
+	if s.o.Events != nil {
+		closing = errors.Join(closing, s.o.Events.Close())
+	}
+	if closing != nil {
 		s.o.Log.Warn("cannot close the store", "error", closing)
 	}
 	s.o.Log.Info("server stopped")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -43,7 +45,32 @@ type replica struct {
 	signals chan os.Signal
 	ended   chan error
 	http    http.Client
+	events  events
 }
+
+// events are the Events that a server publishes, one a line.
+type events struct {
+	mu   sync.Mutex
+	text string
+	err  error // of each publication
+}
+
+func (e *events) PublishEvent(_ context.Context, event *corev1.Event) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err == nil {
+		e.text += fmt.Sprintf("%s/%s %s %s: %s\n", event.InvolvedObject.Kind, event.InvolvedObject.Name, event.Type, event.Reason, event.Message)
+	}
+	return e.err
+}
+
+func (e *events) published() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.text
+}
+
+func (e *events) Close() error { return nil }
 
 // start runs a server on a store, changed by edits.
 func start(t *testing.T, s *memory.Store, edits ...func(*config.Config)) *replica {
@@ -63,7 +90,7 @@ func startOn(t *testing.T, front store.Store, s *memory.Store, edits ...func(*co
 	r.next = func() (config.Config, error) { return r.config, nil }
 	instance, err := server.New(server.Options{
 		Config: r.config, Reload: func() (config.Config, error) { return r.next() }, Store: front, Version: "1.2.3",
-		Getenv: func(string) string { return "" }, Unsetenv: func(string) error { return nil },
+		Events: &r.events, Getenv: func(string) string { return "" }, Unsetenv: func(string) error { return nil },
 		Log: r.log.Logger(), Level: new(slog.LevelVar),
 	})
 	if err != nil {
@@ -172,6 +199,41 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 	}
 	if got := r.get("/healthz"); got != "ok\n" {
 		t.Errorf("/healthz = %q, want ok", got)
+	}
+}
+
+func TestWhatAServerDoesIsAnEvent(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	for _, name := range []string{"a1", "a2", "a3", "a4"} {
+		ready(s, name, "a", corev1.ConditionTrue)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.PodSpec{NodeName: "a1"}}
+	s.Put(store.Pods(true), pod)
+	r := start(t, s)
+	r.eventually("it leads", leading)
+	ready(s, "a1", "a", corev1.ConditionFalse)
+	for _, want := range []string{
+		"Node/a1 Warning NodeTainted: add taint node.kubernetes.io/not-ready:NoSchedule: ",
+		"Node/a1 Normal TaintManagerEviction: pod a1/default/web evicted: ",
+	} {
+		r.eventually(want, func(answer.Status) bool { return strings.Contains(r.events.published(), want) })
+	}
+}
+
+func TestAServerActsWithoutTheRightToPublishEvents(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "a1", "a", corev1.ConditionTrue)
+	r := start(t, s)
+	r.events.mu.Lock()
+	r.events.err = controlplane.ErrForbidden
+	r.events.mu.Unlock()
+	r.eventually("it leads", leading)
+	ready(s, "a1", "a", corev1.ConditionFalse)
+	r.eventually("the Node is tainted", func(s answer.Status) bool { return s.Controllers[0].Stored >= 1 && s.Controllers[0].Due == 0 })
+	for deadline := time.Now().Add(patience); r.log.Count("control plane rejected event, dropped") == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log does not say that Events are refused:\n%s", &r.log)
+		}
 	}
 }
 

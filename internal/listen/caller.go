@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Loopback bounds a listener on a loopback address, where users of this host call.
-func Loopback(l net.Listener, log *slog.Logger) net.Listener {
+// PlainTCP bounds a listener without TLS.
+func PlainTCP(l net.Listener, log *slog.Logger) net.Listener {
 	return Bound(l, Bounds{Each: perUser, All: allUsers, Who: caller, Log: log})
 }
 

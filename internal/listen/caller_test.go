@@ -117,7 +117,7 @@ func TestAUserOfTheHostHasSoManyConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log logtest.Book
-	l = listen.Loopback(l, log.Logger())
+	l = listen.PlainTCP(l, log.Logger())
 	defer l.Close()
 	go func() {
 		for {

@@ -88,7 +88,7 @@ var ours = map[string][]string{
 	"controlplane/store":       {"controlplane", "internal/bounded"},
 	"controlplane/election":    {"controlplane/store", "internal/bounded"},
 
-	"controlplane/server":                 {"controlplane", "controlplane/controllers/clones", "controlplane/controllers/eviction", "controlplane/controllers/executor", "controlplane/controllers/heartbeats", "controlplane/controllers/lifecycle", "controlplane/controllers/podcache", "controlplane/election", "controlplane/etcd", "controlplane/kubernetes", "controlplane/server/answer", "controlplane/server/config", "controlplane/server/metrics", "controlplane/store", "internal/bounded", "internal/configfile", "internal/listen", "internal/loop", "internal/sanitize", "systemd/notify"},
+	"controlplane/server":                 {"controlplane", "controlplane/controllers/clones", "controlplane/controllers/eviction", "controlplane/controllers/executor", "controlplane/controllers/heartbeats", "controlplane/controllers/lifecycle", "controlplane/controllers/podcache", "controlplane/election", "controlplane/etcd", "controlplane/kubernetes", "controlplane/objects", "controlplane/server/answer", "controlplane/server/config", "controlplane/server/metrics", "controlplane/store", "internal/bounded", "internal/configfile", "internal/listen", "internal/loop", "internal/sanitize", "systemd/notify"},
 	"controlplane/server/answer":          {"internal/loop"},
 	"controlplane/server/config":          {"controlplane/controllers/clones", "controlplane/controllers/eviction", "controlplane/controllers/heartbeats", "controlplane/controllers/lifecycle", "controlplane/etcd/endpoint", "internal/configfile", "internal/listen"},
 	"controlplane/server/metrics":         {"controlplane/server/answer"},
@@ -125,9 +125,9 @@ var ours = map[string][]string{
 	"docs/examples/plugin-https": {"controlplane/plugin/v1"},
 
 	"agent/open":     {"agent/config", "controlplane", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/objects", "controlplane/plugin", "gc", "internal/listen", "internal/outbox", "internal/sanitize", "internal/statefile", "runtime/discovery", "runtime/local", "shutdown/plan", "status", "status/probe", "systemd", "systemd/journald"},
-	"agent/inspect":  {"agent/config", "agent/doctor", "agent/open", "agent/owner", "controlplane", "controlplane/conformance", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/plugin", "internal/listen", "internal/statefile", "runtime", "runtime/discovery", "shutdown/journal", "status", "status/conditions", "status/gather", "status/probe", "systemd"},
+	"agent/inspect":  {"agent/api", "agent/config", "agent/doctor", "agent/open", "agent/owner", "controlplane", "controlplane/conformance", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/plugin", "controlplane/server", "controlplane/server/config", "internal/listen", "internal/statefile", "runtime", "runtime/discovery", "shutdown/journal", "status", "status/conditions", "status/gather", "status/probe", "systemd"},
 	"agent/settings": {"agent/config", "agent/doctor", "agent/open", "status"},
-	"agent/doctor":   {"agent/owner", "controlplane", "controlplane/kubernetes/certificate", "gc", "internal/trust", "shutdown", "shutdown/journal", "shutdown/plan", "status", "systemd", "systemd/logindconf"},
+	"agent/doctor":   {"agent/owner", "controlplane", "controlplane/kubernetes/certificate", "controlplane/server/answer", "gc", "internal/loop", "internal/trust", "shutdown", "shutdown/journal", "shutdown/plan", "status", "systemd", "systemd/logindconf"},
 
 	"agent/fleet":       {"controlplane", "internal/hint", "internal/sanitize"},
 	"agent/selfdrain":   {"agent/maintenance", "internal/loop", "shutdown/journal"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,41 @@ func (c *console) chapter(title string) {
 	c.chapters++
 	line := fmt.Sprintf("== %d. %s ", c.chapters, title)
 	fmt.Fprintf(c.w, "\n%s\n", c.paint("1", line+strings.Repeat("=", max(0, width-len(line)))))
+}
+
+// chapter is a part of a play.
+type chapter struct {
+	title string
+	play  func(context.Context) error
+}
+
+// play plays chapters in order, until a claim in one of them does not hold.
+func (c *console) play(ctx context.Context, chapters []chapter) error {
+	for _, chapter := range chapters {
+		c.chapter(chapter.title)
+		if err := chapter.play(ctx); err != nil {
+			return fmt.Errorf("%s: %w", chapter.title, err)
+		}
+		// What follows builds on what was claimed.
+		if err := c.faults(); err != nil {
+			return fmt.Errorf("%s: %w", chapter.title, err)
+		}
+	}
+	return nil
+}
+
+// shown runs a command, and shows its command line and its answer.
+func (c *console) shown(ctx context.Context, binary string, line ...string) error {
+	path := line[0]
+	if path == "hostler" {
+		path = binary
+	}
+	answer, err := run(ctx, path, line[1:]...)
+	if err != nil {
+		return err
+	}
+	c.command(strings.Join(line, " "), answer)
+	return nil
 }
 
 // printf prints a paragraph.
@@ -94,7 +130,7 @@ func (c *console) faults() error { return errors.Join(c.wrong...) }
 func (c *console) failed(err error, log string) {
 	fmt.Fprintf(c.w, "\n%s after %s\n%v\n", c.paint("31;1", "FAILED"), time.Since(c.started).Round(time.Second), err)
 	if log != "" {
-		fmt.Fprintf(c.w, "\nThe end of the agent's log:\n%s\n", log)
+		fmt.Fprintf(c.w, "\nThe end of the log:\n%s\n", log)
 	}
 }
 

@@ -105,21 +105,17 @@ func (h *host) show(ctx context.Context, args ...string) error {
 
 // showCommand runs a command and shows its command line and its answer.
 func (h *host) showCommand(ctx context.Context, line ...string) error {
-	path := line[0]
-	if path == "hostler" {
-		path = h.binary
-	}
-	answer, err := run(ctx, path, line[1:]...)
-	if err != nil {
-		return err
-	}
-	h.out.command(strings.Join(line, " "), answer)
-	return nil
+	return h.out.shown(ctx, h.binary, line...)
 }
 
 // read runs the command with -o json and reads its answer.
 func (h *host) read(ctx context.Context, into any, args ...string) error {
-	answer, err := run(ctx, h.binary, append(args, "-o", "json")...)
+	return readJSON(ctx, h.binary, into, args...)
+}
+
+// readJSON runs hostler with -o json and reads its answer.
+func readJSON(ctx context.Context, binary string, into any, args ...string) error {
+	answer, err := run(ctx, binary, append(args, "-o", "json")...)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 // Command demo runs hostler's main job on real daemons and checks every step of
 // it: a Node that reports itself, a full image filesystem, a reboot, and what is
-// known of it afterwards.
+// known of it afterwards. With -fleet it runs the server's job: a fleet in etcd
+// loses a host and gets it back.
 //
 // It owns the play: the pods and images, the order of events, and the claims
 // that are checked on the way. The stage is test/lab's: nothing of the host is
@@ -20,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"hostler.io/hostler/test/etcd"
 	"hostler.io/hostler/test/lab"
 )
 
@@ -37,8 +39,12 @@ func main() {
 // demo is main with an exit code: 0 if all went as claimed, 1 if not, 2 for
 // wrong use, 130 where it was interrupted.
 func demo(args []string) int {
+	second := len(args) == 2 && args[0] == "-fleet"
+	if second {
+		args = args[1:]
+	}
 	if len(args) != 1 && len(args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: demo PATH-OF-HOSTLER [PICTURE-OF-THE-SHUTDOWN ITS-RECORD]\nhint: as root, `make demo` builds both and runs this")
+		fmt.Fprintln(os.Stderr, "usage: demo PATH-OF-HOSTLER [PICTURE-OF-THE-SHUTDOWN ITS-RECORD]\n   or: demo -fleet PATH-OF-HOSTLER\nhint: as root, `make demo` or `make demo-fleet` builds both and runs this")
 		return 2
 	}
 	binary, err := filepath.Abs(args[0])
@@ -53,6 +59,12 @@ func demo(args []string) int {
 		fmt.Fprintf(os.Stderr, "demo: it makes namespaces and mounts of its own, for which it must be root\nhint: sudo %s %s\n", os.Args[0], args[0])
 		return 1
 	}
+	if second {
+		if err := etcd.Prepare(context.Background(), slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
+			fmt.Fprintln(os.Stderr, "demo:", err)
+			return 1
+		}
+	}
 	// From here on twice: outside this only waits, inside it returns.
 	l, err := lab.Enter(context.Background(), lab.Options{
 		Hostname: "demo-host",
@@ -64,6 +76,9 @@ func demo(args []string) int {
 	}
 	interrupted, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
 	defer stop()
+	if second {
+		return play(interrupted, &fleet{lab: l, binary: binary})
+	}
 	h := &host{lab: l, binary: binary}
 	if len(args) == 3 {
 		h.picture, h.record = args[1], args[2]
@@ -71,24 +86,27 @@ func demo(args []string) int {
 	return play(interrupted, h)
 }
 
+// stage is where a play happens.
+type stage interface {
+	perform(ctx context.Context, out *console) error
+	close(ctx context.Context) error
+	log() string // its last lines
+}
+
 // play runs the chapters until one fails, and cleans up.
-func play(interrupted context.Context, h *host) int {
+func play(interrupted context.Context, s stage) int {
 	ctx, cancel := context.WithTimeoutCause(interrupted, runLimit, fmt.Errorf("the demo took longer than %s", runLimit))
 	defer cancel()
 	out := newConsole(os.Stdout)
-	h.out = out
 
-	err := h.perform(ctx)
+	err := s.perform(ctx, out)
 	if errors.Is(err, context.DeadlineExceeded) && interrupted.Err() == nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
-	log := ""
-	if h.agent != nil {
-		log = h.agent.Log(25) // which ends with the stage
-	}
+	log := s.log() // which ends with the stage
 	closing, closed := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer closed()
-	if closeErr := h.close(closing); closeErr != nil {
+	if closeErr := s.close(closing); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("clean up: %w", closeErr))
 	}
 
@@ -104,26 +122,22 @@ func play(interrupted context.Context, h *host) int {
 	return 0
 }
 
-// perform plays the chapters in order.
-func (h *host) perform(ctx context.Context) error {
-	for _, chapter := range []struct {
-		title string
-		play  func(context.Context) error
-	}{
+// log implements stage.
+func (h *host) log() string {
+	if h.agent == nil {
+		return ""
+	}
+	return h.agent.Log(25)
+}
+
+// perform implements stage.
+func (h *host) perform(ctx context.Context, out *console) error {
+	h.out = out
+	return out.play(ctx, []chapter{
 		{"A host with pods", h.setTheStage},
 		{"The Node tells how it is", h.showNode},
 		{"Images and dead containers are collected", h.showCollection},
 		{"A reboot waits for the pods", h.showShutdown},
 		{"After the reboot", h.showNextBoot},
-	} {
-		h.out.chapter(chapter.title)
-		if err := chapter.play(ctx); err != nil {
-			return fmt.Errorf("%s: %w", chapter.title, err)
-		}
-		// What follows builds on what was claimed.
-		if err := h.out.faults(); err != nil {
-			return fmt.Errorf("%s: %w", chapter.title, err)
-		}
-	}
-	return nil
+	})
 }

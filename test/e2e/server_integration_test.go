@@ -25,12 +25,22 @@ import (
 type server struct {
 	t      testing.TB
 	folder string
+	env    []string // beside that of the test
 	cmd    *exec.Cmd
 	ended  chan struct{}
 }
 
 // startServer starts a server, and waits until it answers.
 func startServer(t testing.TB, settings string) *server {
+	t.Helper()
+	s := newServer(t)
+	s.configure(settings)
+	s.start()
+	return s
+}
+
+// newServer is a server that does not run, and has no configuration.
+func newServer(t testing.TB) *server {
 	t.Helper()
 	folder, err := os.MkdirTemp(lab.Dir, "server-")
 	check(t, err)
@@ -42,8 +52,6 @@ func startServer(t testing.TB, settings string) *server {
 		}
 		check(t, os.RemoveAll(folder))
 	})
-	s.configure(settings)
-	s.start()
 	return s
 }
 
@@ -62,6 +70,7 @@ func (s *server) start() {
 	defer log.Close()
 	cmd := exec.Command(binary, "server", "--config", filepath.Join(s.folder, "server.yaml"))
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), s.env...)
 	check(s.t, cmd.Start())
 	ended := make(chan struct{})
 	go func() {
@@ -110,11 +119,10 @@ func (s *server) status() fleetanswer.Status {
 	return a
 }
 
-// leads reports whether the server leads all its controllers.
+// leads reports whether the server leads all controllers that run.
 func (s *server) leads() bool {
-	return !slices.ContainsFunc(s.status().Controllers, func(c fleetanswer.Controller) bool {
-		return c.State != fleetanswer.Leading && c.State != fleetanswer.NotApplicable
-	})
+	waits := []string{fleetanswer.Starting, fleetanswer.Standby, fleetanswer.Yielding}
+	return !slices.ContainsFunc(s.status().Controllers, func(c fleetanswer.Controller) bool { return slices.Contains(waits, c.State) })
 }
 
 // served are the settings of a server of this fleet.
@@ -190,6 +198,12 @@ func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 			mentions(t, "hostler fleet status", onOneLine(s.prints("status")), "3, 1 not ready: "+name)
 			agents[name].start()
 			f.becomes(name, corev1.ConditionTrue, "")
+			for _, reason := range []string{"NodeNotReady", "NodeUntainted"} {
+				eventually(t, "an Event says "+reason, func() bool {
+					text := f.ctl("get", "--prefix", "--print-value-only", "/hostler/events/"+name+"/")
+					return strings.Contains(text, `"reason":"`+reason+`"`)
+				})
+			}
 		})
 	}
 	t.Run("a host that is short of memory, without network or cordoned", func(t *testing.T) {

@@ -219,6 +219,9 @@ func TestAServerEvictsPodsOfACluster(t *testing.T) {
 	c.kubectl("taint", "node", "n1", "example.com/repair=disk:NoExecute")
 	c.podBecomes("tainted", podLeaves)
 	c.podBecomes("other", podLeaves)
+	eventually(t, "an Event of the pod says why it was evicted", func() bool {
+		return strings.Contains(c.kubectl("get", "events", "-n", "default", "--field-selector=involvedObject.name=tainted", "-o", "jsonpath={.items[*].reason}"), "TaintManagerEviction")
+	})
 	c.kubectl("taint", "node", "n1", "example.com/repair-")
 	// A host dies.
 	a.kill()

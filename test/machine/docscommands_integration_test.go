@@ -65,6 +65,7 @@ func elsewhere() []struct{ page, line, why string } {
 		{"docs/howto/server.md", "apt install ./hostler-server_*_all.deb", "needs packages: TestWhatIsInThePackages"},
 		{"docs/howto/server.md", "systemctl enable --now hostler-server", "needs server.yaml: TestTheServerIsAServiceWithoutRights"},
 		{"README.md", "make demo", "needs Go and apt: .ci/run does it"},
+		{"README.md", "make demo-fleet", "needs Go and apt: .ci/run does it"},
 		{"README.md", "make test", "runs this, too"},
 		{"README.md", "make package", "needs Go: TestTwoBuildsOfOneCommitAreTheSame"},
 		{"README.md", "apt install ./dist/packages/hostler_*_amd64.deb", "needs packages: TestTheDocumentedWayToInstall"},

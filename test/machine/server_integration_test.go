@@ -4,10 +4,12 @@ package machine_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/test/kube"
 	"hostler.io/hostler/test/machine"
@@ -40,6 +42,25 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 			return s.Controllers[0].State == answer.Leading && s.Nodes == 1 && s.NotReady == 0
 		}
 		m.Eventually("the server leads, and the host is Ready", leads)
+		doctor := func() (found string) {
+			t.Helper()
+			var r doctor.Report
+			if err := json.Unmarshal([]byte(m.Run("hostler doctor -o json; true")), &r); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range r.Checks {
+				if strings.HasPrefix(c.Name, "server") {
+					found += fmt.Sprintf("%s %s: %s\n", c.Status, c.Name, c.Message)
+				}
+			}
+			return found
+		}
+		m.Run("systemctl enable hostler-server")
+		for _, want := range []string{"ok server: the server answers, version ", "ok server-store: ", "ok server-controllers: node-lifecycle: this server leads", "ok server-objects"} {
+			if got := doctor(); !strings.Contains(got, want) {
+				t.Errorf("hostler doctor finds\n%swant %q", got, want)
+			}
+		}
 
 		pid := func() string { return strings.TrimSpace(m.Run("systemctl show -P MainPID hostler-server")) }
 		first := pid()
@@ -80,6 +101,14 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 			return strings.TrimSpace(m.Run("hostler fleet status >/dev/null 2>&1; echo $?")) == "0" && leads()
 		})
 		m.Run("systemctl stop hostler-server")
+		if got, want := doctor(), "fail server: hostler-server.service is inactive"; !strings.Contains(got, want) {
+			t.Errorf("hostler doctor finds\n%swant %q", got, want)
+		}
+		m.Run("systemctl stop hostler")
+		if got, want := doctor(), "fail server: hostler-server.service is inactive"; !strings.Contains(got, want) {
+			t.Errorf("hostler doctor without an agent finds\n%swant %q", got, want)
+		}
+		m.Run("systemctl start hostler")
 		if result := strings.TrimSpace(m.Run("systemctl show -P Result hostler-server")); result != "success" {
 			t.Errorf("the service has ended with %s, want success", result)
 		}

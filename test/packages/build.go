@@ -28,6 +28,16 @@ const date = "1700000000"
 // does in a clone, with more in its environment, and returns the folder of the packages.
 // The mode of what the copy holds is as a clone with that umask has it.
 func Build(ctx context.Context, root, dir, umask string, environ ...string) (string, error) {
+	return makeIn(ctx, root, dir, umask, "package", "packages", environ)
+}
+
+// Image is Build for `make image`; it returns the folder of the image.
+func Image(ctx context.Context, root, dir, umask string, environ ...string) (string, error) {
+	return makeIn(ctx, root, dir, umask, "image", "image", environ)
+}
+
+// makeIn makes a target in a copy of the sources, and returns its folder in dist.
+func makeIn(ctx context.Context, root, dir, umask, target, folder string, environ []string) (string, error) {
 	// What is not ignored is what a commit would have.
 	list, err := output(ctx, root, nil, "git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
@@ -46,15 +56,15 @@ func Build(ctx context.Context, root, dir, umask string, environ ...string) (str
 	if err != nil {
 		return "", err
 	}
-	script := "umask " + umask + " && tar --extract --no-same-permissions --touch && exec make package"
+	script := "umask " + umask + " && tar --extract --no-same-permissions --touch && exec make " + target
 	cmd := exec.CommandContext(ctx, "sh", "-c", script)
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(archive)
 	// What make passes on to a make that it runs stands above the environment.
 	cmd.Env = append(append(os.Environ(), "MAKEFLAGS=", "VERSION="+Version, "SOURCE_DATE_EPOCH="+date), environ...)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make package: %w:\n%s", err, lab.LastLines(string(out), 20))
+		return "", fmt.Errorf("make %s: %w:\n%s", target, err, lab.LastLines(string(out), 20))
 	}
-	return filepath.Join(dir, "dist", "packages"), nil
+	return filepath.Join(dir, "dist", folder), nil
 }
 
 // Later makes the rpm again in the folder of a Build, as a later version brings it: one whose

@@ -33,6 +33,8 @@ const (
 
 // Controller evicts pods while it leads. Its caches are filled on every replica.
 type Controller struct {
+	OnDone func(Eviction) // called after an eviction was stored; set it before Run, nil for nothing
+
 	*executor.Executor[Eviction]
 	store   store.Store
 	kind    store.Kind
@@ -176,6 +178,9 @@ func (c *Controller) done(e Eviction) {
 	message := "pod evicted"
 	if e.Taint == nil {
 		message = "object of a pod removed"
+	}
+	if c.OnDone != nil {
+		c.OnDone(e)
 	}
 	c.log.Info(message, "pod", e.Pod, "node", e.Node, "reason", e.Reason)
 }

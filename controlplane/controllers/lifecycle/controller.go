@@ -25,6 +25,8 @@ const Name = "node-lifecycle"
 // Controller executes decisions while it leads. Its cache is filled on every replica, so that a new
 // leader need not read the fleet first.
 type Controller struct {
+	OnDone func(Change) // called after a change was stored; set it before Run, nil for nothing
+
 	*executor.Executor[Change]
 	store   store.Store
 	cache   *Cache
@@ -202,6 +204,9 @@ func (c *Controller) write(ctx context.Context, term store.Term, change Change) 
 
 // done logs a change that was stored.
 func (c *Controller) done(change Change) {
+	if c.OnDone != nil {
+		c.OnDone(change)
+	}
 	for _, step := range change.Steps {
 		c.log.Info("node changed", "node", change.Node, "change", step.Action, "reason", step.Reason)
 	}

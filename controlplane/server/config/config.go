@@ -46,7 +46,7 @@ type Store struct {
 
 // Kubernetes says which cluster, and as whom.
 type Kubernetes struct {
-	Kubeconfig string `yaml:"kubeconfig" doc:"A kubeconfig with credentials for the server." shape:"optionalPath" secret:"file"`
+	Kubeconfig string `yaml:"kubeconfig" doc:"A kubeconfig with credentials for the server; empty in a pod, for its service account." shape:"optionalPath" secret:"file"`
 	Namespace  string `yaml:"namespace" doc:"The namespace of the Leases by which servers elect leaders."`
 }
 
@@ -84,7 +84,8 @@ type API struct {
 
 // Metrics configures the metrics listener.
 type Metrics struct {
-	Listen string `yaml:"listen" doc:"A loopback address and port; empty does not listen. The API socket serves metrics, too."`
+	Listen   string `yaml:"listen" doc:"An IP address and port for /metrics and /healthz; empty does not listen. The API socket serves both, too."`
+	Insecure bool   `yaml:"insecure" doc:"Allow addresses beyond loopback: everybody who can connect reads metrics, unencrypted. Restrict it with a firewall or NetworkPolicy."`
 }
 
 // Log configures the log.
@@ -134,9 +135,18 @@ func (k checker) check(c Config) {
 	const most = 1_000_000
 	k.Require(c.Heartbeats.MaxPerSecond >= 0 && c.Heartbeats.MaxPerSecond <= most, "heartbeats.maxPerSecond", "%v is not a rate from 0 to %d renewals per second", c.Heartbeats.MaxPerSecond, most)
 	k.Require(filepath.IsAbs(c.API.Socket) && len(c.API.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.API.Socket)
-	k.Require(c.Metrics.Listen == "" || listen.IsAddress(c.Metrics.Listen) && listen.IsLoopback(c.Metrics.Listen), "metrics.listen", "%q is not a loopback address with a port, such as 127.0.0.1:9756", c.Metrics.Listen)
+	k.metrics(c.Metrics)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "text", "json")
+}
+
+// metrics checks where metrics are served.
+func (k checker) metrics(m Metrics) {
+	address := m.Listen == "" || listen.IsAddress(m.Listen)
+	k.Require(address, "metrics.listen", "%q is not an IP address with a port, such as 127.0.0.1:9756", m.Listen)
+	open := address && m.Listen != "" && !listen.IsLoopback(m.Listen)
+	k.Require(!open || m.Insecure, "metrics.listen", "%s is beyond loopback, where everybody who can connect reads metrics, unencrypted: set metrics.insecure: true to allow that", m.Listen)
+	k.Require(open || !m.Insecure, "metrics.insecure", "has no effect without a metrics.listen beyond loopback")
 }
 
 // oneOf records a value that is none of those.
@@ -158,7 +168,6 @@ func (k checker) store(s Store) {
 	file := s.Kubernetes.Kubeconfig
 	k.Require(file == "" || filepath.IsAbs(file), "store.kubernetes.kubeconfig", "%q is not an absolute path", file)
 	k.Require(file == "" || s.Type == "kubernetes", "store.kubernetes.kubeconfig", "does not apply to store %s; set store.type: kubernetes", s.Type)
-	k.Require(file != "" || s.Type != "kubernetes", "store.type", "kubernetes needs to know the cluster: set store.kubernetes.kubeconfig")
 	problems := validation.IsDNS1123Label(s.Kubernetes.Namespace)
 	k.Require(len(problems) == 0, "store.kubernetes.namespace", "%q is not a namespace: %s", s.Kubernetes.Namespace, strings.Join(problems, "; "))
 }

@@ -15,7 +15,6 @@ func TestConfigurationsThatAreRejected(t *testing.T) {
 		"no store":                        {"", "store.type: set it to etcd or kubernetes"},
 		"an unknown store":                {"store: {type: consul}", `store.type: "consul" is none of etcd, kubernetes`},
 		"etcd without members":            {"store: {type: etcd}", "f.yaml:1: store.type: etcd needs to know the cluster"},
-		"kubernetes without a file":       {"store: {type: kubernetes}", "store.type: kubernetes needs to know the cluster"},
 		"keys of another store":           {"store: {type: kubernetes, kubernetes: {kubeconfig: /k}, etcd: {username: u, passwordFile: /p}}", "store.etcd.username: does not apply to store kubernetes; set store.type: etcd"},
 		"an unknown key":                  {good + "nodeLifeCycle: {}", "nodeLifeCycle: unknown field; did you mean nodeLifecycle?"},
 		"an unknown controller":           {good + "controllers: [node-livecycle]", `controllers: "node-livecycle" is not a controller of this version`},
@@ -33,8 +32,10 @@ func TestConfigurationsThatAreRejected(t *testing.T) {
 		"a negative rate of renewals":     {good + "heartbeats: {maxPerSecond: -1}", "heartbeats.maxPerSecond: -1 is not a rate from 0 to 1000000 renewals per second"},
 		"no number of renewals":           {good + "heartbeats: {maxPerSecond: .nan}", "heartbeats.maxPerSecond"},
 		"another key of heartbeats":       {good + "heartbeats: {maxPersecond: 1}", "heartbeats.maxPersecond: unknown field; did you mean maxPerSecond?"},
-		"metrics for everybody":           {good + `metrics: {listen: "0.0.0.0:9756"}`, `"0.0.0.0:9756" is not a loopback address`},
 		"a relative socket":               {good + "api: {socket: s}", `api.socket: "s" is not an absolute path`},
+		"metrics for everybody":           {good + `metrics: {listen: "0.0.0.0:9756"}`, "0.0.0.0:9756 is beyond loopback, where everybody who can connect reads metrics, unencrypted: set metrics.insecure: true"},
+		"metrics on a name":               {good + `metrics: {listen: "h:9756"}`, `metrics.listen: "h:9756" is not an IP address with a port`},
+		"insecure for nothing":            {good + "metrics: {insecure: true}", "metrics.insecure: has no effect without a metrics.listen beyond loopback"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := config.Spec().Parse("f.yaml", []byte(c.text))

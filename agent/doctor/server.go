@@ -1,0 +1,154 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/internal/loop"
+)
+
+// ServerService is the name of the unit of `hostler server`.
+const ServerService = "hostler-server.service"
+
+// Server is `hostler server` on this host.
+type Server struct {
+	Socket  string
+	Found   bool           // the socket exists
+	Fault   string         // of its configuration; empty if the server could start with it
+	Problem string         // why it does not answer; empty if it does
+	Status  *answer.Status // nil if it does not answer
+}
+
+// server is the server of this host; nil if none is installed and none serves.
+func (f Facts) server() *Server {
+	if u := f.Systemd.Server; f.Server == nil || !f.Server.Found && u.LoadState != "loaded" && u.LoadState != masked {
+		return nil
+	}
+	return f.Server
+}
+
+// serverStatus is the state of the server; nil if it does not answer.
+func (f Facts) serverStatus() *answer.Status {
+	if s := f.server(); s != nil {
+		return s.Status
+	}
+	return nil
+}
+
+// serverRuns checks whether it runs, in the version of the agent, and could start again.
+func serverRuns(f Facts) Check {
+	s, u := f.server(), f.Systemd.Server
+	if s == nil {
+		return Check{}
+	}
+	const journal = "journalctl -u hostler-server -n 50"
+	unused := s.Status == nil && u.ActiveState == "inactive" && !u.AtBoot()
+	var found faults
+	if s.Fault != "" && !unused {
+		found.add(fail("correct the files until `hostler config check --server` finds no error, then systemctl restart hostler-server", "the files of the server are invalid, and it would not start with them: %s", listed(s.Fault)))
+	}
+	switch {
+	case s.Status != nil:
+		found = append(found, serverFaults(f, *s.Status)...)
+	case u.Err != nil && len(found) == 0:
+		return unknown("whether "+ServerService+" runs", u.Err)
+	case u.Err != nil: // the files are reason enough
+	case unused && u.LoadState == masked:
+		found.add(warn("systemctl unmask hostler-server, or remove the package hostler-server", "%s is masked", ServerService))
+	case unused:
+		found.add(warn("write /etc/hostler/server.yaml, then systemctl enable --now hostler-server; or remove the package", "%s is installed, but neither enabled nor started", ServerService))
+	case u.ActiveState == "active":
+		found.add(fail(journal+"; then systemctl restart hostler-server", "%s runs, but does not answer: %s", ServerService, s.Problem))
+	case u.ActiveState != "":
+		found.add(fail(journal+"; then systemctl restart hostler-server", "%s is %s, and does nothing for the fleet", ServerService, u.ActiveState))
+	default:
+		found.add(fail("start `hostler server`, or remove the socket", "no server answers at %s: %s", s.Socket, s.Problem))
+	}
+	if s.Status == nil {
+		return found.or(Check{})
+	}
+	return found.or(ok("the server answers, version %s, and its files are valid", s.Status.Version))
+}
+
+// serverFaults is what is wrong with a server that answers.
+func serverFaults(f Facts, s answer.Status) (found faults) {
+	if u := f.Systemd.Server; u.LoadState == "loaded" && !u.AtBoot() {
+		found.add(warn("systemctl enable hostler-server", "%s does not start at the next boot", ServerService))
+	}
+	if own := f.Agent.Version; own != "" && s.Version != own {
+		found.add(warn("install hostler and hostler-server in the same version, then restart the older one: systemctl restart hostler-server, or "+f.fixes().restartAgent(), "the server is %s, the agent is %s", s.Version, own))
+	}
+	if s.Store.Since == nil {
+		return found // its loops fail, too
+	}
+	for _, l := range s.Loops {
+		if !l.Healthy {
+			found.add(failing(l))
+		}
+	}
+	return found
+}
+
+func failing(l loop.Health) Check {
+	return warn("follow the error; the server tries again", "loop %s fails: %s", l.Name, l.LastError)
+}
+
+// serverStore checks whether the store answers.
+func serverStore(f Facts) Check {
+	s := f.serverStatus()
+	switch {
+	case s == nil:
+		return Check{}
+	case s.Store.Since == nil:
+		return fail("check that it runs and is reachable from here, and the credentials in store."+s.Store.Type, "the store %s at %s does not answer, and the server changes nothing: %s", s.Store.Type, s.Store.Endpoint, cmp.Or(s.Store.Error, "not yet"))
+	}
+	return ok("the store %s at %s answers", s.Store.Type, s.Store.Endpoint)
+}
+
+// serverControllers checks whether some server leads each controller.
+func serverControllers(f Facts) Check {
+	s := f.serverStatus()
+	if s == nil {
+		return Check{}
+	}
+	var found faults
+	var fine []string
+	for _, c := range s.Controllers {
+		switch {
+		case c.State == answer.Starting:
+			found.add(fail("wait 15 s for the end of the last term; if it stays, follow the error: the server needs the rights of docs/howto/server.md", "no server leads %s: %s", c.Name, cmp.Or(c.Message, "it is starting")))
+		case c.Paused != "" && s.Store.Since != nil:
+			found.add(warn("`hostler fleet plan` shows more", "%s decides nothing: %s", c.Name, c.Paused))
+		case c.State == answer.Leading:
+			fine = append(fine, c.Name+": this server leads")
+		case c.State == answer.Standby:
+			fine = append(fine, c.Name+": "+c.Leader+" leads")
+		default:
+			fine = append(fine, strings.TrimSuffix(fmt.Sprintf("%s: %s, %s", c.Name, strings.ToLower(c.State), c.Message), ", "))
+		}
+	}
+	return found.or(ok("%s", strings.Join(fine, "; ")))
+}
+
+// serverObjects names what the server leaves alone.
+func serverObjects(f Facts) Check {
+	s := f.serverStatus()
+	const shown = 3
+	switch {
+	case s == nil:
+		return Check{}
+	case len(s.Problems) == 0:
+		return ok("the server reads and writes all objects")
+	}
+	var found faults
+	for i, p := range s.Problems {
+		if i == shown {
+			found.add(warn("`hostler fleet status` lists all", "%d more", len(s.Problems)-shown))
+			break
+		}
+		found.add(warn(p.Hint, "%s: %s", p.Object, p.Message))
+	}
+	return found.or(Check{})
+}
