@@ -53,7 +53,7 @@ func (p Program) pkg() string {
 
 // bed is the folder of the test bed whose build/go.mod has the program: etcd's tools and
 // what only test/upstream runs are apart, so that what they require does not have Kubernetes
-// built anew.
+// built again.
 func (p Program) bed() string {
 	switch p {
 	case Etcdctl, Etcdutl:
