@@ -20,10 +20,10 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo demo-fleet machine transcript check test test-machine test-long test-all generate fuzz bench bench-fleet package image fmt lint words vulncheck prerequisites clean
+.PHONY: help build demo demo-fleet machine transcript check test test-machine test-long test-all test-upstream generate fuzz bench bench-fleet package image fmt lint words vulncheck prerequisites clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## the one static binary, ./hostler
 	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o hostler .
@@ -85,6 +85,11 @@ test-long: prerequisites ## the long forms of tests that make test shortens; as 
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -parallel $(PARALLEL) ./test/machine
 
 test-all: test test-machine test-long ## all tests, for a release and for changes to shutdown, systemd or packaging; as root
+
+# The suite and all programs are built from modules of Kubernetes, which takes long the first time only.
+test-upstream: build ## Kubernetes' own e2e suite for taints, on hostler server and on kube-controller-manager; as root
+	CGO_ENABLED=0 $(GO) build -o dist/upstream-run ./test/upstream
+	dist/upstream-run ./hostler
 
 generate: ## the Go of the protocol between hostler and plugins, from its .proto
 	$(GO) test -count=1 ./test/generated -update

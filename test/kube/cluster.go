@@ -23,6 +23,8 @@ type Options struct {
 	// ControllerManager runs kube-controller-manager with all its default
 	// controllers: those of nodes, and those that approve and sign certificates.
 	ControllerManager bool
+	// Scheduler runs kube-scheduler.
+	Scheduler bool
 	// These follow the flags that the bed gives, and win, such as
 	// --node-monitor-grace-period=3s or --cluster-signing-duration=1m.
 	EtcdFlags, APIServerFlags, ControllerManagerFlags []string
@@ -41,6 +43,7 @@ type Cluster struct {
 
 	Etcd, APIServer   *lab.Daemon
 	ControllerManager *lab.Daemon // nil where Options do not ask for it
+	Scheduler         *lab.Daemon // likewise
 
 	dir      string
 	number   int
@@ -50,6 +53,7 @@ type Cluster struct {
 	kubectl  string
 	wall     *lab.Wall // nil unless Apart
 	wrapping []string
+	hollow   []*lab.Daemon
 }
 
 // port is the API server's.
@@ -126,6 +130,11 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 	}
 	if err := errors.Join(c.Etcd.Start(), c.APIServer.Start(), c.Ready(ctx)); err != nil {
 		return fmt.Errorf("%w\nlog of etcd:\n%s", err, c.Etcd.Log(10))
+	}
+	if o.Scheduler {
+		if err := c.startScheduler(ctx); err != nil {
+			return err
+		}
 	}
 	if !o.ControllerManager {
 		return nil
@@ -290,7 +299,7 @@ func (c *Cluster) runKubectl(ctx context.Context, stdin string, args []string) (
 
 // daemons are those that there are.
 func (c *Cluster) daemons() map[Program]*lab.Daemon {
-	all := map[Program]*lab.Daemon{Etcd: c.Etcd, APIServer: c.APIServer, ControllerManager: c.ControllerManager}
+	all := map[Program]*lab.Daemon{Etcd: c.Etcd, APIServer: c.APIServer, ControllerManager: c.ControllerManager, Scheduler: c.Scheduler}
 	maps.DeleteFunc(all, func(_ Program, d *lab.Daemon) bool { return d == nil })
 	return all
 }
@@ -318,6 +327,9 @@ func (c *Cluster) Restore() error {
 // Close ends the control plane and removes its files.
 func (c *Cluster) Close() error {
 	var errs []error
+	for _, d := range c.hollow {
+		errs = append(errs, d.Kill())
+	}
 	for _, d := range c.daemons() {
 		errs = append(errs, d.Kill())
 	}

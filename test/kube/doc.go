@@ -18,5 +18,5 @@
 //	c.Etcd.Pause() // writes hang
 //
 // To another version: change it and those of the replaced modules in
-// build/go.mod, then `go mod tidy` there.
+// build/go.mod and ../upstream/build/go.mod, then `go mod tidy` in both.
 package kube

@@ -33,6 +33,10 @@ const (
 
 	Etcdctl Program = "etcdctl"
 	Etcdutl Program = "etcdutl"
+
+	Scheduler Program = "kube-scheduler"
+	Kubemark  Program = "kubemark" // kubelets without a runtime
+	Suite     Program = "suite"    // Kubernetes' e2e suite, as far as it is about nodes
 )
 
 func (p Program) pkg() string {
@@ -41,15 +45,21 @@ func (p Program) pkg() string {
 		return "go.etcd.io/etcd/server/v3"
 	case Etcdctl, Etcdutl:
 		return "go.etcd.io/etcd/" + string(p) + "/v3"
+	case Suite:
+		return "./suite"
 	}
 	return "k8s.io/kubernetes/cmd/" + string(p)
 }
 
-// bed is the folder of the test bed whose build/go.mod has the program: etcd's tools are
-// apart, so that what they require does not have Kubernetes built again.
+// bed is the folder of the test bed whose build/go.mod has the program: etcd's tools and
+// what only test/upstream runs are apart, so that what they require does not have Kubernetes
+// built again.
 func (p Program) bed() string {
-	if p == Etcdctl || p == Etcdutl {
+	switch p {
+	case Etcdctl, Etcdutl:
 		return "etcd"
+	case Scheduler, Kubemark, Suite:
+		return "upstream"
 	}
 	return "kube"
 }
@@ -106,8 +116,13 @@ func newBuilder(ctx context.Context, log *slog.Logger, bed string) (builder, err
 	if err := errors.Join(err, sumsErr); err != nil {
 		return builder{}, err
 	}
+	// Programs of the module itself are of its sources, too.
+	sources, err := filepath.Glob(filepath.Join(b.module, "*", "*.go"))
+	if err != nil {
+		return builder{}, err
+	}
 	ldflags := "-s -w"
-	if bed == "kube" {
+	if bed != "etcd" {
 		stamp, err := kubernetesVersion(versions)
 		if err != nil {
 			return builder{}, fmt.Errorf("read %s/go.mod: %w", b.module, err)
@@ -116,7 +131,15 @@ func newBuilder(ctx context.Context, log *slog.Logger, bed string) (builder, err
 	}
 	b.flags = []string{"-trimpath", "-buildvcs=false", "-p", "2", "-ldflags", ldflags}
 	hash := sha256.New()
-	for _, part := range []string{string(versions), string(sums), compiler, strings.Join(b.flags, " ")} {
+	parts := []string{string(versions), string(sums), compiler, strings.Join(b.flags, " ")}
+	for _, file := range sources {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return builder{}, err
+		}
+		parts = append(parts, string(text))
+	}
+	for _, part := range parts {
 		// A hash takes whatever is written to it.
 		_, _ = io.WriteString(hash, part+"\x00")
 	}
@@ -126,7 +149,7 @@ func newBuilder(ctx context.Context, log *slog.Logger, bed string) (builder, err
 
 // kubernetesVersion has Kubernetes' programs tell the version that they are of.
 func kubernetesVersion(gomod []byte) (string, error) {
-	match := regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes v(\d+)\.(\d+)(\.\S+)`).FindSubmatch(gomod)
+	match := regexp.MustCompile(`(?m)^(?:require)?\s+k8s\.io/kubernetes v(\d+)\.(\d+)(\.\S+)`).FindSubmatch(gomod)
 	if match == nil {
 		return "", errors.New("it requires no k8s.io/kubernetes")
 	}

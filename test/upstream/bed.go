@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/test/kube"
+	"hostler.io/hostler/test/lab"
+)
+
+const (
+	// hollowNodes is how many kubelets a bed has.
+	hollowNodes = 3
+	// serverUser is who hostler's server is, with the rights in rights, and controllerUser is who
+	// kube-controller-manager's two controllers are.
+	serverUser     = "hostler-server"
+	controllerUser = "system:serviceaccount:kube-system:node-controller"
+	rights         = "packaging/kubernetes/server-rbac.yaml"
+)
+
+// daemons stands in for the pods that the suite waits for on each Node, before each spec for a minute
+// where they are missing: it knows them by parts of their names.
+const daemons = `apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: kube-proxy-fluentd-elasticsearch-node-problem-detector, namespace: kube-system}
+spec:
+  selector: {matchLabels: {app: daemons}}
+  template:
+    metadata: {labels: {app: daemons}}
+    spec:
+      tolerations: [{operator: Exists}]
+      containers: [{name: c, image: "example.com/c:1"}]
+`
+
+// bed is a cluster with those controllers that are to be tried.
+type bed struct {
+	name     string
+	flags    []string // of kube-controller-manager
+	binary   string   // of hostler; empty for no server of hostler's
+	hostlers string   // the controllers that it runs
+	evicts   string   // the user that deletes pods of tainted Nodes
+}
+
+// column is how the suite went in a bed.
+type column struct {
+	bed      string
+	specs    []spec
+	evicted  int // pods that were deleted by who is to
+	took     time.Duration
+	err      error
+	logsKept string
+}
+
+// run starts the bed, and runs the suite in it.
+func (b bed) run(ctx context.Context) (result column) {
+	result = column{bed: b.name, logsKept: filepath.Join(logs, strings.ReplaceAll(b.name, " ", "-"))}
+	c, err := kube.Start(ctx, kube.Options{ControllerManager: true, ControllerManagerFlags: b.flags, Scheduler: true})
+	if err != nil {
+		result.err = err
+		return result
+	}
+	var server *lab.Daemon
+	defer func() {
+		errs := []error{result.err, c.WriteLogs(result.logsKept)}
+		if server != nil {
+			errs = append(errs, server.Kill(), os.WriteFile(filepath.Join(result.logsKept, "hostler.log"), []byte(server.Log(100_000)), 0o644))
+		}
+		result.err = errors.Join(append(errs, c.Close())...)
+	}()
+	if b.binary != "" {
+		if server, err = b.serve(ctx, c); err != nil {
+			result.err = err
+			return result
+		}
+	}
+	for n := range hollowNodes {
+		if _, err := c.StartHollowNode(ctx, fmt.Sprintf("hollow-%d", n+1)); err != nil {
+			result.err = err
+			return result
+		}
+	}
+	if err := errors.Join(c.Apply(ctx, daemons), usable(ctx, c)); err != nil {
+		result.err = err
+		return result
+	}
+	result.specs, err = suite(ctx, c, result.logsKept)
+	evicted, auditErr := b.audit(c)
+	result.evicted, result.err = evicted, errors.Join(err, auditErr)
+	return result
+}
+
+// serve starts hostler's server, and waits until it leads all its controllers.
+func (b bed) serve(ctx context.Context, c *kube.Cluster) (*lab.Daemon, error) {
+	manifest, err := os.ReadFile(rights)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Apply(ctx, string(manifest)); err != nil {
+		return nil, err
+	}
+	kubeconfig, err := c.Kubeconfig(kube.User{Name: serverUser})
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp(lab.Dir, "server-")
+	if err != nil {
+		return nil, err
+	}
+	socket, file := filepath.Join(folder, "server.sock"), filepath.Join(folder, "server.yaml")
+	settings := fmt.Sprintf("api: {socket: %s}\nmetrics: {listen: \"\"}\nstore: {type: kubernetes, kubernetes: {kubeconfig: %s}}\ncontrollers: [%s]\n", socket, kubeconfig, b.hostlers)
+	if err := os.WriteFile(file, []byte(settings), 0o644); err != nil {
+		return nil, err
+	}
+	d := lab.NewDaemon("hostler", lab.Tool{Path: b.binary}, folder, nil, "server", "--config", file)
+	if err := d.Start(); err != nil {
+		return nil, err
+	}
+	return d, d.Await(ctx, func(ctx context.Context) error {
+		text, err := exec.CommandContext(ctx, b.binary, "fleet", "status", "--socket", socket, "-o", "json").Output()
+		if err != nil {
+			return err
+		}
+		var status answer.Status
+		if err := json.Unmarshal(text, &status); err != nil {
+			return err
+		}
+		for _, controller := range status.Controllers {
+			if controller.State != answer.Leading && controller.State != answer.Disabled {
+				return fmt.Errorf("controller %s is %s: %s", controller.Name, controller.State, controller.Message)
+			}
+		}
+		return nil
+	})
+}
+
+// usable waits until the Nodes are ready and have no taints, as the suite wants them.
+func usable(ctx context.Context, c *kube.Cluster) error {
+	return c.APIServer.Await(ctx, func(ctx context.Context) error {
+		text, err := c.Kubectl(ctx, "get", "nodes", "-o", "json")
+		if err != nil {
+			return err
+		}
+		var nodes corev1.NodeList
+		if err := json.Unmarshal([]byte(text), &nodes); err != nil {
+			return err
+		}
+		for _, node := range nodes.Items {
+			ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+			})
+			if !ready || len(node.Spec.Taints) > 0 {
+				return fmt.Errorf("node %q: ready %v, taints %v", node.Name, ready, node.Spec.Taints)
+			}
+		}
+		return nil
+	})
+}
+
+// audit counts the pods that were evicted by who is to. It reports those that the other one has evicted,
+// and what hostler was refused.
+func (b bed) audit(c *kube.Cluster) (evicted int, err error) {
+	requests, err := c.Requests()
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range requests {
+		if r.User == serverUser && r.Code == 403 {
+			err = errors.Join(err, fmt.Errorf("hostler was refused: %v", r))
+		}
+		switch deletes := r.Verb == "delete" && r.Resource == "pods" && r.Code == 200; {
+		case deletes && r.User == b.evicts:
+			evicted++
+		case deletes && (r.User == serverUser || r.User == controllerUser):
+			err = errors.Join(err, fmt.Errorf("user %q has evicted a pod: %v", r.User, r))
+		}
+	}
+	if evicted == 0 {
+		err = errors.Join(err, fmt.Errorf("user %q has evicted no pod", b.evicts))
+	}
+	return evicted, err
+}
