@@ -80,7 +80,7 @@ test-machine: prerequisites ## every scenario of test/machine in VMs: hours; as 
 # again: their tests wait for random times.
 test-long: prerequisites ## the long forms of tests that make test shortens; as root
 	$(GO) test -race -count=20 -timeout 60m ./shutdown ./status/report
-	HOSTLER_TEST_LONG=1 $(GO) test -count=1 -timeout 10m -run TestServersThatAreKilled ./controlplane/controllers/lifecycle
+	HOSTLER_TEST_LONG=1 $(GO) test -count=1 -timeout 10m -run TestServersThatAreKilled ./controlplane/controllers/lifecycle ./controlplane/controllers/eviction
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -run 'TestTwoBuildsOfOneCommitAreTheSame|TestCollectionBreaksNothingInARush|^Test(Docker|Podman)Conforms$$' ./test/packages ./test/e2e ./runtime/docker ./runtime/podman
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -parallel $(PARALLEL) ./test/machine
 

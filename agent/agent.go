@@ -141,6 +141,7 @@ func (a *Agent) assemble(cfg config.Config, level *slog.LevelVar) error {
 	if err := a.buildShutdown(cfg); err != nil {
 		return err
 	}
+	a.buildSelfDrain()
 	if err := a.checkReserved(a.settings.Node()); err != nil {
 		return err
 	}

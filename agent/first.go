@@ -21,9 +21,12 @@ type services struct {
 	*orphans.Stopper // stops pods whose runtime has stopped
 }
 
-// observed passes the running pods to the guard, and to the Stopper if it may be needed.
+// observed passes the pods to the guard and to those who may need them.
 func (a *Agent) observed(pods []runtime.Pod) {
 	a.shutdown.guard.Observe(pods)
+	if a.reports.pods != nil {
+		a.reports.pods.Observe(pods)
+	}
 	if len(a.config().Shutdown.StopFirst) > 0 {
 		a.shutdown.orphanStopper.Learn(context.Background(), pods) // bounds itself
 	}

@@ -40,6 +40,7 @@ func (a *Agent) fillLoops(cfg config.Config) {
 		loop.New("runtime-events", 0, func(ctx context.Context) error { return a.host.runtimes.Watch(ctx, a.notice, a.setBlind) }),
 		loop.New("pods", 0, a.shutdown.pods.Run),
 		loop.New("restart", 0, a.shutdown.restarts.Run),
+		loop.New("self-drain", 0, a.shutdown.selfDrainer.Run),
 		loop.New("network", 0, func(ctx context.Context) error { return a.host.network.Run(ctx, a.changed.Send) }),
 		newLoop("conditions", conditionsPatience, func(ctx context.Context, l *loop.Loop) error {
 			return a.host.checks.Run(ctx, func() { l.Heartbeat(nil) })
@@ -55,15 +56,17 @@ func (a *Agent) fillLoops(cfg config.Config) {
 		add("api", a.serveNetwork)
 		a.serving.network = loop.Set{a.loops[len(a.loops)-1], metrics}
 	}
-	if a.plane.census != nil {
-		add("census", a.whileMine(owner.Node, whileOpen(a.plane.member, func(ctx context.Context, l *loop.Loop) error {
-			return a.plane.census.Run(ctx, l.Heartbeat, a.changed.Send)
-		})))
-	}
 	if pacer, able := a.plane.Client.(controlplane.Pacer); able {
 		add("lease-pace", a.whileMine(owner.Lease, func(ctx context.Context, l *loop.Loop) error {
 			return a.plane.pacing.Follow(ctx, pacer, l.Heartbeat)
 		}))
+	}
+	if a.reports.pods != nil {
+		keep := a.reports.pods.Run
+		if !cfg.Status.Pods {
+			keep = a.reports.pods.RunRemoval
+		}
+		a.loops = append(a.loops, a.reports.podsLoop.Do(a.whileMine(owner.Node, whileOpen(a.plane.member, plain(keep)))))
 	}
 	if a.plane.Certificate != nil && !a.naming.unnamed() { // it is for the Node's name
 		add("certificate", plain(a.plane.Certificate.Run))

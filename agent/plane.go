@@ -8,13 +8,11 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
-	"hostler.io/hostler/controlplane/census"
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/status/probe"
@@ -30,7 +28,6 @@ type plane struct {
 	lease     *loop.Loop               // of the keeper
 	pacing    *controlplane.Pacing     // for how long the control plane requests the Lease to be good
 	leases    *controlplane.LeaseWatch // judges whether another machine is alive
-	census    *census.Census           // nil if the control plane cannot list the fleet
 	existence *loop.Gate               // shut while there is no Node, and hostler is not to create it
 	member    *loop.Gate               // shut once a person took the Node off the control plane
 	left      *report.Departures       // who did
@@ -44,7 +41,7 @@ func identity(machine probe.Machine) controlplane.Identity {
 
 func (a *Agent) buildControlPlane(cfg config.Config) error {
 	opened, err := open.NewControlPlane(cfg.ControlPlane, open.ControlPlaneOptions{
-		Node: a.node(), Version: a.version,
+		Node: a.node(), Version: a.version, Pods: cfg.Status.Pods,
 		State: a.kept.folder, Endpoint: cfg.State.Directory, Machine: identity(a.host.machine),
 		Renewed: a.changed.Send, // write the status now
 		Log:     a.log,
@@ -72,17 +69,12 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 	if !cfg.Node.Register {
 		a.plane.existence.Set("not known yet whether the Node exists")
 	}
-	if finder, able := client.(controlplane.MachineFinder); able {
-		self := &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{MachineID: machine.MachineID, BootID: machine.BootID}}}
-		self.Name = a.node()
-		a.plane.census = census.New(client, finder, self, a.log)
-	}
 	a.plane.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{client, a.metrics.Renewal}, controlplane.LeasePolicy{
 		Node:      a.node(),
 		Holder:    identity(machine),
 		Instance:  fmt.Sprintf("%s/%d/%s", machine.BootID, os.Getpid(), rand.Text()[:8]),
 		Watch:     a.plane.leases,
-		Heartbeat: a.plane.lease.Heartbeat,
+		Heartbeat: a.renewalTried,
 		Duration:  time.Duration(cfg.Lease.Duration),
 		Interval:  time.Duration(cfg.Lease.RenewInterval),
 		Takeover:  cfg.Node.Takeover,
@@ -90,7 +82,7 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 	if err != nil {
 		return err
 	}
-	takeOff := "correct or remove the annotation on this Node in the control plane (docs/explanation/heartbeats.md)"
+	takeOff := "correct or remove the annotation on this Node in the control plane (/usr/share/doc/hostler/docs/explanation/heartbeats.md)"
 	if client.Type() == kubernetes.Type {
 		takeOff = fmt.Sprintf("remove it: `kubectl annotate node %s %s-`", a.node(), controlplane.AnnotationLeaseDuration)
 	}
@@ -102,17 +94,8 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 	return nil
 }
 
-// clones are the hosts that take themselves for this one, as far as is known.
-func (p plane) clones() []controlplane.Clone {
-	var list []controlplane.Clone
-	if twin := p.keeper.Stats().Clone; twin != nil {
-		list = append(list, *twin)
-	}
-	if p.census != nil {
-		list = append(list, p.census.Clones()...)
-	}
-	return list
-}
+// twin is the host that renews this one's Lease as well; nil if none does.
+func (p plane) twin() *controlplane.Clone { return p.keeper.Stats().Clone }
 
 // observedRenewer reports how each renewal ended.
 type observedRenewer struct {

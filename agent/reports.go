@@ -8,8 +8,10 @@ import (
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/status/conditions"
 	"hostler.io/hostler/status/gather"
+	"hostler.io/hostler/status/pods"
 	"hostler.io/hostler/status/report"
 )
 
@@ -21,6 +23,8 @@ type reports struct {
 	reporter   *report.Reporter
 	bootEvents *report.BootEvents
 	drains     *report.DrainEvents
+	pods       *pods.Publisher // nil if there are no objects of pods
+	podsLoop   *loop.Loop      // of pods
 }
 
 func (a *Agent) buildReports(cfg config.Config) (err error) {
@@ -55,6 +59,7 @@ func (a *Agent) buildReports(cfg config.Config) (err error) {
 	})
 	a.reports.reporter = report.New(a.reportOptions(cfg))
 	a.reports.bootEvents = report.NewBootEvents(a.node(), a.plane.recorder, a.kept.journal, a.kept.reboots, a.kept.values, a.log)
+	a.buildPods(cfg)
 	a.reports.drains = report.NewDrainEvents(a.node(), a.plane.recorder)
 	return nil
 }
@@ -73,15 +78,17 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 			AdoptOnly: !cfg.Node.Register,
 		},
 		Watch:   a.plane.leases,
-		Clones:  a.plane.clones,
+		Twin:    a.plane.twin,
 		Mine:    func() bool { return a.owners.Has(owner.Node) },
 		Beside:  a.owners.Beside,
 		Boot:    a.host.boot,
 		Storage: report.Storage{Store: a.kept.values, Notes: a.kept.notes, Flush: a.kept.flush, Departures: a.plane.left},
 		Listeners: report.Listeners{
-			Named:     a.plane.keeper.SetOwner,
+			Named:     a.named,
+			Lost:      a.lost,
 			Requested: func(leaseDuration string) { a.plane.pacing.Request(controlplane.RequestedForNode, leaseDuration) },
-			Waits:     a.plane.existence.Set,
+			Waits:     a.leaseWaits,
+			Taints:    func(taints []corev1.Taint) { a.shutdown.selfDrainer.Taints(taints) },
 			Theirs:    a.plane.past.NodeShows,
 			Observe:   a.metrics.StatusWrite,
 			Count:     a.transitioned,

@@ -194,7 +194,7 @@ func TestTheAgentRunsAnswersAndEnds(t *testing.T) {
 	if c := ready(s.Node); s.Node.Name != nodeName || c.Reason != "RuntimeDown" {
 		t.Errorf("node = %s, %+v, want %s, not ready for its runtime is down", s.Node.Name, c, nodeName)
 	}
-	if s.Version != "1.2.3" || len(s.Owners) != len(owner.Jobs()) || len(s.Loops) != 16 || s.Shutdown.State.String() != "Disarmed" {
+	if s.Version != "1.2.3" || len(s.Owners) != len(owner.Jobs()) || len(s.Loops) != 17 || s.Shutdown.State.String() != "Disarmed" {
 		t.Errorf("status = %+v, want all loops and owners", s)
 	}
 	if _, err := client.Pods(t.Context()); err == nil || !strings.Contains(err.Error(), "containerd.sock") {

@@ -7,7 +7,6 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/backend"
 	"hostler.io/hostler/agent/fleet"
-	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/metrics"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
@@ -59,18 +58,14 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 		Version: a.version, Settings: a.settings, Registers: registration, Collects: collections,
 		Runtimes: a.host.runtimes, Guard: guard, Facts: a.host.facts, Checks: a.host.checks,
 		Name: a.naming.name, Loops: a.loops, RebootsSeen: a.kept.reboots, Uptime: uptime, State: a.kept.folder, Files: a.serving.files,
-		Logind: a.host.logind,
+		Logind: a.host.logind, SelfDrains: a.shutdown.selfDrainer.Upcoming,
 	}
 	a.serving.reloader = &reloader{
 		settings: a.settings, version: a.version, effects: a.effects(level),
 		notify: a.notifyReload, ending: a.shutdown.ending.Load, log: a.log,
 	}
 	a.serving.backend = &backend.Backend{
-		Drainer: maintenance.New(maintenance.Options{
-			Node: a.node(), ControlPlane: a.plane.Type(), Owners: owners, Reporter: a.reports.reporter, Recorder: a.plane.recorder,
-			Guard: guard, Member: a.plane.member, Drained: a.kept.drained, Journal: a.kept.journal,
-			OutOfReach: a.host.runtimes.OutOfReach, Flush: a.kept.flush, Log: a.log,
-		}),
+		Drainer:       a.shutdown.drainer,
 		Reader:        fleet.New(a.plane.Client, a.node()),
 		Reloader:      a.serving.reloader,
 		Host:          answers,

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/runtime"
@@ -32,6 +34,8 @@ type stopping struct {
 	wake          loop.Signal     // for the restarts
 	board         *shutdown.Board // the guard's status
 	ending        atomic.Bool     // a signal has ended the agent
+	drainer       *maintenance.Drainer
+	selfDrainer   *selfdrain.Controller
 }
 
 func (a *Agent) buildShutdown(cfg config.Config) (err error) {
@@ -111,8 +115,8 @@ func (a *Agent) restartsHeld() bool {
 func (a *Agent) reportRestart(r journal.Restart) {
 	node := controlplane.NodeReference(a.node())
 	if r.Outcome == journal.RestartFailed {
-		a.plane.recorder.Record(node, corev1.EventTypeWarning, "ContainerStaysDown", fmt.Sprintf("cannot restart container %s of %s after the shutdown: %s", r.Name, r.Runtime, r.Reason))
+		a.plane.recorder.Record(node, corev1.EventTypeWarning, "ContainerStaysDown", fmt.Sprintf("cannot restart container %s of %s after the %s: %s", r.Name, r.Runtime, r.By(), r.Reason))
 		return
 	}
-	a.plane.recorder.Record(node, corev1.EventTypeNormal, "ContainerStartedAgain", fmt.Sprintf("restarted container %s of %s after the shutdown", r.Name, r.Runtime))
+	a.plane.recorder.Record(node, corev1.EventTypeNormal, "ContainerStartedAgain", fmt.Sprintf("restarted container %s of %s after the %s", r.Name, r.Runtime, r.By()))
 }

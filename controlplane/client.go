@@ -118,16 +118,6 @@ type TaintReconciler interface {
 	ReconcilesTaints()
 }
 
-// MachineFinder is a Client that can search the fleet.
-type MachineFinder interface {
-	// NodesOf lists the Nodes with that machine ID, at most MostNodesOf, each with only its name and
-	// its NodeInfo. It reads the whole fleet, so call it rarely. ErrForbidden if this host may not.
-	NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error)
-}
-
-// MostNodesOf is the most Nodes that NodesOf returns. Any of them shows that the ID is not unique.
-const MostNodesOf = 100
-
 // NodeWatcher is a Client of a control plane where others write Nodes, too, and that reports their
 // changes.
 type NodeWatcher interface {

@@ -2,10 +2,14 @@ package controlplane
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Clone is another machine that has this one's machine ID.
@@ -14,6 +18,38 @@ type Clone struct {
 	Node string
 	// Instance names the clone's boot and process, if known.
 	Instance string
+}
+
+// AnnotationSameMachine names other running hosts with the machine ID of the Node's host. `hostler server`
+// sets it.
+const AnnotationSameMachine = "hostler.io/same-machine-id"
+
+// MostClones is how many names AnnotationSameMachine has at most.
+const MostClones = 10
+
+// NamedClones are the clones that the Node's annotation names, by name.
+func NamedClones(node *corev1.Node) []Clone {
+	var clones []Clone
+	for _, name := range CloneNames(node.Annotations[AnnotationSameMachine]) {
+		if name != node.Name {
+			clones = append(clones, Clone{Node: name})
+		}
+	}
+	return clones
+}
+
+// CloneNames are the names in the value of AnnotationSameMachine, in order. Anything that is no name of a
+// Node is left out: others may write the value.
+func CloneNames(value string) []string {
+	parts := strings.SplitN(value, ",", MostClones+1)
+	var names []string
+	for _, name := range parts[:min(len(parts), MostClones)] {
+		if name = strings.TrimSpace(name); len(validation.IsDNS1123Subdomain(name)) == 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // machineIDHint gives a machine a new ID, see machine-id(5) and systemd-machine-id-setup(1). It also

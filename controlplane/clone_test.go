@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
 )
@@ -81,4 +83,31 @@ func TestARestartIsNoClone(t *testing.T) {
 			stop()
 		}
 	})
+}
+
+func TestNamesOfClonesAreThoseOfNodes(t *testing.T) {
+	eleven := "k,j,i,h,g,f,e,d,c,b,a"
+	for name, c := range map[string]struct{ value, want string }{
+		"none":                     {"", ""},
+		"one":                      {"b", "b"},
+		"several, in order":        {"c, b,c", "b c"},
+		"itself":                   {"n,b", "b"},
+		"what a terminal obeys":    {"\x1b[2J,b\n,c\u202e,d", "b d"},
+		"no names":                 {",,UPPER,a b,../x", ""},
+		"more than ten":            {eleven, "b c d e f g h i j k"},
+		"a megabyte":               {strings.Repeat("x", 1<<20) + ",b", "b"},
+		"a megabyte of separators": {strings.Repeat(",", 1<<20) + "b", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{}
+			node.Name, node.Annotations = "n", map[string]string{controlplane.AnnotationSameMachine: c.value}
+			var got []string
+			for _, clone := range controlplane.NamedClones(node) {
+				got = append(got, clone.Node)
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("NamedClones() of %.50q = %q, want %q", c.value, got, c.want)
+			}
+		})
+	}
 }

@@ -18,9 +18,9 @@ import (
 const (
 	// renewJitter is the part of the interval that is added at random.
 	renewJitter = 0.04
-	// renewals is how many renewals fit into one duration, at a pace that the control plane requests:
+	// LeaseRenewals is how many renewals fit into one duration, at a pace that the control plane requests:
 	// as for a kubelet.
-	renewals = 4
+	LeaseRenewals = 4
 )
 
 // Renewer is what a LeaseKeeper needs of a Client.
@@ -136,7 +136,7 @@ func (p LeasePolicy) pace() pace { return pace{p.Duration, p.Interval} }
 // next renewal. A shorter one is stored at a random moment within its interval, so that the hosts of
 // a fleet do not write at once. It can be called at any time.
 func (k *LeaseKeeper) SetPace(duration time.Duration) {
-	wants := pace{duration, duration / renewals}
+	wants := pace{duration, duration / LeaseRenewals}
 	if duration == k.policy.Duration {
 		wants = k.policy.pace()
 	}
@@ -187,7 +187,7 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 // does not send requests every few seconds during an outage.
 func (k *LeaseKeeper) retry() wait.Backoff {
 	backoff := Retry()
-	backoff.Cap = max(backoff.Cap, k.kept.interval/renewals)
+	backoff.Cap = max(backoff.Cap, k.kept.interval/LeaseRenewals)
 	return backoff
 }
 

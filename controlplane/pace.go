@@ -89,7 +89,7 @@ type request struct {
 func NewPacing(configured time.Duration, takeOff string, apply func(time.Duration), log *slog.Logger) *Pacing {
 	return &Pacing{
 		configured: configured, applied: configured, apply: apply, log: log.With("component", "lease"),
-		fixes: [requesters]string{RequestedForNode: takeOff, RequestedForAll: "correct or remove settings/lease-duration on the control plane, see docs/explanation/heartbeats.md"},
+		fixes: [requesters]string{RequestedForNode: takeOff, RequestedForAll: "correct or remove settings/lease-duration on the control plane, see /usr/share/doc/hostler/docs/explanation/heartbeats.md"},
 	}
 }
 
@@ -194,7 +194,7 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, heartbeat func(error))
 		}
 		failing = true
 		// A control plane that restarts ends every host's watch at once.
-		if err := bounded.Sleep(ctx, max(pause(&backoff, err), rand.N(p.Pace().Duration/renewals))); err != nil {
+		if err := bounded.Sleep(ctx, max(pause(&backoff, err), rand.N(p.Pace().Duration/LeaseRenewals))); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,7 @@ type Folder struct {
 	Path       string `json:"path"`
 	SizeBytes  uint64 `json:"sizeBytes"` // as du(1) counts it
 	Inodes     uint64 `json:"inodes"`
-	// Of says whose the folder is, such as "log of pod shop/web", if that is known.
+	// Of is the owner of the folder, such as "log of pod shop/web"; empty if it is unknown.
 	Of string `json:"of,omitempty"`
 	// AtLeast reports that there was more than could be read in time.
 	AtLeast    bool      `json:"atLeast,omitempty"`

@@ -21,7 +21,7 @@ type Pattern struct {
 	bare   bool // glob has neither tag nor digest: it matches the repository
 }
 
-// ParsePattern compiles a pattern; the error says what is wrong with it.
+// ParsePattern compiles a pattern, or returns why it is invalid.
 func ParsePattern(text string) (Pattern, error) {
 	if err := checkPattern(text); err != nil {
 		return Pattern{}, fmt.Errorf("keep pattern %q: %w", text, err)

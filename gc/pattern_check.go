@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// checkPattern returns why a pattern is invalid or can never match: it would keep nothing, and nobody
-// would notice until the image is removed. The grammar is that of github.com/distribution/reference,
-// which runtimes enforce. In doubt a pattern is accepted.
+// checkPattern returns why a pattern is invalid or can never match. Such a pattern would protect
+// nothing, and nobody would notice until the image is removed. The grammar is the one of
+// github.com/distribution/reference, which runtimes enforce. If in doubt, a pattern is accepted.
 func checkPattern(text string) error {
 	switch {
 	case text == "":

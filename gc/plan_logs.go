@@ -18,7 +18,7 @@ func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecisi
 		for j := range f.Pods[i].Containers {
 			c := &f.Pods[i].Containers[j]
 			containers[c.ID] = true
-			// Of a pod that is gone its containers may know more.
+			// The containers of a removed pod may still name it.
 			pods[c.Labels[labelPodUID]] = true
 		}
 	}

@@ -52,7 +52,7 @@ type Stopper interface {
 }
 
 // Starter is an ability that not every adapter has: to start a container again that has
-// ended. Adapters that have it tell Container.Restart.
+// ended. Such adapters set Container.Restart.
 type Starter interface {
 	// StartContainer starts a container that does not run, as it was created. Starting
 	// one that runs succeeds; starting a missing one is an error, as is a start that the
@@ -143,16 +143,16 @@ type ImageDetailer interface {
 // StopSignaler is an ability that not every adapter has: to tell by which signal containers
 // of an image are sent the stop signal. Who stops containers without their runtime requests it.
 type StopSignaler interface {
-	// StopSignal returns what the configuration of an image, by its ID, says, such as
-	// "SIGQUIT"; empty where it says nothing.
+	// StopSignal returns the stop signal in the configuration of an image, by its ID, such as
+	// "SIGQUIT"; empty if it has none.
 	StopSignal(ctx context.Context, imageID string) (string, error)
 }
 
 // LogReader is an ability that not every adapter has: to report what a container has written.
 type LogReader interface {
-	// Log returns the last lines of it, of stdout and stderr as they came, not more than so
-	// many of so many bytes: of what is longer, the end. ErrUnsupported where the runtime
-	// keeps none of this container.
+	// Log returns the last lines of stdout and stderr, in their order: at most so many lines of at
+	// most so many bytes each, and the end of longer lines. ErrUnsupported if the runtime keeps no
+	// log of this container.
 	Log(ctx context.Context, c Container, lines, maxBytes int) ([]byte, error)
 }
 
@@ -208,3 +208,15 @@ var (
 	// without an ID. Nothing may be removed on the strength of such an answer.
 	ErrInvalidAnswer = errors.New("invalid answer")
 )
+
+// NetworkReporter is an ability that not every adapter has: to return the network of a pod.
+type NetworkReporter interface {
+	// PodNetwork returns the network of a pod that runs.
+	PodNetwork(ctx context.Context, p Pod) (PodNetwork, error)
+}
+
+// PodNetwork is the network of a pod.
+type PodNetwork struct {
+	Host bool     // it is that of the host
+	IPs  []string // the pod's own, the primary one first; empty if Host
+}

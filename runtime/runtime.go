@@ -66,22 +66,22 @@ type Container struct {
 	// Restart is who starts the container again after the host went down.
 	Restart Restart
 
-	// Incomplete reports that the runtime has not said yet what it says of each container by
-	// itself: Restart, StopTimeout and StopsBefore are not known.
+	// Incomplete reports that the runtime has not returned the details of the container yet:
+	// Restart, StopTimeout and StopsBefore are unknown.
 	Incomplete bool
-	// StopTimeout is the time to end that the container was created with, where its
-	// runtime has such a thing; nil where nobody said any.
+	// StopTimeout is the stop timeout with which the container was created; nil if none was set, or
+	// the runtime has none.
 	StopTimeout *time.Duration
 	// Unit names the systemd unit by whose stop the container is stopped; empty where it is of
 	// none, or its runtime does not report it.
 	Unit string
-	// UnitGrace is the time-out of its unit's stop, after which systemd ends the stop whatever
-	// anybody requests; nil where it has none, or nobody knows it.
+	// UnitGrace is the stop time-out of its unit, after which systemd kills the processes in any
+	// case; nil if it is unlimited or unknown.
 	UnitGrace *time.Duration
 	// StopsBefore holds IDs of containers of the same runtime that this one needs as long
 	// as it runs, so that they are sent the stop signal only once it has.
 	StopsBefore []string
-	// Joins holds those of StopsBefore without which it cannot be started, such as one whose
+	// Joins are the containers of StopsBefore without which it cannot start, such as one whose
 	// network it shares.
 	Joins []string
 	// StopsAfter names systemd units that are stopped before the container, because systemd
@@ -110,14 +110,13 @@ type Image struct {
 	// Pinned reports that the runtime wants the image kept.
 	Pinned bool
 
-	// CreatedAt is when the image came into this store, was last pulled or got
-	// its latest name, where the runtime says so; zero otherwise. It is not the
-	// build date inside the image.
+	// CreatedAt is when the image was added to this store, last pulled or last named, if the
+	// runtime reports it; otherwise zero. It is not the build date in the image.
 	CreatedAt time.Time
 
 	Labels map[string]string
 	// LabelsUnknown reports that the runtime has labels of this image and has not
-	// told them yet. Nothing that they might forbid may be done.
+	// reported them yet. Nothing that they might forbid may be done.
 	LabelsUnknown bool
 }
 
@@ -196,7 +195,7 @@ type Info struct {
 	Imageless bool
 
 	// SandboxImage is the image that the runtime starts every pod's sandbox
-	// from, where it has one and tells. It is in use even while no container
+	// from, where it reports one. It is in use even while no container
 	// names it.
 	SandboxImage string
 }
@@ -214,7 +213,7 @@ type Health struct {
 // ContainerState is the life phase of a container.
 type ContainerState int
 
-// The states a container can be in, as far as hostler tells them apart.
+// The states a container can be in, as far as hostler distinguishes them.
 const (
 	Unknown ContainerState = iota // the runtime lost track of it
 	Created                       // created, never started
@@ -238,7 +237,7 @@ func (s ContainerState) MarshalText() ([]byte, error) { return []byte(s.String()
 // Restart is who starts a container again once the host that went down with it is back.
 type Restart int
 
-// Who does, as far as hostler tells them apart.
+// Who does, as far as hostler distinguishes them.
 const (
 	RestartUnknown       Restart = iota // its runtime does not report it, or an orchestrator does
 	RestartNever                        // nobody
@@ -285,8 +284,7 @@ const (
 	ContainerCreated
 )
 
-// Event is one change in a runtime. It says where to look; what is true is what
-// the runtime lists when asked.
+// Event is one change in a runtime. It says what to list again; only lists have the state.
 type Event struct {
 	Runtime     string
 	Type        EventType
@@ -297,8 +295,8 @@ type Event struct {
 	Time  time.Time
 }
 
-// Labels and annotations by which whoever deploys a container tells hostler
-// how to treat it. On pods under CRI annotations count as well.
+// Labels and annotations with which the author of a container controls how hostler treats it. On
+// CRI pods annotations count as well.
 const (
 	LabelCritical    = "hostler.io/critical"     // "true": stopped in the last phases
 	LabelPriority    = "hostler.io/priority"     // a 32-bit integer, as a Kubernetes priority

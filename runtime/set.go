@@ -12,15 +12,13 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// Set is the runtimes of one host, used as if they were one. Lists concatenate
-// in the order in which the runtimes were added; what is done to a pod, a
-// container or an image goes to the runtime that it names. All methods are safe
-// for concurrent use, with Add, Remove and Replace as well.
+// Set uses the runtimes of one host as one. Lists are concatenated in the order in which the
+// runtimes were added. An operation on a pod, container or image goes to its runtime. All methods
+// are safe for concurrent use, also with Add, Remove and Replace.
 //
-// A list may return results together with an error: what the working runtimes
-// gave, and a *SetError that names those that failed. A caller that removes
-// things has to treat a failed runtime as one whose containers may use anything
-// that this runtime holds.
+// A list may return results together with an error: the results of the working runtimes, and a
+// *SetError that names the others. A caller that removes objects must assume that containers of a
+// failed runtime may use any object of it.
 type Set struct {
 	mu      sync.RWMutex
 	members []Runtime // in order of addition, names unique

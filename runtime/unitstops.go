@@ -12,8 +12,8 @@ func WithUnitStops(ctx context.Context, report func(ctx context.Context, names [
 	return context.WithValue(ctx, unitStops{}, report)
 }
 
-// ReportUnitStops reports that units are about to be stopped to whoever has made ctx with
-// WithUnitStops, and to nobody if none has.
+// ReportUnitStops reports that units are about to be stopped to the function of WithUnitStops in
+// ctx, if there is one.
 func ReportUnitStops(ctx context.Context, names []string) {
 	if report, ok := ctx.Value(unitStops{}).(func(context.Context, []string)); ok {
 		report(ctx, names)

@@ -36,7 +36,7 @@ func TestAGuardThatIsGrantedNothingReportsIt(t *testing.T) {
 		r.setCeiling(-1)
 		r.alter()
 		got := r.guard.Status()
-		if got.InhibitDelayMax.Duration != 0 || got.InhibitDelayShortage != "zzz.conf says InhibitDelayMaxSec=0s" || !strings.Contains(got.Reason, "grants only 0s of the 36s") {
+		if got.InhibitDelayMax.Duration != 0 || got.InhibitDelayShortage != "zzz.conf says InhibitDelayMaxSec=0s" || got.Reason != "shutdown lock held, but zzz.conf says InhibitDelayMaxSec=0s" {
 			t.Errorf("Status() = %+v, want 0s granted", got)
 		}
 	})

@@ -207,7 +207,7 @@ func (g *Guard) guardOn(a attempt) {
 	reason, shortage := "shutdown lock held", ""
 	if a.shortage != nil {
 		shortage = a.shortage.Error()
-		reason = fmt.Sprintf("shutdown lock held, but logind grants only %v of the %v requested: %v", a.granted, g.options.needed(), a.shortage)
+		reason = fmt.Sprintf("shutdown lock held, but %v", a.shortage)
 	}
 	before := g.status
 	g.status.InhibitDelayShortage = shortage

@@ -43,19 +43,32 @@ func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Rec
 	return journal.Record{}, fmt.Errorf("drain: unknown trigger %q", trigger)
 }
 
-// DrainManually is a drain by an operator, of all pods or of all but critical ones. It does not
-// change state, lock or journal, and ends with ctx. An announced shutdown takes over from it.
-// progress gets the record at every step; it must not change it and must not block. Pods that appear
-// meanwhile are stopped, too.
-//
-// Errors: ErrDelegated, ErrShuttingDown or ErrDraining if it is refused; ErrCancelled with the record
-// so far.
+// Demand is a drain that leaves the host running.
+type Demand struct {
+	Trigger journal.Trigger // one of those that LivesOn
+	Cause   string          // of a drain ByHost
+	// Resume is the record of an interrupted or incomplete drain to continue; nil for a new one.
+	Resume *journal.Record
+}
+
+// DrainManually is DrainOnDemand by an operator, of all pods or of all but critical ones.
 func (g *Guard) DrainManually(ctx context.Context, all bool, progress func(*journal.Record)) (journal.Record, error) {
 	trigger := journal.TriggerManual
 	if all {
 		trigger = journal.TriggerManualAll
 	}
-	return g.demand(ctx, trigger, func(answer chan outcome) { g.drainManually(ctx, trigger, progress, answer) })
+	return g.DrainOnDemand(ctx, Demand{Trigger: trigger}, progress)
+}
+
+// DrainOnDemand is a drain by an operator or by the host itself. It does not change state, lock or
+// the record of shutdowns, and ends with ctx. An announced shutdown takes over from it.
+// progress gets the record at every step; it must not change it and must not block. Pods that appear
+// meanwhile are stopped, too.
+//
+// Errors: ErrDelegated, ErrShuttingDown or ErrDraining if it is refused; ErrCancelled with the record
+// so far.
+func (g *Guard) DrainOnDemand(ctx context.Context, d Demand, progress func(*journal.Record)) (journal.Record, error) {
+	return g.demand(ctx, d.Trigger, func(answer chan outcome) { g.drainOnDemand(ctx, d, progress, answer) })
 }
 
 // demand starts a drain in Run's goroutine and waits for its end.
@@ -102,11 +115,11 @@ func (g *Guard) drainForStop(answer chan outcome) {
 	g.episode.waiters = append(g.episode.waiters, answer)
 }
 
-// returnWatch is how long a manual drain waits for containers that something restarts. systemd
+// ReturnWatch is how long a manual drain waits for containers that something restarts. systemd
 // restarts a service after 0.1 s by default.
-const returnWatch = 3 * time.Second
+const ReturnWatch = 3 * time.Second
 
-func (g *Guard) drainManually(ctx context.Context, trigger journal.Trigger, progress func(*journal.Record), answer chan outcome) {
+func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(*journal.Record), answer chan outcome) {
 	if err := g.refusal(); err != nil {
 		answer <- outcome{err: err}
 		return
@@ -116,13 +129,23 @@ func (g *Guard) drainManually(ctx context.Context, trigger journal.Trigger, prog
 		g.reviver.revive(g.ctx)
 	}
 	g.reviver.endFollowing() // a manual stop is not a failure
-	g.options.Journal.WaiveRestarts("an operator drained the host", func(priority int32) bool {
-		return trigger == journal.TriggerManual && priority >= plan.CriticalPriority
+	trigger, units := demand.Trigger, g.waiveUnits
+	g.options.Journal.WaiveRestarts(journal.WaivedFor(demand.Cause), func(priority int32) bool {
+		return trigger.SparesCritical() && priority >= plan.CriticalPriority
 	})
-	if trigger == journal.TriggerManualAll { // otherwise some belong to spared pods
+	if !trigger.SparesCritical() { // otherwise some belong to spared pods
 		g.options.Journal.WaiveUnits(func(string) bool { return true })
 	}
-	record := &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, StartedAt: time.Now(), Pods: []journal.PodRecord{}}
+	if trigger.ByHost() {
+		units = g.recordDrainedUnits
+	}
+	start := time.Now()
+	record := &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Cause: demand.Cause, StartedAt: start, Pods: []journal.PodRecord{}}
+	if demand.Resume != nil {
+		record = demand.Resume.Reopened()
+	} else {
+		g.options.Journal.BeginDrain()
+	}
 	run := g.ctx
 	var shown *journal.Record // like the status; another drain may have replaced it there
 	show := func(r *journal.Record) {
@@ -135,8 +158,8 @@ func (g *Guard) drainManually(ctx context.Context, trigger journal.Trigger, prog
 	}
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.manualPhases(), Rules: g.options.Rules,
-		Start: record.StartedAt, SkipCritical: trigger == journal.TriggerManual,
-		Record: record, Publish: show, UnitStops: g.waiveUnits, Watch: returnWatch,
+		Start: start, SkipCritical: trigger.SparesCritical(),
+		Record: record, Publish: show, UnitStops: units, Watch: ReturnWatch,
 	})
 	g.manual = d
 	stop := context.AfterFunc(ctx, func() {
@@ -183,6 +206,21 @@ func (g *Guard) EndManualDrain(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// UndoDrain starts again what the drain of that start has stopped, as after a cancelled shutdown. It
+// returns whether there was such a drain.
+func (g *Guard) UndoDrain(ctx context.Context, startedAt time.Time) (undone bool) {
+	g.send(ctx, func() {
+		if undone = g.options.Journal.UndoDrain(startedAt); !undone {
+			return
+		}
+		if g.options.Journal.Current() == nil { // otherwise the end of that shutdown starts them
+			g.reviver.revive(g.ctx)
+		}
+		g.options.Settled()
+	})
+	return undone
 }
 
 // Refusal returns why a manual drain would be refused now; nil if it would not.

@@ -20,6 +20,16 @@ func (g *Guard) recordStoppedUnits(ctx context.Context, names []string) {
 	g.options.Journal.Flush(ctx)
 }
 
+// recordDrainedUnits records units before a drain by the host itself stops them: they are started
+// again if that drain is undone.
+func (g *Guard) recordDrainedUnits(ctx context.Context, names []string) {
+	g.waiveUnits(ctx, names)
+	g.options.Journal.AddDrainedUnits(names)
+	ctx, cancel := context.WithTimeout(ctx, unitBound)
+	defer cancel()
+	g.options.Journal.Flush(ctx)
+}
+
 // waiveUnits removes units from the record before a manual drain stops them: they stay stopped. A
 // shutdown that takes over from that drain still starts them again.
 func (g *Guard) waiveUnits(ctx context.Context, names []string) {

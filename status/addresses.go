@@ -90,10 +90,13 @@ func internalAddresses(network probe.Network, selectors []string) ([]chosen, err
 	}
 	slices.SortStableFunc(result, func(a, b chosen) int { return a.IP.BitLen() - b.IP.BitLen() })
 	if len(missing) > 0 {
-		return result, field.Errorf("node.address.internal", "no interface has an address for %s", strings.Join(missing, ", "))
+		return result, field.Errorf("node.address.internal", "%s%s", noAddressFor, strings.Join(missing, ", "))
 	}
 	return result, nil
 }
+
+// noAddressFor is how the error of CheckAddresses begins.
+const noAddressFor = "no interface has an address for "
 
 // CheckAddresses reports which configured internal addresses no interface has. They may be mistyped,
 // or virtual and on another host now. External ones may be behind NAT.
@@ -108,7 +111,7 @@ func CheckAddresses(network probe.Network, options AddressOptions) error {
 // MissingAddresses is CheckAddresses with what to do.
 func MissingAddresses(network probe.Network, options AddressOptions) error {
 	if err := CheckAddresses(network, options); err != nil {
-		return fmt.Errorf("%w\nhint: %s", err, StepAddressMissing)
+		return fmt.Errorf("%w\nhint: %s", err, StepAddressMissing(err.Error()))
 	}
 	return nil
 }

@@ -162,8 +162,8 @@ func hold(found finding, last *corev1.NodeCondition, pressed map[corev1.NodeCond
 // pressure.transitionPeriod is over.
 const NoPressureSince = "no pressure seen since "
 
-// OwnConditions returns those of the conditions that are hostler's alone: all
-// that it may write on a host whose Node belongs to a kubelet.
+// OwnConditions returns the conditions that only hostler has. Only these may be written on a host
+// whose Node belongs to a kubelet.
 func OwnConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
 	return slices.DeleteFunc(slices.Clone(conditions), func(c corev1.NodeCondition) bool { return !IsOwn(c.Type) })
 }

@@ -94,7 +94,7 @@ func IsCustom(kind corev1.NodeConditionType) bool {
 	}
 }
 
-// CheckCustomType says why that is no type for a condition of somebody's own.
+// CheckCustomType returns why a type is not valid for a custom condition.
 func CheckCustomType(kind string) error {
 	if len(validation.IsQualifiedName(kind)) > 0 { // which says it in regular expressions
 		return fmt.Errorf("%q is not a qualified name, such as hostler.io/DiskFailing: write DOMAIN/NAME, the domain in lower case, the name of letters, digits, '.', '-' and '_'", kind)

@@ -3,6 +3,7 @@ package status
 import (
 	"cmp"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"unicode"
@@ -35,7 +36,7 @@ func nextSteps() map[string]string {
 		ReasonPSIUnavailable:       "add `psi=1` to the kernel command line and reboot, or remove the section",
 
 		ReasonNoAddress:      "configure the network; run `ip address` to list the addresses",
-		ReasonAddressMissing: StepAddressMissing,
+		ReasonAddressMissing: stepAddressMissing,
 		ReasonNoCarrier:      "run `ip link`; set the interface up, or check the cable, the switch port or the bond",
 
 		ReasonCheckUnknown:  "run the check manually; `hostler doctor` prints the command",
@@ -52,8 +53,19 @@ func nextSteps() map[string]string {
 	}
 }
 
-// StepAddressMissing is what to do about an address of CheckAddresses.
-const StepAddressMissing = "compare it with `ip address`; if it is a virtual address of another host now, do nothing"
+const stepAddressMissing = "compare it with `ip address`, and correct node.address.internal"
+
+// StepAddressMissing is what to do about an error of CheckAddresses. Only an address can be virtual, an
+// interface cannot.
+func StepAddressMissing(message string) string {
+	_, missing, _ := strings.Cut(message, noAddressFor)
+	for _, selector := range strings.FieldsFunc(missing, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if _, err := netip.ParseAddr(selector); err == nil {
+			return stepAddressMissing + "; if it is a virtual address that another host has now, do nothing"
+		}
+	}
+	return stepAddressMissing
+}
 
 // StepOfProblem is what to do about a problem that a check of the administrator's own found.
 const StepOfProblem = "fix what it reports; `hostler doctor` prints the command to run the check again"

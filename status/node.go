@@ -73,8 +73,8 @@ const (
 	annotationProvidedIP = "alpha.kubernetes.io/provided-node-ip"
 )
 
-// annotations adds to the configured ones the addresses that a person gave, by
-// which a cloud controller manager chooses among those that it knows.
+// annotations adds the configured addresses to the configured annotations: a cloud controller
+// manager chooses among its addresses by them.
 func annotations(facts Facts, options Options) map[string]string {
 	result := maps.Clone(options.Annotations)
 	if !options.ExternalCloud || len(options.Addresses.Internal) == 0 {
@@ -169,8 +169,8 @@ func KubeletVersion(version string) string {
 	return result
 }
 
-// HostlerVersion is whose version a nodeInfo.kubeletVersion has from KubeletVersion, as
-// hostler says it itself; not found in a kubelet's.
+// HostlerVersion returns the version of hostler in a nodeInfo.kubeletVersion; not found in that of
+// a kubelet.
 func HostlerVersion(reported string) (version string, found bool) {
 	number, build, found := strings.Cut(strings.TrimPrefix(reported, "v"), versionMark)
 	build = strings.TrimPrefix(build, ".")

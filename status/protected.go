@@ -54,6 +54,9 @@ func armed(facts Facts) finding {
 	s := facts.Shutdown
 	if s.Shortage != "" || s.Granted > 0 && s.Granted < s.Needed {
 		message := fmt.Sprintf("a shutdown waits for %v, but the pods' phases take %v with their margin: they are shortened to fit", s.Granted, s.Needed)
+		if s.Shortage != "" {
+			message = "a shutdown shortens the pods' phases"
+		}
 		if s.Granted == 0 {
 			message = fmt.Sprintf("a shutdown may stop services before the pods' phases end, which take %v with their margin", s.Needed)
 		}

@@ -32,7 +32,7 @@ func TestProtectedReportsTheTruth(t *testing.T) {
 	}{
 		{"armed, and granted what the phases take", armed, nil, true, "Armed", "a shutdown waits for the pods to stop: shutdown lock held"},
 		{"a phase without time", untimed, nil, true, "Armed", "a shutdown waits for the pods to stop, except those of phase priority-0, which has 0s: they may be killed at once: shutdown lock held"},
-		{"granted too little", short, nil, false, "DelayTooShort", "waits for 8s, but the pods' phases take 36s with their margin: they are shortened to fit: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf"},
+		{"granted too little", short, nil, false, "DelayTooShort", "a shutdown shortens the pods' phases: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf"},
 		{"granted too little, and nobody says why", unresponsive, nil, false, "DelayTooShort", "waits for 35s, but the pods' phases take 36s with their margin: they are shortened to fit"},
 		{"granted nobody knows what", unknown, nil, false, "DelayTooShort", "may stop services before the pods' phases end, which take 36s with their margin: granted"},
 		{"no runtime yet asked", armed, func(f *status.Facts) { f.RuntimesQueried, f.Runtimes = false, nil }, true, "Armed", ""},

@@ -74,6 +74,9 @@ func checkSelector(text string) (family, error) {
 		}
 		return checkCIDR(cidr)
 	}
+	if strings.Contains(text, ".") && strings.Trim(text, "0123456789.") == "" && strings.Trim(text, ".") != "" {
+		return anyFamily, fmt.Errorf("%q is not a whole IPv4 address; write an address like 192.0.2.7, or a network like 192.0.2.0/24", text)
+	}
 	// What the kernel allows as a name, dev_valid_name().
 	if text == "" || text == "." || text == ".." || len(text) > 15 || strings.ContainsAny(text, ": \t\n\v\f\r\u00a0") {
 		return anyFamily, fmt.Errorf("%q is neither an IP nor a CIDR nor the name of an interface", text)

@@ -24,12 +24,11 @@ func (m *Manager) UnitRuns(ctx context.Context, name string) (bool, error) {
 	}))
 }
 
-// StopAlone stops the unit of that name and no other, waits until it has ended or ctx ends,
-// and reports whether there was anything to stop. It does so also where the whole system stops
-// and that unit's turn would come after this service's: it joins the job that is queued, which
-// then waits for nobody (mode ignore-dependencies in org.freedesktop.systemd1(5)). A unit that
-// systemd would start again whenever it ends stays down, and so does one that is about to be
-// started: its job is replaced.
+// StopAlone stops this unit and no other, waits until it has ended or ctx ends, and reports whether
+// there was anything to stop. It also works while the whole system stops and the unit would stop
+// after this service: it joins the queued job, which then does not wait (mode ignore-dependencies
+// in org.freedesktop.systemd1(5)). A unit with Restart= stays down, and so does a unit that is
+// about to start: its job is replaced.
 func (m *Manager) StopAlone(ctx context.Context, name string) (ran bool, err error) {
 	for {
 		stopping, err := m.stopAlone(ctx, name)
@@ -72,7 +71,7 @@ func (m *Manager) stopAlone(ctx context.Context, name string) (ran bool, err err
 	return ran, err
 }
 
-// isInactive reports whether a unit does not run, and nobody has asked systemd to start it.
+// isInactive reports whether a unit does not run, and no start is requested.
 func isInactive(ctx context.Context, conn *dbus.Conn, name string) (bool, error) {
 	unit, active, err := unitState(ctx, conn, name)
 	if err != nil || !over(active) || unit == "" {
@@ -122,10 +121,10 @@ func (m *Manager) UnitChanges(ctx context.Context, name string) (bool, error) {
 	return unit.Job || unit.ActiveState == "deactivating", err
 }
 
-// StartUnit begins to start the unit of that name, as `systemctl start --no-block` does, and
-// fails where it is about to be stopped, or stops: such a start would undo that, and the
-// shutdown with it. shutdown.ErrStillStops says so, and shutdown.ErrNoService that there is no such
-// unit (any more), or that nobody may start it.
+// StartUnit starts a unit without waiting, like `systemctl start --no-block`. It fails with
+// shutdown.ErrStillStops if the unit is stopping or about to stop: a start would cancel that, and
+// the shutdown with it. It fails with shutdown.ErrNoService if the unit does not exist, or may not
+// be started.
 func (m *Manager) StartUnit(ctx context.Context, name string) error {
 	_, err := ask(ctx, m, "start "+name, func(ctx context.Context, conn *dbus.Conn) (job dbus.ObjectPath, err error) {
 		err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StartUnit", &job, name, "fail")

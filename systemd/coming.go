@@ -22,8 +22,8 @@ type PendingUnit struct {
 	Queued bool
 }
 
-// networkOnline is reached once the network is configured, as far as a unit of this boot wants
-// that: else nobody starts it.
+// networkOnline is reached once the network is configured, if a unit of this boot wants it.
+// Otherwise it is never started.
 const networkOnline = "network-online.target"
 
 // mountTargets are those that want the mounts of fstab(5). One of them that is required by none of
@@ -52,7 +52,7 @@ func (t *Talk) coming(ctx context.Context, names []string) ([]PendingUnit, error
 	var coming []PendingUnit
 	for _, u := range list {
 		c := PendingUnit{Unit: u.Name, Path: mountPath(u.Name), Queued: u.ActiveState == "activating" || u.JobID != 0 && u.JobType != "stop"}
-		// systemd mounts what is behind an active automount as soon as somebody opens it.
+		// systemd mounts the filesystem of an active automount at the first access.
 		automounted := strings.HasSuffix(u.Name, ".mount") && active[strings.TrimSuffix(u.Name, ".mount")+".automount"]
 		if active[u.Name] || automounted || u.LoadState != "loaded" {
 			continue
@@ -71,9 +71,9 @@ func (t *Talk) coming(ctx context.Context, names []string) ([]PendingUnit, error
 	return coming, nil
 }
 
-// isWantedMount reports whether a mount that is not there was to be made in this boot: a target of
-// mounts pulls it in, or a unit that is active. One whose conditions are not met is not made, such as
-// that of debugfs in a container (ConditionPathExists= and others of systemd.unit(5)).
+// isWantedMount reports whether a missing mount is expected in this boot: a target of mounts or an
+// active unit wants it. Mounts whose conditions are not met are not expected, such as debugfs in a
+// container (ConditionPathExists= and others of systemd.unit(5)).
 func (t *Talk) isWantedMount(ctx context.Context, c PendingUnit) (bool, error) {
 	if c.Path == "" {
 		return false, nil

@@ -57,12 +57,11 @@ func (m *longestDelay) MaxDelay(ctx context.Context) (time.Duration, error) {
 // an older reading.
 func (m *longestDelay) Files() logindconf.Delay { return logindconf.ReadDelay(m.root, DropInPath) }
 
-// RaiseMaxDelay sees to it that logind grants d, now and after it has read its
-// files again: where these do not say so it writes the drop-in DropInPath, unless
-// another file sets as much, has logind read them, and waits until it says so.
-// Where another file overrides the drop-in, the error names it, and what logind
-// does grant is returned with it. Idempotent. It lowers nothing but what a file
-// of another client's granted that is gone.
+// RaiseMaxDelay makes logind grant d, now and after it reads its files again. It writes the drop-in
+// DropInPath, unless another file sets as much, makes logind read its files, and waits for the
+// result. If another file overrides the drop-in, the error names it, and the granted delay is
+// returned with it. It is idempotent. It lowers the delay only if the file of another client that
+// set it was removed.
 func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (granted time.Duration, err error) {
 	ctx, cancel := m.bus.Bounded(ctx)
 	defer cancel()
@@ -76,29 +75,33 @@ func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (gran
 	// Before the files are opened, upon which follow compares it.
 	m.seen.Store(int64(granted))
 	defer func() { m.seen.Store(int64(granted)) }()
-	operation := fmt.Sprintf("raise logind's InhibitDelayMaxSec to %v", d)
 	changed, err := m.arrangeDropIn(d)
 	if err != nil && granted < d {
-		return granted, fmt.Errorf("%s: granted %v: %w; %s", operation, granted, err, writeHint(err))
+		return granted, fmt.Errorf("%s: %w; %s", shortage(granted, d), err, writeHint(err))
 	}
 	files := m.Files()
 	expected := files.Effective.Max
-	// Where logind would read less than it grants now, it is not asked to, unless
-	// that is enough: who wanted more has taken the file away.
+	// If logind would read less than it grants now, it is not reloaded, unless the lower value is
+	// enough: then the file with the larger value was removed.
 	if lowers := expected < granted; expected > granted || changed && expected >= min(d, granted) {
 		if err := m.reload(ctx); err != nil {
-			return granted, short(granted, d, fmt.Errorf("%s: granted %v: %w; run `systemctl restart %s`", operation, granted, err, logindUnit))
+			return granted, short(granted, d, fmt.Errorf("%s: %w; run `systemctl restart %s`", shortage(granted, d), err, logindUnit))
 		}
 		granted, err = m.settle(ctx, func(now time.Duration) bool { return now >= min(d, expected) && !(lowers && now > expected) })
 		if err != nil {
-			return granted, short(granted, d, fmt.Errorf("%s: granted %v, and logind did not read %s: %w; run `systemctl restart %s`",
-				operation, granted, DropInPath, errors.Join(err, files.Unreadable), logindUnit))
+			return granted, short(granted, d, fmt.Errorf("%s, and did not read %s: %w; run `systemctl restart %s`",
+				shortage(granted, d), DropInPath, errors.Join(err, files.Unreadable), logindUnit))
 		}
 	}
 	if granted < d {
-		return granted, fmt.Errorf("%s: granted %v, %s", operation, granted, files.Obstacle(d))
+		return granted, fmt.Errorf("%s, %s", shortage(granted, d), files.Obstacle(d))
 	}
 	return granted, nil
+}
+
+// shortage says that logind grants less than is needed.
+func shortage(granted, needed time.Duration) string {
+	return fmt.Sprintf("logind grants only %v of the %v needed", granted, needed)
 }
 
 // writeHint says what to do about a drop-in that cannot be written. hostler.service may write to
@@ -118,10 +121,9 @@ func short(granted, d time.Duration, err error) error {
 	return err
 }
 
-// arrangeDropIn writes the drop-in where the files set less than d, and removes
-// it where others set as much as it does, or more, which it would cut down. More
-// than d, which a file of before had set, is nobody's wish any longer. It tells
-// whether that took a change: one that is overridden stays as it is.
+// arrangeDropIn writes the drop-in if the files set less than d. It removes it if other files set
+// as much or more, because the drop-in would lower that. A larger value in an old drop-in is
+// lowered to d. It reports whether it changed anything: an overridden drop-in stays as it is.
 func (m *longestDelay) arrangeDropIn(d time.Duration) (changed bool, err error) {
 	path := filepath.Join(m.root, DropInPath)
 	files := m.Files()
@@ -198,9 +200,8 @@ func (m *longestDelay) settle(ctx context.Context, awaited func(time.Duration) b
 	}
 }
 
-// MaxDelaySource is the path of the file that sets logind's longest delay, or
-// empty for its own default. It reads the files as they are now; a logind that
-// nobody told of a change runs with an older reading.
+// MaxDelaySource returns the file that sets the longest delay of logind; empty for the default. It
+// reads the current files: logind may not have read them yet.
 func (m *longestDelay) MaxDelaySource(context.Context) (string, error) {
 	files := m.Files()
 	if files.Unreadable != nil {

@@ -18,7 +18,7 @@ type delayView struct {
 	files   string // which there are, of what size and age
 }
 
-// follow tells on changed when the longest delay may have changed: when logind's
+// follow sends on changed when the longest delay may have changed: when logind's
 // files were written, removed or, which logind does when it reads them again,
 // opened. logind itself announces neither. changed has a buffer of one. follow ends
 // with ctx, or says why it cannot continue; it closes watcher.
@@ -31,14 +31,14 @@ func (m *longestDelay) follow(ctx context.Context, watcher *logindconf.Watcher, 
 		if err := watcher.Await(); err != nil {
 			return err
 		}
-		// Also where it is as at the last check: whoever asked in between has seen
-		// another delay.
+		// Also if it is as at the last check: another caller may have seen a different delay in
+		// between.
 		seen := time.Duration(m.seen.Load())
 		if now := m.view(ctx); now != last || seen != 0 && now.granted != 0 && now.granted != seen {
 			last = now
 			select {
 			case changed <- struct{}{}:
-			default: // told already
+			default: // one is pending
 			}
 		}
 		if bounded.Sleep(ctx, quiet) != nil {
@@ -47,8 +47,8 @@ func (m *longestDelay) follow(ctx context.Context, watcher *logindconf.Watcher, 
 	}
 }
 
-// view looks without opening a file, which would be noticed as a change. A
-// logind that does not answer is another matter, and is told by the bus.
+// view reads the state without opening a file, which would be noticed as a change. The bus reports
+// if logind does not answer.
 func (m *longestDelay) view(ctx context.Context) delayView {
 	granted, _ := m.MaxDelay(ctx)
 	return delayView{granted, logindconf.Fingerprint(m.root)}

@@ -109,7 +109,8 @@ func (k *lockKeeper) takeUp(listed bool) *lock {
 			k.log.Warn("cannot remove stale shutdown lock", "error", err)
 		}
 		if good != nil {
-			// The store knows names alone: what was dropped took the good one along.
+			// The store knows only names: removing the invalid descriptor removed the valid one,
+			// too.
 			good.stored = false
 		}
 	}
@@ -156,11 +157,10 @@ func (k *lockKeeper) ReleaseAll() error {
 	return k.letGo(files...)
 }
 
-// letGo closes descriptors here and in systemd's store. The store
-// goes first, for it is slower, and what dies in between must not leave the
-// lock with nobody. Where systemd does not answer, it is asked again
-// for some seconds by a goroutine: what it keeps delays the shutdown. Called
-// with mu held, so that no new lock is stored between.
+// letGo closes descriptors here and in the store of systemd. The store comes first, because it is
+// slower: if the process dies in between, the lock must not be left without owner. If systemd does
+// not answer, a goroutine retries for some seconds: a stored lock delays the shutdown. Called with
+// mu held, so that no new lock is stored in between.
 func (k *lockKeeper) letGo(files ...*os.File) error {
 	k.stale = true
 	errs := []error{k.unstore()}

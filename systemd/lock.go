@@ -55,9 +55,8 @@ func (l *Logind) listed(locks []InhibitorLock) bool {
 	return false
 }
 
-// newLock asks logind. The call itself is not cancelled with ctx: an answer
-// that came too late would carry a descriptor that nobody closes, and hold up
-// the shutdown until this process ends.
+// newLock requests a lock from logind. ctx does not cancel the call: a late answer would carry a
+// descriptor that is never closed, and would delay the shutdown until this process ends.
 func (l *Logind) newLock(ctx context.Context, why string) (*os.File, error) {
 	conn, err := l.bus.Get(ctx)
 	if err != nil {
@@ -99,9 +98,9 @@ func lockFile(reply *dbus.Call) (*os.File, error) {
 	return os.NewFile(uintptr(fd), StoredLock), nil
 }
 
-// honoured reports whether file is a lock that logind still waits for: the
-// writing end of a fifo (/run/systemd/inhibit/N.ref) whose reading end is open.
-// Poll reports an error on it when the last reader is gone.
+// honoured reports whether file is a lock that logind still waits for: the write end of a fifo
+// (/run/systemd/inhibit/N.ref) whose read end is open. Poll reports an error after the last reader
+// has closed it.
 func honoured(file *os.File) bool {
 	raw, err := file.SyscallConn()
 	if err != nil {

@@ -50,8 +50,7 @@ type LogindOptions struct {
 	Address string
 	// Root is the folder under which logind's configuration lies. Default: "/".
 	Root string
-	// Who names the holder of the lock to a person who lists the inhibitors.
-	// Default: "hostler".
+	// Who is the name of the holder in the list of inhibitors. Default: "hostler".
 	Who string
 	// Timeout bounds calls whose context has no deadline. Default: 5 s.
 	Timeout time.Duration
@@ -62,7 +61,7 @@ type LogindOptions struct {
 	// notify.PassedFiles). Those named StoredLock are taken over by NewLogind, and
 	// closed where they are invalid.
 	Kept []*os.File
-	// Log receives what no caller is told. Default: none.
+	// Log receives what is returned to no caller. Default: none.
 	Log *slog.Logger
 }
 

@@ -23,8 +23,7 @@ var ErrNotSystemd = errors.New("no systemd manager found")
 // ManagerSocket is systemd's private socket, which works when the bus is gone.
 const ManagerSocket = "/run/systemd/private"
 
-// managerTimeout bounds a question whose context has no deadline: it is asked
-// when there is little time.
+// managerTimeout bounds queries without deadline: they are made when little time is left.
 const managerTimeout = 2 * time.Second
 
 // redialPause is how long a socket on which nobody listens is left alone.
@@ -51,8 +50,8 @@ func NewManager(socket string) *Manager {
 	}}
 }
 
-// NewManagerOver returns a Manager that asks over streams which dial makes, one for each
-// question: for who has a time of his own, as tests do, that a socket does not keep.
+// NewManagerOver returns a Manager that uses streams of dial, one for each query. It is for tests
+// with their own time, which sockets do not follow.
 func NewManagerOver(dial func(context.Context) (io.ReadWriteCloser, error)) *Manager {
 	return &Manager{dial: func(ctx context.Context) (*dbus.Conn, error) {
 		stream, err := dial(ctx)
@@ -117,8 +116,8 @@ func (m *Manager) StartedAt(ctx context.Context) (time.Time, error) {
 	})
 }
 
-// ask asks the manager over a connection of its own. An error says what the operation was
-// and comes with no answer: ErrNotSystemd where there is nobody to ask.
+// ask queries the manager over a new connection. An error contains the operation, and there is no
+// answer then: ErrNotSystemd if systemd does not run.
 func ask[T any](ctx context.Context, m *Manager, operation string, question func(context.Context, *dbus.Conn) (T, error)) (T, error) {
 	var answer, none T
 	conn, ctx, closeAll, err := m.connect(ctx)

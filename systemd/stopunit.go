@@ -42,9 +42,10 @@ func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int, before
 	return true, bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, name, "replace")
 }
 
-// stoppedWith names the units that run and that systemd stops with that of a name, with those, and so
-// on, as far as it tells soon; none that is being stopped already. A target is none: nothing of
-// it runs, and to start it again would start all that it wants.
+// stoppedWith returns the running units that systemd stops together with a unit, and those that it
+// stops with these, as far as systemd answers soon. Units that are stopping already are left out.
+// Targets are left out: they have no processes, and starting one again would start everything that
+// it wants.
 func stoppedWith(ctx context.Context, conn *dbus.Conn, name string) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, stoppedWithBound)
 	defer cancel()

@@ -26,8 +26,8 @@ func newTalk(conn *dbus.Conn) *Talk {
 	return &Talk{conn: conn, turn: make(chan struct{}, questionsAtOnce)}
 }
 
-// Ask has questions put to systemd itself, which lets in root alone, and returns when they
-// do. The error reports that nobody could be asked: ErrNotSystemd where there is no systemd.
+// Ask runs queries to systemd itself, which accepts only root, and returns when they end. The error
+// reports that there is no answer: ErrNotSystemd without systemd.
 func (m *Manager) Ask(ctx context.Context, questions func(context.Context, *Talk)) error {
 	_, err := ask(ctx, m, "query systemd", func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
 		questions(ctx, newTalk(conn))
@@ -88,8 +88,8 @@ func (t *Talk) active(ctx context.Context, patterns ...string) (list []listedUni
 	return list, err
 }
 
-// sideBySide puts a question of each. It returns what was answered, in their order, and with
-// it why another one was not, if one was not.
+// sideBySide runs a query for each element in parallel. It returns the answers in order, and the
+// error of a query that failed, if any.
 func sideBySide[T, A any](of []T, question func(T) (A, error)) ([]A, error) {
 	answers, errs := make([]A, len(of)), make([]error, len(of))
 	var asking sync.WaitGroup

@@ -95,10 +95,9 @@ func (m *Manager) UnitsThatAre(ctx context.Context, names ...string) (map[string
 	}))
 }
 
-// AtBoot reports whether systemd starts it at boots, as `systemctl enable` has it do. What
-// generators have made, and what has nothing to be enabled by, is started where others pull it
-// in, if they are. A unit that is masked is still wanted by who wanted it before, and what is
-// enabled until the boot by a link that is gone after it.
+// AtBoot reports whether systemd starts the unit at boot, as with `systemctl enable`. Generated and
+// static units start if other units want them. A masked unit is still wanted by the same units as
+// before. A unit that is enabled only in /run is not enabled after the next boot.
 func (u Unit) AtBoot() bool {
 	switch {
 	case u.LoadState != "loaded", u.UnitFileState == "enabled-runtime":
@@ -199,7 +198,7 @@ func limit(microseconds uint64) time.Duration {
 
 // Scopes reports the active units that match one of the patterns (as systemctl
 // takes them) whether they are ordered before a unit, by name. With an error it is those
-// alone that systemd told of.
+// alone that systemd reported.
 func (t *Talk) Scopes(ctx context.Context, before string, patterns ...string) (map[string]bool, error) {
 	list, err := t.active(ctx, patterns...)
 	if err != nil || len(list) == 0 {

@@ -92,8 +92,8 @@ func (l *Logind) startFollowing(ctx context.Context) (changed <-chan struct{}, s
 	return reported, func() { cancel(); <-ended }
 }
 
-// subscribe returns once the bus will deliver every signal that matters, and w
-// knows who logind is.
+// subscribe returns once the bus will deliver every relevant signal, and w knows the bus name of
+// logind.
 func (l *Logind) subscribe(ctx context.Context, w *watch) (*dbus.Conn, chan *dbus.Signal, error) {
 	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
@@ -133,8 +133,8 @@ func (l *Logind) unsubscribe(conn *dbus.Conn, signals chan *dbus.Signal) {
 	}
 }
 
-// rules are narrow: logind's manager object also signals every login. What is announced between
-// two of them is told by the signal that says more.
+// rules are narrow: the manager object of logind also signals every login. A change between two
+// signals is covered by the signal with more information.
 func rules() [][]dbus.MatchOption {
 	return [][]dbus.MatchOption{
 		{dbus.WithMatchSender(bus.Name), dbus.WithMatchInterface(bus.Name), dbus.WithMatchMember(ownerChanged), dbus.WithMatchArg(0, loginName)},
@@ -147,8 +147,8 @@ func rules() [][]dbus.MatchOption {
 // watch turns signals into events. One goroutine has it.
 type watch struct {
 	owner string // logind's unique name, empty while it is away
-	// Prepare or Cancel, if that was told with metadata and the plain signal of
-	// it has not come yet; else Subscribed.
+	// Prepare or Cancel, if it was announced with metadata and its plain signal has not arrived
+	// yet; otherwise Subscribed.
 	sent shutdown.EventType
 }
 
@@ -210,8 +210,8 @@ func (w *watch) ownerChanged(after string) (shutdown.Event, bool) {
 	return shutdown.Event{}, false
 }
 
-// inhibitorsChanged reports whether a signal of logind's says that an inhibitor
-// came or went.
+// inhibitorsChanged reports whether a signal of logind means that an inhibitor was added or
+// removed.
 func (w *watch) inhibitorsChanged(signal *dbus.Signal) bool {
 	if w.owner == "" || signal.Sender != w.owner || signal.Path != loginPath || signal.Name != bus.Properties+"."+propertiesChanged {
 		return false

@@ -42,7 +42,7 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Cause }
 
-// Client asks an agent. Its zero value is of no use; it is safe for concurrent
+// Client asks an agent. Its zero value is not usable; it is safe for concurrent
 // use.
 type Client struct {
 	socket string

@@ -158,7 +158,7 @@ func decodeInto(r *http.Request, req any) error {
 	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 4<<10))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(req); errors.Is(err, io.EOF) {
-		return &Error{Message: "read request: no body", Hint: "send JSON, such as {}: see docs/reference/api.md for the fields"}
+		return &Error{Message: "read request: no body", Hint: "send JSON, such as {}: see /usr/share/doc/hostler/docs/reference/api.md for the fields"}
 	} else if err != nil {
 		return &Error{Message: "read request: " + err.Error()}
 	}

@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/runs"
@@ -69,6 +70,9 @@ type Status struct {
 	// ScheduledShutdown is one that logind is to begin later, as after `shutdown +30`; absent if
 	// there is none.
 	ScheduledShutdown *ScheduledShutdown `json:"scheduledShutdown,omitempty"`
+	// SelfDrains are when and why hostler drains the host on its own account, as set by node.onTaint
+	// and lease.onLost; absent without a cause.
+	SelfDrains []selfdrain.Upcoming `json:"selfDrains,omitempty"`
 	// Cordon is the decision of `hostler cordon` or `uncordon` on this host; absent if there is none,
 	// or if the control plane changed it since.
 	Cordon *maintenance.Cordon `json:"cordon,omitempty"`
@@ -89,6 +93,8 @@ const (
 	CauseNode     Cause = "node"     // the Node cannot be written
 	CauseLease    Cause = "lease"    // the Lease cannot be renewed
 	CauseIdentity Cause = "identity" // another machine has the Node's name
+	// CauseUnreachable: the control plane does not answer, so that all requests fail.
+	CauseUnreachable Cause = "unreachable"
 
 	CauseCertificate Cause = "certificate" // there is no client certificate, or no newer one
 	CauseApproval    Cause = "approval"    // its signing request waits for a person, as the error says
@@ -126,7 +132,7 @@ type Network struct {
 	// force, null while none is. Hostler does not renew it.
 	Certificate string     `json:"certificate"`
 	Ends        *time.Time `json:"ends"`
-	// Message is why the files are not in force as they are, or of no use to callers.
+	// Message is why the files are not in force as they are, or not usable to callers.
 	Message string `json:"message,omitempty"`
 }
 
@@ -180,12 +186,15 @@ type ImageGC struct {
 	Filesystems          []gc.FilesystemStatus `json:"filesystems"`
 	HighThresholdPercent int                   `json:"highThresholdPercent"`
 	LowThresholdPercent  int                   `json:"lowThresholdPercent"`
-	Images               int                   `json:"images"`
-	Unused               int                   `json:"unused"`
-	OnRequest            *OnRequest            `json:"onRequest,omitempty"`
-	LastRun              *runs.Summary         `json:"lastRun"`            // null before the first run
-	Message              string                `json:"message,omitempty"`  // which runtime could not be asked, and is not counted
-	Runtimes             []string              `json:"runtimes,omitempty"` // the names of these runtimes
+	// InodesHighThresholdPercent is the same for inodes.
+	InodesHighThresholdPercent int `json:"inodesHighThresholdPercent"`
+
+	Images    int           `json:"images"`
+	Unused    int           `json:"unused"`
+	OnRequest *OnRequest    `json:"onRequest,omitempty"`
+	LastRun   *runs.Summary `json:"lastRun"`            // null before the first run
+	Message   string        `json:"message,omitempty"`  // which runtime could not be asked, and is not counted
+	Runtimes  []string      `json:"runtimes,omitempty"` // the names of these runtimes
 }
 
 // OnRequest is what is removed only on request.

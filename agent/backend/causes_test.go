@@ -31,7 +31,7 @@ func TestLoopsNameWhatTheirErrorsAreAbout(t *testing.T) {
 		"of the last write":              {fmt.Errorf("report: %w", written), nil, api.CauseNode},
 		"of the last renewal":            {renewed, nil, api.CauseLease},
 		"of the guard":                   {trouble, keeper, api.CauseShutdown},
-		"of another request":             {away, nil, ""},
+		"of another request":             {away, nil, api.CauseUnreachable},
 		"of another machine":             {fmt.Errorf("%w: %w", written, &controlplane.IdentityError{}), nil, api.CauseIdentity},
 		"for want of a certificate":      {away, keeper, api.CauseCertificate},
 		"of a write without certificate": {written, keeper, api.CauseCertificate},

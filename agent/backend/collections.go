@@ -121,8 +121,8 @@ func (c *Collections) status(ctx context.Context, began time.Time, s *api.Status
 	cfg := c.Settings.Config().ImageGC
 	s.ImageGC = api.ImageGC{
 		Filesystems:          []gc.FilesystemStatus{},
-		HighThresholdPercent: cfg.HighThresholdPercent,
-		LowThresholdPercent:  cfg.LowThresholdPercent,
+		HighThresholdPercent: cfg.HighThresholdPercent, InodesHighThresholdPercent: cfg.InodesHighThresholdPercent,
+		LowThresholdPercent: cfg.LowThresholdPercent,
 	}
 	if last, ran := c.Unused.Last(); ran {
 		summary := last.Summary()

@@ -13,6 +13,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/inspect"
 	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc/runs"
@@ -46,6 +47,7 @@ type Host struct {
 	State       *statefile.Folder
 	Files       *listen.Files // of what is served over the network; nil if nothing is
 	Logind      *systemd.Logind
+	SelfDrains  func() []selfdrain.Upcoming
 }
 
 // scheduledBound is how long logind may take to say whether a shutdown is scheduled.
@@ -104,7 +106,7 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 	if health.SetAside != "" {
 		s.State.Message += "an unusable state file was set aside as " + health.SetAside
 	}
-	s.ScheduledShutdown = h.scheduled(ctx)
+	s.ScheduledShutdown, s.SelfDrains = h.scheduled(ctx), h.SelfDrains()
 	h.Collects.status(ctx, h.RebootsSeen.Began(h.Uptime()), &s)
 	return s, nil
 }

@@ -90,6 +90,9 @@ func (r *Registration) cause(err error, otherwise api.Cause) api.Cause {
 	if _, taken := errors.AsType[*controlplane.IdentityError](err); taken {
 		return api.CauseIdentity
 	}
+	if errors.Is(err, controlplane.ErrUnavailable) && !errors.Is(err, controlplane.ErrUnauthorized) && !errors.Is(err, controlplane.ErrUntrusted) {
+		return api.CauseUnreachable
+	}
 	return otherwise
 }
 

@@ -90,7 +90,7 @@ func (silentError) Error() string { return "failed" }
 type app struct {
 	Process         // whose Stdout and Stderr pass on no control characters but hostler's own
 	raw     Process // with Stdout and Stderr as they are
-	entered bool    // a command's own code has begun
+	entered bool    // a command's own code has started
 	socket  string  // of --socket
 }
 

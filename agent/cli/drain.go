@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,11 @@ func (a *app) cordoner(verb, short string, unschedulable bool) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		var drained journal.Record
+		var now *stoppedNow
+		if !unschedulable && (out.format == "table" || out.wide()) {
+			drained, now = stillStopped(ctx, c)
+		}
 		return out.print(r, func(t *table) {
 			already := ""
 			if !r.Changed {
@@ -56,6 +62,7 @@ func (a *app) cordoner(verb, short string, unschedulable bool) *cobra.Command {
 			if r.Message != "" {
 				t.line("%s", r.Message)
 			}
+			printStopped(t, drained, now)
 		})
 	})
 	cmd.Args = onThisHost
@@ -67,7 +74,7 @@ func (a *app) drain(ctx context.Context, c *api.Client, out *output, req mainten
 	human := out.format == "table" || out.wide()
 	report, err := c.Drain(ctx, req, func(s maintenance.DrainStep) {
 		if human {
-			fmt.Fprintln(a.Stdout, describePod(s.PodRecord))
+			fmt.Fprintln(a.Stdout, cmp.Or(s.Waiting, describePod(s.PodRecord)))
 		}
 	})
 	if err != nil {
@@ -179,6 +186,7 @@ func printDrain(t *table, r maintenance.DrainReport) {
 	if r.Message != "" {
 		t.line("%s", r.Message)
 	}
+	printStopped(t, r.Record, nil)
 }
 
 func showDrain(ctx context.Context, c *api.Client, out *output, req maintenance.DrainRequest) error {
@@ -210,6 +218,7 @@ func printDrainPlan(t *table, out *output, p maintenance.DrainPlan) {
 		t.line("a drain would cordon node %s and stop %s in at most %s", p.Node, count(pods, "pod"), p.Bound.Duration)
 	}
 	printPhases(t, out, p.Plan)
+	printUnits(t, p.Plan)
 	if len(p.Spared) > 0 {
 		t.line("")
 		t.line("critical, skipped without --all: %s", count(len(p.Spared), "pod"))

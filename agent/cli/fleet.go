@@ -159,7 +159,7 @@ func (p leaseView) String() string {
 }
 
 // stepLeaseExpired is what to do about a host whose Lease has expired.
-const stepLeaseExpired = "run `hostler doctor` (docs/howto/lease-expired.md)"
+const stepLeaseExpired = "run `hostler doctor` (/usr/share/doc/hostler/docs/howto/lease-expired.md)"
 
 // memberProblems are what is wrong with a host, the worst first.
 func memberProblems(m fleet.Member) []problem {

@@ -10,6 +10,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/gc"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/reboots"
 )
@@ -163,7 +164,11 @@ func fleetProblems(s api.Status, list []problem) []problem {
 		list = append(list, problem{what: "credentials", text: c.Credentials, next: next, severity: unreported, causes: []api.Cause{c.CredentialsCause}})
 	}
 	if c.LastError != "" && !covered(list, c.Causes...) {
-		list = append(list, problem{what: "control plane", text: c.LastError, next: next, severity: unreported, causes: c.Causes})
+		text := c.LastError
+		if slices.Equal(c.Causes, []api.Cause{api.CauseUnreachable}) {
+			text = "not available, so that the Node, Lease and Events of this host are not written there: " + strings.Replace(text, "control plane unavailable: ", "", 1)
+		}
+		list = append(list, problem{what: "control plane", text: text, next: next, severity: unreported, causes: c.Causes})
 	}
 	for i := range list[known:] {
 		if w := &list[known+i]; slices.Contains(w.causes, api.CauseApproval) || slices.Contains(w.causes, api.CauseRefused) {
@@ -205,15 +210,18 @@ func checkProblems(c api.CustomConditions, before []problem) []problem {
 func infos(out *output, s api.Status) []problem {
 	var list []problem
 	if r := s.ImageGC.LastRun; r != nil {
-		for _, warning := range r.Warnings { // one for each filesystem that is too full
-			list = append(list, problem{what: "images", text: "the last collection did not free enough: " + firstLine(warning), next: "`hostler gc history -o wide` shows the reasons", severity: info})
+		for _, warning := range r.Warnings { // one for each filesystem that was too full
+			if freed(s.ImageGC, warning) {
+				continue
+			}
+			list = append(list, problem{what: "images", text: "the last collection, " + out.ago(r.StartedAt) + ", did not free enough: " + firstLine(warning), next: "`hostler gc history -o wide` shows the reasons", severity: info})
 		}
 	}
 	if s.Shortage != "" {
 		list = append(list, problem{what: "reserved", text: s.Shortage, severity: failing})
 	}
 	if s.AddressMissing != "" {
-		list = append(list, problem{what: "addresses", text: s.AddressMissing, next: status.StepAddressMissing, severity: info})
+		list = append(list, problem{what: "addresses", text: s.AddressMissing, next: status.StepAddressMissing(s.AddressMissing), severity: info})
 	}
 	if c := s.NodeName; c != nil {
 		harm := info
@@ -245,6 +253,14 @@ func infos(out *output, s api.Status) []problem {
 		list = append(list, problem{what: "reboot", text: "unexpected, " + out.ago(s.Reboots.BootedAt) + ", " + r.By() + ": " + r.Error, next: "`journalctl -b -1 -e` shows the end of the previous boot's log", severity: info})
 	}
 	return list
+}
+
+// freed reports whether the filesystem of a warning has enough free space now.
+func freed(g api.ImageGC, warning string) bool {
+	return slices.ContainsFunc(g.Filesystems, func(fs gc.FilesystemStatus) bool {
+		return strings.HasPrefix(warning, "image filesystem "+fs.Filesystem+" ") && fs.Message == "" &&
+			fs.UsedPercent < g.HighThresholdPercent && fs.InodesUsedPercent < g.InodesHighThresholdPercent
+	})
 }
 
 // unexpected reports whether this boot is young, and began as nobody wanted.

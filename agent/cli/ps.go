@@ -150,10 +150,18 @@ type endedPod struct {
 
 // printShutdowns prints the last shutdown, a later cancelled one, and a manual drain.
 func printShutdowns(t *table, history journal.History) {
-	ofLast, ofCancelled := history.Restarts, []journal.Restart(nil)
+	var ofLast, ofCancelled, ofDrained []journal.Restart
+	for _, r := range history.Restarts {
+		if r.Drained {
+			ofDrained = append(ofDrained, r)
+		} else {
+			ofLast = append(ofLast, r)
+		}
+	}
 	if called := history.Cancelled; called != nil { // which was later
-		ofLast, ofCancelled = nil, nil
-		for _, r := range history.Restarts {
+		all := ofLast
+		ofLast = nil
+		for _, r := range all {
 			if r.AskedAt.Before(called.StartedAt) {
 				ofLast = append(ofLast, r)
 			} else {
@@ -172,7 +180,7 @@ func printShutdowns(t *table, history journal.History) {
 	}
 	if history.Drained != nil {
 		t.line("")
-		printRecord(t, *history.Drained, nil)
+		printRecord(t, *history.Drained, ofDrained)
 	}
 }
 
@@ -299,6 +307,8 @@ func shutdownTitle(r journal.Record) string {
 	switch {
 	case r.Kind != "":
 		return r.Kind
+	case r.Cause != "":
+		return "drain for " + r.Cause
 	case r.Trigger == journal.TriggerServiceStop:
 		return "shutdown without logind notification"
 	case r.Trigger == journal.TriggerManual, r.Trigger == journal.TriggerManualAll:

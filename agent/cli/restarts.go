@@ -33,7 +33,7 @@ func restarts(out *output, s api.Status) string {
 	if pending+len(failed) == 0 {
 		return ""
 	}
-	parts := []string{fmt.Sprintf("%d of %s that a shutdown stopped", counts[journal.Restarted], count(counts[journal.Restarted]+pending+len(failed), "container"))}
+	parts := []string{fmt.Sprintf("%d of %s that a %s stopped", counts[journal.Restarted], count(counts[journal.Restarted]+pending+len(failed), "container"), stoppedBy(s.Shutdown.Restarts))}
 	if pending > 0 {
 		text := fmt.Sprintf("%d pending", pending)
 		var reasons []string
@@ -50,6 +50,14 @@ func restarts(out *output, s api.Status) string {
 		parts = append(parts, out.red(fmt.Sprintf("%d FAILED", len(failed)))+": "+strings.Join(failed, "; "))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// stoppedBy names what has stopped all of them.
+func stoppedBy(restarts []journal.Restart) string {
+	if slices.ContainsFunc(restarts, func(r journal.Restart) bool { return !r.Drained }) {
+		return "shutdown"
+	}
+	return "drain"
 }
 
 // notStarted names the containers that should run and that nobody started after the boot.

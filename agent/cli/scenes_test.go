@@ -55,7 +55,12 @@ func scenes() map[string]api.Status {
 		"left":             left(),
 		"not-accepted":     notAccepted(),
 		"overdue":          expiredLease(),
+		"unavailable":      unavailable(),
 		"contended":        contended(),
+		"about-to-drain":   aboutToDrain(),
+		"drains-itself":    drainsItself(),
+		"drained-itself":   drainedItself(),
+		"kept-its-pods":    keptItsPods(),
 		"disk-full":        diskFull(),
 		"no-runtime":       noRuntime(),
 		"rebooted":         rebooted(),
@@ -283,15 +288,15 @@ func disarmed() api.Status {
 }
 
 // overridden is why logind grants too little.
-const overridden = "raise logind's InhibitDelayMaxSec to 36s: granted 8s, because /etc/systemd/logind.conf.d/zzz.conf sets InhibitDelayMaxSec= to 8s and is read after /run/systemd/logind.conf.d/zz-hostler.conf; raise it there to 36s or more, or remove it"
+const overridden = "logind grants only 8s of the 36s needed, because /etc/systemd/logind.conf.d/zzz.conf sets InhibitDelayMaxSec= to 8s and is read after /run/systemd/logind.conf.d/zz-hostler.conf; raise it there to 36s or more, or remove it"
 
 func overriddenDelay() api.Status {
 	s := healthy()
-	s.Shutdown.Reason = "shutdown lock held, but logind grants only 8s of the 36s asked for: " + overridden
+	s.Shutdown.Reason = "shutdown lock held, but " + overridden
 	s.Shutdown.InhibitDelayMax, s.Shutdown.InhibitDelaySource = delay(8), "/etc/systemd/logind.conf.d/zzz.conf"
 	s.Shutdown.InhibitDelayNeeded, s.Shutdown.InhibitDelayShortage = seconds(36), overridden
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 5*time.Minute, status.ReasonDelayTooShort,
-		"a shutdown waits for 8s, but the pods' phases take 36s with their margin: they are shortened to fit: "+overridden)
+		"a shutdown shortens the pods' phases: "+overridden)
 	return s
 }
 
@@ -426,6 +431,18 @@ func expiredLease() api.Status {
 	s.ControlPlane.Overdue = "lease not renewed for 1m20s, valid for 40s only: " + failure
 	s.ControlPlane.Causes, s.ControlPlane.OverdueCause = []api.Cause{api.CauseLease}, api.CauseLease
 	fail(&s, "lease", failure, api.CauseLease)
+	return s
+}
+
+// unavailable is a host whose control plane has just stopped.
+func unavailable() api.Status {
+	s := adrift()
+	s.Drift = nil
+	const cause = "control plane unavailable: connect to https://192.0.2.3:2379: connection refused"
+	s.ControlPlane.Connected, s.ControlPlane.LastError, s.ControlPlane.Causes = false, "get nodes/rack3-node07.example.net: "+cause, []api.Cause{api.CauseUnreachable}
+	for _, loop := range []string{"lease", "status"} {
+		fail(&s, loop, "get leases/rack3-node07.example.net: "+cause, api.CauseUnreachable)
+	}
 	return s
 }
 

@@ -139,6 +139,9 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	}
 	t.row("STORE", store)
 	t.row("NODES", fmt.Sprintf("%d, %d not ready%s", s.Nodes, s.NotReady, named(s.NotReadyNodes, s.NotReady)))
+	if h := s.Heartbeats; h != nil {
+		t.row("HEARTBEATS", heartbeatsLine(*h))
+	}
 	t.line("")
 	t.row("CONTROLLER", "STATE", "LEADER", "DUE", "PENDING", "FAILING", "NOTE")
 	for _, c := range s.Controllers {
@@ -172,6 +175,15 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	printServerLoops(t, out, s)
 }
 
+// heartbeatsLine says how long Leases last, and why.
+func heartbeatsLine(h answer.Heartbeats) string {
+	lease := time.Duration(h.LeaseSeconds * float64(time.Second))
+	if lease == 0 {
+		return fmt.Sprintf("%d hosts: %s", h.Hosts, h.Reason)
+	}
+	return fmt.Sprintf("%d hosts, Leases of %v, %.1f renewals a second: %s", h.Hosts, lease, h.PerSecond, h.Reason)
+}
+
 // named lists names, and says if there are more.
 func named(names []string, all int) string {
 	if len(names) == 0 {
@@ -200,6 +212,18 @@ func printServerLoops(t *table, out *output, s answer.Status) {
 	}
 }
 
+// idle says what a controller waits for that has nothing to do.
+func idle(out *output, c answer.ControllerPlan) string {
+	if c.At == "" {
+		return "no decision yet, since it still reads the Nodes and Leases"
+	}
+	line := "nothing is due. It watches " + c.Watches
+	if c.Next != nil && c.Next.After(out.now()) {
+		line += fmt.Sprintf(". The next Lease ends in %s, unless its host renews it", c.Next.Sub(out.now()).Round(time.Second))
+	}
+	return line
+}
+
 func printFleetPlan(t *table, out *output, p answer.Plan) {
 	for _, c := range p.Controllers {
 		switch {
@@ -210,7 +234,7 @@ func printFleetPlan(t *table, out *output, p answer.Plan) {
 			t.line("%s is %s on this server: the leader executes this", c.Name, c.State)
 		}
 		if len(c.Actions) == 0 {
-			t.line("%s has nothing to do until a host reports a change or its Lease ends", c.Name)
+			t.line("%s: %s", c.Name, idle(out, c))
 			continue
 		}
 		t.row("DUE", "OBJECT", "ZONE", "ACTION", "REASON")

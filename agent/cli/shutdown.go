@@ -55,7 +55,11 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 			t.line("%s", line)
 		}
 	case p.Granted.Duration < max(p.Total.Duration, p.Needed.Duration):
-		t.line("%s", out.red(fmt.Sprintf("the phases take %s, but logind grants only %s: they are shortened to fit", p.Total.Duration, p.Granted.Duration)))
+		line := fmt.Sprintf("the phases take %s, but logind grants only %s: they are shortened to fit", p.Total.Duration, p.Granted.Duration)
+		if p.Shortage != "" {
+			line = fmt.Sprintf("the phases take %s, and are shortened to fit what logind grants:", p.Total.Duration)
+		}
+		t.line("%s", out.red(line))
 		if p.Shortage != "" {
 			for _, line := range wrap(p.Shortage, screenWidth) {
 				t.line("%s", line)
@@ -68,6 +72,7 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 		t.line("stopped before the phases, in at most %s: %s", shutdown.FirstBound, strings.Join(p.StopFirst, ", "))
 	}
 	printPhases(t, out, p.Plan)
+	printUnits(t, p.Plan)
 	if p.State != shutdown.Delegated { // else hostler stops nothing
 		printAfterBoot(t, p)
 	}
@@ -128,12 +133,39 @@ func phaseTime(out *output, phase plan.PlannedPhase) string {
 	return text + " (" + out.red("NO TIME: may be killed at once") + ")"
 }
 
-// printNotes lists labels that nobody could make sense of.
+// printUnits says what limits the grace periods of containers of systemd units.
+func printUnits(t *table, p plan.Plan) {
+	for _, phase := range p.Phases {
+		for _, pod := range phase.Pods {
+			if slices.ContainsFunc(pod.Containers, func(c plan.PlannedContainer) bool { return c.Unit != "" }) {
+				t.line("")
+				for _, line := range wrap("containers \"by UNIT\": systemd stops the unit. The grace period is at most the container's own stop timeout "+
+					"(Podman: 10s by default) and the TimeoutStopSec= of the unit. hostler cannot extend it.", screenWidth) {
+					t.line("%s", line)
+				}
+				return
+			}
+		}
+	}
+}
+
+// printNotes lists labels that are ignored because their values are not valid, and what applies instead.
 func printNotes(t *table, p plan.Plan) {
 	if len(p.Notes) > 0 {
 		t.line("")
 	}
 	for _, n := range p.Notes {
-		t.line("note: %s: %s=%q: %s", strings.TrimPrefix(n.Namespace+"/"+n.Pod, "/"), n.Key, n.Value, n.Problem)
+		name := strings.TrimPrefix(n.Namespace+"/"+n.Pod, "/")
+		if n.Container != "" && n.Container != n.Pod {
+			name += ", container " + n.Container
+		}
+		line := fmt.Sprintf("note: %s: ignored %s=%q: it %s", name, n.Key, n.Value, n.Problem)
+		if n.Effect != "" {
+			line += "; " + n.Effect
+		}
+		t.line("%s", line)
+	}
+	if len(p.Notes) > 0 {
+		t.line("      correct these labels; containers of Docker and Podman must be created again for that")
 	}
 }

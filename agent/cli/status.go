@@ -13,6 +13,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -66,7 +67,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"cordon", cordon(out, s)},
 		{"shutdown", guard(out, s, wrong)},
 		{"scheduled", scheduled(out, s)},
-		{"drain", manualDrain(s)},
+		{"drain", drains(out, s)},
 		{"last boot", lastBoot(out, s)},
 		{"last shutdown", lastRecord(out, s)},
 		{"restarted", restarts(out, s)},
@@ -285,13 +286,59 @@ func cordon(out *output, s api.Status) string {
 	return ""
 }
 
+// drains prints the drain that runs, those that hostler is about to start itself, and what the last
+// of them has left to do.
+func drains(out *output, s api.Status) string {
+	var parts []string
+	if running := manualDrain(s); running != "" {
+		parts = append(parts, running)
+	}
+	for _, d := range s.SelfDrains {
+		at := d.DrainsAt.Format("15:04:05 MST")
+		switch left := d.DrainsAt.Sub(out.now()); {
+		case d.State == selfdrain.Drained:
+			parts = append(parts, fmt.Sprintf("pods were stopped because of %s; hostler does not start them again", d.Cause))
+		case d.State == selfdrain.Draining:
+			parts = append(parts, out.yellow("to end it, "+d.Hint))
+		case left > 0:
+			parts = append(parts, out.yellow(fmt.Sprintf("at %s, in %s: %s for %s; to prevent it, %s", at, age(left), d.Cause, age(out.now().Sub(d.Since)), d.Hint)))
+		default:
+			parts = append(parts, out.yellow(fmt.Sprintf("due since %s: %s; to prevent it, %s", at, d.Cause, d.Hint)))
+		}
+	}
+	if down := staysDown(s); down > 0 && len(parts) == 0 {
+		parts = append(parts, fmt.Sprintf("withdrawn, its cause ended; %s stopped, which hostler cannot start: see `hostler ps --last-shutdown`", count(down, "pod")))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// staysDown counts the pods that a withdrawn drain has stopped and that hostler cannot start again.
+func staysDown(s api.Status) (n int) {
+	history := s.Shutdown.History()
+	r := history.Drained
+	if r == nil || !r.Trigger.ByHost() || r.CancelledAt.IsZero() || s.Shutdown.ManualDrain != nil || history.DrainedBefore() {
+		return 0
+	}
+	for _, p := range r.Pods {
+		over := p.Outcome == journal.Stopped || p.Outcome == journal.Killed
+		if over && !slices.ContainsFunc(history.Restarts, func(o journal.Restart) bool { return o.Runtime == p.Runtime && o.Pod == p.ID }) {
+			n++
+		}
+	}
+	return n
+}
+
 // manualDrain says how far a person's drain is, of the pods that it does not spare.
 func manualDrain(s api.Status) string {
 	r := s.Shutdown.ManualDrain
 	if r == nil {
 		return ""
 	}
-	return fmt.Sprintf("started manually, %d of %s stopped", stopped(*r), count(maintenance.Unspared(*r), "pod"))
+	by := "started manually"
+	if r.Cause != "" {
+		by = "for " + r.Cause
+	}
+	return fmt.Sprintf("%s, %d of %s stopped", by, stopped(*r), count(maintenance.Unspared(*r), "pod"))
 }
 
 // stopped counts the pods of a drain that are over and done with.

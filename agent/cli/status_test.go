@@ -246,3 +246,15 @@ func TestAnInterruptedCommandReportsIt(t *testing.T) {
 		}
 	}
 }
+
+func TestStatusHidesAShortageThatIsOver(t *testing.T) {
+	s := diskFull()
+	s.ImageGC.InodesHighThresholdPercent = 90
+	s.ImageGC.LastRun.Warnings = []string{"image filesystem /var/lib/containerd (/dev/nvme1n1) is 100% full: nothing more to remove"}
+	for used, shown := range map[int]bool{100: true, 60: false} {
+		s.ImageGC.Filesystems[0].UsedPercent = used
+		if out := hostler(serve(t, &backend{status: s}), "status").stdout; strings.Contains(out, "did not free enough") != shown {
+			t.Errorf("hostler status of a filesystem that is %d%% full now = %s, want the last collection's warning shown: %t", used, out, shown)
+		}
+	}
+}

@@ -178,7 +178,7 @@ func phases() api.ShutdownPlan {
 			{Name: "critical", Priority: 2000000000, Grace: seconds(10), Pods: []plan.PlannedPod{}},
 		},
 		Total: seconds(30), Granted: delay(35),
-		Notes: []plan.Note{{Namespace: "shop", Pod: "web-6f7d", Key: "hostler.io/grace-period", Value: "soon", Problem: "not a duration"}},
+		Notes: []plan.Note{{Namespace: "shop", Pod: "web-6f7d", Key: "hostler.io/grace-period", Value: "soon", Problem: `is not a duration such as "90s"`, Effect: "the grace period is 30s"}},
 	}}
 }
 
@@ -219,6 +219,20 @@ func TestTables(t *testing.T) {
 		{Runtime: "containerd", ID: "b", Namespace: "shop", Name: "db-0", Outcome: journal.Left},
 	}}
 	cutOff.status.NotStarted = []string{"cache", "shop-db-1"}
+	ofContainers := fullBackend()
+	ofContainers.drained.Pods = []journal.PodRecord{
+		{Runtime: "docker", ID: "shop", Name: "shop", Outcome: journal.Stopped, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"1": ago(time.Minute), "2": ago(time.Minute)}, Names: map[string]string{"1": "web", "2": "db"}}},
+		{Runtime: "docker", ID: "0123456789abcdef", Name: "batch", Outcome: journal.Killed, ContainerMaps: journal.ContainerMaps{Late: map[string]time.Time{"0123456789abcdef": ago(time.Minute)}}},
+		{Runtime: "podman", ID: "q", Name: "quadlet", Outcome: journal.Stopped, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"q": ago(time.Minute)}, ByUnit: []string{"q"}}},
+		{Runtime: "runc", ID: "hand", Name: "hand", Outcome: journal.Stopped, ContainerMaps: journal.ContainerMaps{Late: map[string]time.Time{"hand": ago(time.Minute)}}},
+		{Runtime: "docker", ID: "dns", Name: "dns", Outcome: journal.Skipped},
+	}
+	uncordoned := fullBackend()
+	uncordoned.status.Shutdown.Drained = &ofContainers.drained.Record
+	uncordoned.pods = api.PodList{Pods: []api.Pod{
+		{Runtime: "docker", ID: "shop", Name: "shop", Containers: []api.Container{{ID: "1", State: "Running"}, {ID: "2", State: "Exited"}}},
+		{Runtime: "podman", ID: "q2", Name: "quadlet", Containers: []api.Container{{ID: "q2", State: "Running"}}},
+	}}
 	orchestrated := fullBackend()
 	orchestrated.phases.StopFirst = []string{"k3s.service"}
 	stoppedFirst := orchestrated.status.Shutdown.Last.Clone()
@@ -235,6 +249,8 @@ func TestTables(t *testing.T) {
 	emptied := fullBackend()
 	emptied.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(30 * time.Second), FinishedAt: ago(30*time.Second - 15*time.Millisecond), Graceful: true, Pods: []journal.PodRecord{}}
 	emptied.status.Shutdown.Drained = &emptied.drained.Record
+	withdrawn := fullBackend()
+	withdrawn.status = keptItsPods()
 	cancelled := fullBackend()
 	began := cancelled.status.Shutdown.Last.StartedAt.Add(48 * time.Hour)
 	cancelled.status.Shutdown.Cancelled = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: began, CancelledAt: began.Add(3 * time.Second), Pods: []journal.PodRecord{
@@ -297,6 +313,7 @@ func TestTables(t *testing.T) {
 		"ps-last-shutdown-cancelled":  {cancelled, "ps --last-shutdown", 0},
 		"ps-last-shutdown-drained":    {emptied, "ps --last-shutdown", 0},
 		"shutdown-report-drained":     {emptied, "shutdown report", 0},
+		"ps-last-shutdown-withdrawn":  {withdrawn, "ps --last-shutdown", 0},
 		"status-drained":              {emptied, "status", 0},
 		"status-cancelled":            {cancelled, "status", 0},
 		"ps-last-shutdown-restarts":   {again, "ps --last-shutdown", 0},
@@ -358,6 +375,8 @@ func TestTables(t *testing.T) {
 		"leave-undo":                  {fullBackend(), "leave --undo", 0},
 		"leave-undo-nothing":          {&backend{member: true}, "leave --undo", 0},
 		"uncordon-already":            {fullBackend(), "uncordon", 0},
+		"uncordon-stopped":            {uncordoned, "uncordon", 0},
+		"drain-containers":            {ofContainers, "drain", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := hostler(serve(t, c.backend), strings.Fields(c.args)...)

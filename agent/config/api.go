@@ -60,7 +60,7 @@ func (k *checker) api(c API, m Metrics) {
 }
 
 // callers checks by what callers over the network are known, which needs all of it and
-// is of no use where nothing is served there.
+// is not usable where nothing is served there.
 func (k *checker) callers(c API, served bool) {
 	const field = "api.tls"
 	files := []struct{ name, path, what string }{

@@ -14,12 +14,12 @@ type Config struct {
 	Lease        Lease        `yaml:"lease" doc:"The Lease, which is the heartbeat of the host."`
 	Status       Status       `yaml:"status" doc:"How the Node status is updated."`
 	Pressure     Pressure     `yaml:"pressure" doc:"Thresholds of the pressure conditions: a quantity (100Mi) or a percentage (10%) of the capacity." reload:"live"`
-	Conditions   Conditions   `yaml:"conditions" doc:"Custom conditions, from executables that report problems (docs/howto/custom-condition.md)." reload:"live"`
+	Conditions   Conditions   `yaml:"conditions" doc:"Custom conditions, from executables that report problems (/usr/share/doc/hostler/docs/howto/custom-condition.md)." reload:"live"`
 	Shutdown     Shutdown     `yaml:"shutdown" doc:"How pods are stopped before the host goes down."`
 	ImageGC      ImageGC      `yaml:"imageGC" doc:"When images are removed."`
 	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers, dead pods and their logs are removed."`
 	State        State        `yaml:"state" doc:"Where the agent stores its state."`
-	API          API          `yaml:"api" doc:"The API for the hostler commands, and optionally for network clients (docs/howto/network-api.md)."`
+	API          API          `yaml:"api" doc:"The API for the hostler commands, and optionally for network clients (/usr/share/doc/hostler/docs/howto/network-api.md)."`
 	Metrics      Metrics      `yaml:"metrics" doc:"Prometheus metrics. The API socket serves them, too."`
 	Log          Log          `yaml:"log" doc:"The agent's log."`
 }
@@ -36,10 +36,18 @@ type Node struct {
 	Address       Address           `yaml:"address" doc:"The addresses to publish." reload:"live"`
 	MaxPods       int               `yaml:"maxPods" doc:"The maximum number of pods on this host." reload:"live" least:"1"`
 	Reserved      Reserved          `yaml:"reserved" doc:"Resources reserved for the system, as quantities. Allocatable is capacity minus this." reload:"live"`
+	OnTaint       string            `yaml:"onTaint" doc:"drain: if the Node has a NoExecute taint that is not in node.taints, stop all pods but critical ones when node.toleration is over; or none." words:"none|drain" reload:"live"`
+	Toleration    Duration          `yaml:"toleration" doc:"The time from the taint, or from the end of the Lease, to that drain." reload:"live"`
 	Takeover      bool              `yaml:"takeover" doc:"Take over the Node if another machine has its name, even a running one."`
 	CloudProvider string            `yaml:"cloudProvider" doc:"external: a cloud controller manager sets the addresses, and a new Node has its taint until then; or none." words:"none|external"`
 	ProviderID    string            `yaml:"providerID" doc:"The ID of this host in the cloud; set if the Node has none."`
 }
+
+// Values of node.onTaint and lease.onLost.
+const (
+	ReactNone  = "none"
+	ReactDrain = "drain"
+)
 
 // Address picks the addresses to publish.
 type Address struct {
@@ -64,7 +72,7 @@ type Reserved struct {
 
 // ControlPlane picks the client.
 type ControlPlane struct {
-	Type       string     `yaml:"type" doc:"embedded stores everything on this host, kubernetes in a cluster, etcd in etcd, plugin in a program of yours (docs/howto/control-plane-plugin.md)." words:"embedded|kubernetes|etcd|plugin"`
+	Type       string     `yaml:"type" doc:"embedded stores everything on this host, kubernetes in a cluster, etcd in etcd, plugin in a program of yours (/usr/share/doc/hostler/docs/howto/control-plane-plugin.md)." words:"embedded|kubernetes|etcd|plugin"`
 	Kubernetes Kubernetes `yaml:"kubernetes" doc:"Connection to the cluster; for type kubernetes."`
 	Etcd       Etcd       `yaml:"etcd" doc:"Connection to etcd; for type etcd."`
 	Plugin     Plugin     `yaml:"plugin" doc:"Connection to the plugin; for type plugin."`
@@ -103,12 +111,14 @@ type Lease struct {
 	Enabled       Switch   `yaml:"enabled" doc:"auto yields to a kubelet that renews the Lease of this host, and is off if node.enabled is false."`
 	Duration      Duration `yaml:"duration" doc:"How long a renewal is valid; whole seconds."`
 	RenewInterval Duration `yaml:"renewInterval" doc:"How often the Lease is renewed; less than half the duration."`
+	OnLost        string   `yaml:"onLost" doc:"drain: if the Lease was not renewed for its duration and node.toleration, stop all pods but critical ones; or none. If the control plane is down for that long, all hosts stop their pods." words:"none|drain" reload:"live"`
 }
 
 // Status configures the status loop.
 type Status struct {
 	UpdateInterval Duration `yaml:"updateInterval" doc:"How often the host is checked; changes are written at once."`
 	ReportInterval Duration `yaml:"reportInterval" doc:"How often the status is written even if nothing changed."`
+	Pods           bool     `yaml:"pods" doc:"Keep a v1 Pod object in etcd for each pod that runs on this host; for type etcd (docs/reference/etcd.md#pods)."`
 	MaxImages      int      `yaml:"maxImages" doc:"The most images listed in the Node's status; -1 lists all." reload:"live" least:"-1"`
 }
 

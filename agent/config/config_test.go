@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,7 +69,7 @@ func TestLabelsThatANodeMayNotSetAreNamed(t *testing.T) {
 
 func TestEveryFaultIsReportedInOrder(t *testing.T) {
 	_, err := config.Parse("f.yaml", []byte("lease:\n  ttl: 1\nnode:\n  maxPods: x\n"))
-	want := "f.yaml:2: lease.ttl: unknown field; known here: enabled, duration, renewInterval\n" +
+	want := "f.yaml:2: lease.ttl: unknown field; known here: enabled, duration, renewInterval, onLost\n" +
 		`f.yaml:4: node.maxPods: "x" is not a whole number`
 	if err == nil || err.Error() != want {
 		t.Errorf("Parse() = %v, want %s", err, want)
@@ -114,6 +115,30 @@ func TestAFaultInADropInNamesTheDropIn(t *testing.T) {
 	_, err := config.Load(file, filepath.Join(dir, "conf.d"))
 	if want := file + ":1: imageGC.lowThresholdPercent: 70 is not below imageGC.highThresholdPercent (60)"; err == nil || err.Error() != want {
 		t.Errorf("Load() = %v, want %s", err, want)
+	}
+}
+
+// A value that cannot be read hides no fault of another one, and causes no fault that follows from it.
+func TestFaultsOfNotationAndOfValuesAreReportedTogether(t *testing.T) {
+	_, err := config.Parse("f.yaml", []byte(`lease: {duration: 40x, renewInterval: 30s}
+imageGC: {highThresholdPercent: many, lowThresholdPercent: 120}
+node: {name: Host_1, maxPods: 0}
+controlPlane: {type: kubernetes, kubernetes: {kubeconfg: /a}}
+shutdown: {gracePeriod: 5, gracePeriodCriticalPods: 1h}
+log: {level: loud}
+`))
+	faults, _ := errors.AsType[config.Faults](err)
+	var got []string
+	for _, f := range faults {
+		got = append(got, f.Field)
+	}
+	slices.Sort(got)
+	want := []string{
+		"controlPlane.kubernetes.kubeconfg", "imageGC.highThresholdPercent", "imageGC.lowThresholdPercent", "lease.duration", "log.level",
+		"node.maxPods", "node.name", "shutdown.gracePeriod",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("Parse() finds faults at %q, want %q:\n%v", got, want, err)
 	}
 }
 

@@ -10,14 +10,14 @@ import (
 // Default returns the configuration of a host that has none.
 func Default() Config {
 	return Config{
-		Node: Node{Enabled: Auto, Register: true, MaxPods: 110, CloudProvider: "none"},
+		Node: Node{Enabled: Auto, Register: true, MaxPods: 110, OnTaint: ReactNone, Toleration: Duration(5 * time.Minute), CloudProvider: "none"},
 		ControlPlane: ControlPlane{
 			Type:       "embedded",
 			Kubernetes: Kubernetes{ExecPluginUser: UserNobody, CertificateDirectory: "/var/lib/hostler/pki"},
 			Etcd:       endpoint.Default(),
 		},
 		Runtimes: Runtimes{Auto: true},
-		Lease:    Lease{Enabled: Auto, Duration: Duration(40 * time.Second), RenewInterval: Duration(10 * time.Second)},
+		Lease:    Lease{Enabled: Auto, Duration: Duration(40 * time.Second), RenewInterval: Duration(10 * time.Second), OnLost: ReactNone},
 		Status:   Status{UpdateInterval: Duration(10 * time.Second), ReportInterval: Duration(5 * time.Minute), MaxImages: 50},
 		Pressure: Pressure{
 			MemoryAvailable:   "100Mi",

@@ -44,6 +44,7 @@ func faultsOfShape() map[string]fault {
 		"a prefix without its slash":              {"controlPlane: {type: etcd, etcd: {endpoints: [https://e], prefix: fleet}}\n", `f.yaml:1: controlPlane.etcd.prefix: "fleet" is not a prefix: begin it with /`},
 		"a password at a relative path":           {"controlPlane: {type: etcd, etcd: {endpoints: [https://e], username: n, passwordFile: p}}\n", `f.yaml:1: controlPlane.etcd.passwordFile: the value is not an absolute path`},
 		"a plugin's socket somewhere":             {"controlPlane: {type: plugin, plugin: {socket: p.sock}}\n", `f.yaml:1: controlPlane.plugin.socket: "p.sock" is not an absolute path of at most 107 bytes`},
+		"a reaction that is neither":              {"node:\n  onTaint: cordon\n", `f.yaml:2: node.onTaint: "cordon" is neither none nor drain`},
 		"a restart that is neither":               {"shutdown:\n  restartAfterBoot: always\n", `f.yaml:2: shutdown.restartAfterBoot: "always" is neither auto nor never`},
 		"an unknown runtime type":                 {"runtimes: [{type: lxc, endpoint: /a}]\n", `f.yaml:1: runtimes[0].type: "lxc" is not a runtime type that this version has; use cri or docker or podman or runc`},
 		"runtimes that are neither":               {"runtimes: all\n", "f.yaml:1: runtimes: must be auto or a list of {type, endpoint}"},
@@ -94,6 +95,9 @@ func faultsOfShape() map[string]fault {
 // they fit together, or in how YAML is written.
 func faultsOfMeaning() map[string]fault {
 	return map[string]fault{
+		"a reaction to taints of its own":         {"node: {onTaint: drain}\n", "f.yaml:1: node.onTaint: drain waits for ever: only this host uses control plane embedded"},
+		"a reaction to its own disk":              {"lease: {onLost: drain}\n", "f.yaml:1: lease.onLost: drain waits for ever"},
+		"a reaction to a lease that is off":       {"controlPlane: {type: etcd, etcd: {endpoints: [https://e]}}\nlease: {enabled: false, onLost: drain}\n", "f.yaml:2: lease.onLost: drain needs the Lease: "},
 		"two documents":                           {"node: {}\n---\nnode: {}\n", "f.yaml:2: not valid YAML: more than one YAML document in a file"},
 		"a node name that is no DNS subdomain":    {"node: {name: Host_1}\n", `f.yaml:1: node.name: "Host_1" is not a DNS subdomain`},
 		"a label that is none":                    {"node: {labels: {a b: c}}\n", "f.yaml:1: node.labels.a b: not a label"},
@@ -102,6 +106,7 @@ func faultsOfMeaning() map[string]fault {
 		"an internal address with blanks":         {"node: {address: {internal: [\"10.0.0.0/8 \"]}}\n", `f.yaml:1: node.address.internal[0]: "10.0.0.0/8 " has leading or trailing spaces`},
 		"an internal address on the second line":  {"node:\n  address:\n    internal:\n    - eth0\n    - fe80::1%eth0\n", "f.yaml:5: node.address.internal[1]: fe80::1%eth0 is loopback, link-local, multicast or unspecified"},
 		"an internal network with host bits":      {"node: {address: {internal: [10.0.0.5/24]}}\n", "f.yaml:1: node.address.internal[0]: 10.0.0.5/24 is an address within 10.0.0.0/24; write 10.0.0.5 or 10.0.0.0/24"},
+		"an internal address that is cut off":     {"node: {address: {internal: [192.0.2]}}\n", `f.yaml:1: node.address.internal[0]: "192.0.2" is not a whole IPv4 address; write an address like 192.0.2.7, or a network like 192.0.2.0/24`},
 		"an external address that is none":        {"node: {address: {external: [here]}}\n", `f.yaml:1: node.address.external[0]: "here" is not an IP address`},
 		"a renewal too rare for its lease":        {"lease:\n  renewInterval: 20s\n", "f.yaml:2: lease.renewInterval: 20s is not above 0 and below half of lease.duration (40s, its default): one"},
 		"a lease of half seconds":                 {"lease: {duration: 40500ms}\n", "f.yaml:1: lease.duration: 40.5s is not a number of whole seconds"},
@@ -115,6 +120,7 @@ func faultsOfMeaning() map[string]fault {
 		"a user without a password":               {"controlPlane: {type: etcd, etcd: {endpoints: [https://e], username: n}}\n", "f.yaml:1: controlPlane.etcd: a username needs its passwordFile, and a passwordFile its username"},
 		"a plugin that nobody names":              {"controlPlane: {type: plugin}\n", "f.yaml:1: controlPlane.type: plugin needs to know which: set controlPlane.plugin.socket to the path of the socket that it serves"},
 		"a plugin of no use":                      {"controlPlane: {plugin: {socket: /run/p.sock}}\n", "f.yaml:1: controlPlane.plugin.socket: does not apply to control plane embedded; set controlPlane.type: plugin"},
+		"objects of pods that nobody can keep":    {"status:\n  pods: true\n", "f.yaml:2: status.pods: does not apply to control plane embedded; set controlPlane.type: etcd"},
 		"a runtime over the network":              {"runtimes: [{type: cri, endpoint: \"tcp://1.2.3.4:5\"}]\n", `f.yaml:1: runtimes[0].endpoint: "tcp://1.2.3.4:5" is not the path of a unix socket`},
 		"a socket of runc's":                      {"runtimes: [{type: runc, endpoint: \"unix:///run/runc\"}]\n", `f.yaml:1: runtimes[0].endpoint: "unix:///run/runc" is a socket, but runc has none`},
 		"a state root of containerd's":            {"runtimes: [{type: runc, endpoint: /run/containerd/runc/k8s.io}]\n", `f.yaml:1: runtimes[0].endpoint: "/run/containerd/runc/k8s.io": /run/containerd is used by containerd; use type: cri`},

@@ -55,7 +55,7 @@ func Draft(file, folder string) (Loaded, error) {
 	return Loaded{config, source}, err
 }
 
-// Parse reads one document as if it were the only file; name stands in faults.
+// Parse reads one document as if it were the only file; name appears in faults.
 func Parse(name string, data []byte) (Config, error) { return spec().Parse(name, data) }
 
 // Documented writes the defaults with each key's meaning above it.

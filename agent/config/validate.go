@@ -26,15 +26,15 @@ func (k *checker) check(c Config) {
 	k.node(c.Node)
 	k.controlPlane(c.ControlPlane)
 	k.registration(c.Node, c.ControlPlane.Type)
+	k.Require(!c.Status.Pods || c.ControlPlane.Type == "etcd", "status.pods", "does not apply to control plane %s; set controlPlane.type: etcd", c.ControlPlane.Type)
 	k.runtimes(c.Runtimes)
 	k.loops(c)
+	k.reactions(c)
 	k.shutdown(c.Shutdown)
 	k.imageGC(c.ImageGC)
 	k.containerGC(c.ContainerGC)
 	k.places(c)
-	if k.Faults() == 0 {
-		k.packages(c)
-	}
+	k.packages(c)
 }
 
 func (k *checker) node(n Node) {
@@ -82,6 +82,15 @@ func (k *checker) registration(n Node, controlPlane string) {
 	}
 }
 
+// reactions checks when the host drains itself.
+func (k *checker) reactions(c Config) {
+	for field, value := range map[string]string{"node.onTaint": c.Node.OnTaint, "lease.onLost": c.Lease.OnLost} {
+		k.Require(value == ReactNone || value == ReactDrain, field, "%q is neither none nor drain", value)
+		k.Require(value != ReactDrain || c.ControlPlane.Type != "embedded", field, "drain waits for ever: only this host uses control plane embedded")
+	}
+	k.Require(c.Lease.OnLost != ReactDrain || c.Lease.Enabled != Off, "lease.onLost", "drain needs the Lease: %s", k.Other("lease.enabled", c.Lease.Enabled))
+}
+
 // controlPlane checks that the chosen client can reach what it is for.
 func (k *checker) controlPlane(c ControlPlane) {
 	controlPlanes := []string{"embedded", "kubernetes", "etcd", "plugin"}
@@ -101,7 +110,7 @@ func (k *checker) controlPlane(c ControlPlane) {
 	k.plugin(c)
 }
 
-// plugin checks how a plugin is reached, which is of no use to another control plane.
+// plugin checks how a plugin is reached, which is not usable to another control plane.
 func (k *checker) plugin(c ControlPlane) {
 	const (
 		field  = "controlPlane.plugin.socket"
@@ -113,7 +122,7 @@ func (k *checker) plugin(c ControlPlane) {
 	k.Require(socket != "" || !chosen, "controlPlane.type", "plugin needs to know which: set %s to the path of the socket that it serves", field)
 }
 
-// etcd checks how etcd is reached, which is of no use to another control plane.
+// etcd checks how etcd is reached, which is not usable to another control plane.
 func (k *checker) etcd(c ControlPlane) {
 	const field = "controlPlane.etcd"
 	chosen := c.Type == "etcd"
@@ -247,10 +256,14 @@ func (k *checker) containerGC(g ContainerGC) {
 
 // packages validates the values together, as the packages that use them do.
 func (k *checker) packages(c Config) {
-	_, err := c.NodeOptions("host", "0.0.0")
-	k.Accept(err, "node")
-	_, err = c.GCPolicy()
-	k.Accept(err, "imageGC")
+	if k.Sound("node") {
+		_, err := c.NodeOptions("host", "0.0.0")
+		k.Accept(err, "node")
+	}
+	if k.Sound("imageGC") && k.Sound("containerGC") {
+		_, err := c.GCPolicy()
+		k.Accept(err, "imageGC")
+	}
 	k.Accept(c.ConditionsPolicy().Validate(), "conditions")
 }
 

@@ -13,7 +13,7 @@ import (
 // Cluster is a Kubernetes cluster that this host is a node of, as it answers now. It is a flat
 // record with a field for each fact that a check uses.
 type Cluster struct {
-	// Unchecked tells that the files are the service's own, and cannot be looked at beside it.
+	// Unchecked reports that only the service can read the files.
 	Unchecked  bool
 	Node       string   // its name
 	Kubeconfig string   // that leads there
@@ -53,12 +53,9 @@ type Writer struct {
 // Rights are what the credentials allow of what hostler does.
 type Rights struct {
 	Checked bool
-	Err     error    // why the server did not tell
+	Err     error    // why the server did not report them
 	Lacks   []string // of what it does by itself, such as "patch nodes/status"
 	Delete  bool     // its own Node, which no node may by itself
-	// Compare is to look for clones of this host in the fleet, which no node may by
-	// itself either.
-	Compare bool
 }
 
 const (
@@ -70,7 +67,7 @@ const (
 	freshWrite = 11 * time.Minute
 )
 
-// clusterServer looks whether the API server answers, and as whom.
+// clusterServer checks whether the API server answers, and as whom.
 func clusterServer(f Facts) Check {
 	c := f.Cluster
 	switch {
@@ -96,7 +93,7 @@ func clusterServer(f Facts) Check {
 		return ok("%s answers; the agent will create node %s", who, c.Node)
 	case c.Certificate == nil && c.Waits != nil:
 		return Check{} // not asked without credentials: see below
-	case c.Server == "": // the file does not tell
+	case c.Server == "": // the file has none
 		return fail("correct the file; hostler reads it again automatically", "%v", err)
 	case errors.Is(err, controlplane.ErrUntrusted):
 		return fail(fmt.Sprintf("correct certificate-authority and server in %s (kubeadm: /etc/kubernetes/pki/ca.crt on a control-plane host), and check `date`", c.Kubeconfig),
@@ -170,7 +167,7 @@ func (c *Cluster) now() time.Time {
 	return c.Now
 }
 
-// waiting tells what keeps a certificate from coming.
+// waiting says why there is no certificate yet.
 func (c *Cluster) waiting(f Facts) Check {
 	crt := c.Certificate
 	judge, message := warn, "the certificate is not renewed"
@@ -186,7 +183,7 @@ func (c *Cluster) waiting(f Facts) Check {
 	if !f.Agent.Answers {
 		return judge(start(f), "%s: %v", message, c.Waits)
 	}
-	hint := fmt.Sprintf("check that the token in %s has not expired (`kubeadm token create` makes a new one), and that its group may request certificates (docs/start/kubernetes.md)", c.Kubeconfig)
+	hint := fmt.Sprintf("check that the token in %s has not expired (`kubeadm token create` makes a new one), and that its group may request certificates (/usr/share/doc/hostler/docs/start/kubernetes.md)", c.Kubeconfig)
 	return judge(hint, "%s: %v", message, c.Waits)
 }
 
@@ -272,12 +269,8 @@ func clusterRights(f Facts) Check {
 		return fail(fmt.Sprintf("use credentials of user system:node:%s in group system:nodes, on a control plane with --authorization-mode=Node,RBAC", c.Node),
 			"the credentials do not allow: %s", strings.Join(r.Lacks, ", "))
 	}
-	clones := "hostler checks the fleet for hosts with the same machine ID"
-	if !r.Compare {
-		clones = "hostler does not check for hosts with the same machine ID: that needs the right to list nodes and get leases (docs/reference/kubernetes.md)"
-	}
 	if r.Delete {
-		return ok("the credentials allow everything, including `hostler leave`; %s", clones)
+		return ok("the credentials allow everything, including `hostler leave`")
 	}
-	return ok("the credentials allow everything except `hostler leave`, which needs the right to delete the Node (docs/reference/kubernetes.md); %s", clones)
+	return ok("the credentials allow everything except `hostler leave`, which needs the right to delete the Node (/usr/share/doc/hostler/docs/reference/kubernetes.md)")
 }

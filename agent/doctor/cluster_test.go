@@ -31,18 +31,6 @@ func member() doctor.Facts {
 	return f
 }
 
-func TestRightsSayWhetherClonesAreLookedFor(t *testing.T) {
-	for _, may := range []bool{true, false} {
-		f := member()
-		f.Cluster.Rights.Compare = may
-		for _, check := range doctor.Examine(f).Checks {
-			if check.Name == "cluster-rights" && strings.Contains(check.Message, "hostler does not check for hosts with the same machine ID") == may {
-				t.Errorf("allowed: %v, check = %+v, want that said", may, check)
-			}
-		}
-	}
-}
-
 // by is how a client tells of a failure.
 func by(classes ...error) error {
 	err := errors.New("told so")

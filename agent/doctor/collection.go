@@ -54,7 +54,7 @@ func (r OnRequest) Whose() string {
 // Collection is what waits for a person; nil where nothing does.
 type Collection struct{ Images, Containers *OnRequest }
 
-// collection tells what is removed on request only.
+// collection reports what is removed on request only.
 func collection(f Facts) Check {
 	var waiting, settings, full []string
 	whose, idle := "", false

@@ -45,8 +45,8 @@ func protection(f Facts) Check {
 	}
 }
 
-// unfounded tells that an armed guard has yet to notice what it has lost: it looks
-// less often than a person.
+// unfounded reports that an armed guard has not yet noticed what it has lost: it checks only from
+// time to time.
 func (f Facts) unfounded() bool {
 	return f.Guard != nil && f.Guard.State == shutdown.Armed &&
 		slices.ContainsFunc([]Check{dbus(f), logind(f), lock(f)}, func(c Check) bool { return c.Status == Fail })
@@ -111,7 +111,7 @@ func whereWanted(f Facts, c Check) Check {
 	return c
 }
 
-// reached tells that logind could be asked.
+// reached reports that logind answered.
 func (l Logind) reached() bool { return l.Bus == nil && l.Login == nil }
 
 func lock(f Facts) Check {
@@ -157,7 +157,7 @@ func lock(f Facts) Check {
 	return ok("hostler holds the shutdown lock, as pid %d", f.Agent.PID)
 }
 
-// otherLocks tells who else holds a shutdown back.
+// otherLocks reports who else delays a shutdown.
 func otherLocks(f Facts) Check {
 	if !f.Logind.reached() {
 		return Check{}
@@ -256,7 +256,7 @@ func source(s logindconf.Setting) string {
 	return fmt.Sprintf("%s, set by %s", Span(s.Max), s.Source)
 }
 
-// delayFiles looks at what logind would grant after it has read its files anew.
+// delayFiles looks at what logind would grant after it has read its files again.
 func delayFiles(f Facts) Check {
 	files := f.Logind.Files
 	var found faults
@@ -296,7 +296,7 @@ func delayFiles(f Facts) Check {
 // oneLine is an error that may be several.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// kubelet tells who guards beside a kubelet, and whether its time is granted.
+// kubelet reports who guards beside a kubelet, and whether its time is granted.
 func kubelet(f Facts) Check {
 	k, granted := f.Kubelet, f.Logind.Granted
 	restart := f.fixes().kubelet

@@ -170,7 +170,7 @@ func unchecked(f Facts) Check {
 	return Check{Status: Unknown, Message: "not checked: " + why, Hint: "see check agent"}
 }
 
-// unknown is a check that lacks what systemd has not told, though it told other things.
+// unknown is a check that lacks facts that systemd did not report, though it reported others.
 func unknown(what string, why error) Check {
 	return Check{
 		Status: Unknown, Message: fmt.Sprintf("cannot check %s: systemd did not answer: %s", what, reason(why)),

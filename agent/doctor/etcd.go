@@ -14,7 +14,7 @@ import (
 // Etcd is the etcd cluster that keeps this host's Node, as it answers now.
 type Etcd struct {
 	StoreState
-	// Unchecked tells that the files are the service's own, and cannot be looked at beside it.
+	// Unchecked reports that only the service can read the files.
 	Unchecked bool
 	Members   []Member
 	Plain     []string // endpoints that are reached by plain http, over a network
@@ -59,7 +59,7 @@ func (e *Etcd) answers() bool {
 	return len(unresponsive) < len(e.Members)
 }
 
-// etcdMembers looks whether the members answer, and as whom.
+// etcdMembers checks whether the members answer, and as whom.
 func etcdMembers(f Facts) Check {
 	e := f.Etcd
 	switch {
@@ -104,7 +104,7 @@ func etcdFix(err error, endpoint string) string {
 	case errors.Is(err, controlplane.ErrUntrusted):
 		return "set controlPlane.etcd.tls.ca to the CA of the members, and endpoints to names in their certificates; check `date`"
 	case errors.Is(err, controlplane.ErrUnauthorized):
-		return "give this host credentials that the cluster accepts (docs/reference/etcd.md); hostler reads the files automatically"
+		return "give this host credentials that the cluster accepts (/usr/share/doc/hostler/docs/reference/etcd.md); hostler reads the files automatically"
 	}
 	return fmt.Sprintf("check that the member and most others run, and that this host reaches it: `env -u ETCDCTL_ENDPOINTS etcdctl --endpoints=%s endpoint health`. For https, add --cacert, --cert and --key", endpoint)
 }
@@ -153,7 +153,7 @@ func etcdRights(f Facts) Check {
 	if e == nil || !e.answers() {
 		return Check{}
 	}
-	grant := "as etcd root, with a ROLE of this host's user: " + e.Grants
+	grant := "as etcd root, for this host's user (ignore \"already exists\"): " + e.Grants
 	switch {
 	case e.RightsErr != nil:
 		return warn("do nothing if the other checks are ok", "etcd does not report what this host may do: %v", e.RightsErr)

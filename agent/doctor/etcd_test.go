@@ -73,7 +73,7 @@ func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
 			f.Etcd.SettingUnreadable, f.Etcd.Grants = "/hostler/settings/lease-duration", "`etcdctl A`, `etcdctl B`"
 		}, []string{
 			"fail etcd|see check etcd-rights",
-			"fail etcd-rights|does not allow: read /hostler/leases/n, write /hostler/leases/n, read /hostler/settings/lease-duration|as etcd root, with a ROLE of this host's user: `etcdctl A`, `etcdctl B`",
+			"fail etcd-rights|does not allow: read /hostler/leases/n, write /hostler/leases/n, read /hostler/settings/lease-duration|as etcd root, for this host's user (ignore \"already exists\"): `etcdctl A`, `etcdctl B`",
 		}},
 		{
 			"rights are not told", func(f *doctor.Facts) { f.Etcd.RightsErr = errors.New("no leader") },

@@ -51,7 +51,7 @@ type Agent struct {
 
 // Configuration says whether the agent runs what its files say.
 type Configuration struct {
-	// File is the one that the agent was told to read; empty where it is the default
+	// File is the one that the agent was started with; empty if it is the default
 	// one, which every command finds by itself.
 	File string `json:"file,omitempty"`
 	// Differs are the keys whose values in the files are not in force.
@@ -147,7 +147,7 @@ type Kubelet struct {
 // things, says so itself: Err of each unit, and those below.
 type Systemd struct {
 	Missing bool   // there is none on this host
-	Problem string // why it told nothing
+	Problem string // why it reported nothing
 	Service systemd.Unit
 	Login   systemd.Unit   // logind's
 	Server  systemd.Unit   // of `hostler server`
@@ -213,7 +213,7 @@ type Runtime struct {
 	Message                 string
 }
 
-// bare tells that it is a folder of containers, with no service to be started and no socket.
+// bare reports that it is a directory of containers, without service and socket.
 func (r Runtime) bare() bool { return r.Name == "runc" || r.Name == "crun" }
 
 // State is the folder where hostler keeps what it learns.
@@ -235,10 +235,10 @@ func (f Facts) needed() time.Duration {
 // lead is what services may take that are stopped first.
 func (f Facts) lead() time.Duration { return (&shutdown.First{Names: f.StopFirst}).Bound() }
 
-// hangs tells that the service runs, and does not answer.
+// hangs reports that the service runs, and does not answer.
 func (f Facts) hangs() bool { return !f.Agent.Answers && f.Systemd.Service.ActiveState == "active" }
 
-// delegated tells that somebody else guards the shutdown.
+// delegated reports that another owner guards the shutdown.
 func (f Facts) delegated() bool {
 	if f.Guard != nil {
 		return f.Guard.State == shutdown.Delegated

@@ -36,7 +36,7 @@ func stopFirst(f Facts) Check {
 		}
 	}
 	if len(unnamed) > 0 {
-		found.add(warn(fmt.Sprintf("set shutdown: {enabled: true, stopFirst: [%s]}, see docs/start/kubernetes.md; then %s", strings.Join(unnamed, ", "), f.fixes().restartAgent()),
+		found.add(warn(fmt.Sprintf("set shutdown: {enabled: true, stopFirst: [%s]}, see /usr/share/doc/hostler/docs/start/kubernetes.md; then %s", strings.Join(unnamed, ", "), f.fixes().restartAgent()),
 			"%s would restart pods while hostler stops them", strings.Join(unnamed, ", ")))
 	}
 	return found.or(fine)

@@ -36,5 +36,5 @@ func (f Facts) fixes() fixes {
 	}
 }
 
-// restartAgent is what starts it anew, for a person who fears for containers.
+// restartAgent is what starts it again, for a person who fears for containers.
 func (m fixes) restartAgent() string { return m.restart + ", which stops no container" }

@@ -118,7 +118,7 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 	return r
 }
 
-// reason is why systemd has not told something.
+// reason is why systemd has not reported something.
 func reason(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Sprintf("no answer within %v (is the host busy?)", bound)

@@ -50,7 +50,7 @@ func version(agent, program string) Check {
 		"the running agent is %s, the program on disk is %s: it was not restarted, or rejected the configuration", agent, program)
 }
 
-// configuration looks whether what the files say is what the agent does. Without
+// configuration checks whether what the files say is what the agent does. Without
 // an agent faulty files are what keeps one from starting.
 func configuration(f Facts) Check {
 	trouble, fix := f.Configuration.Trouble(), f.Configuration.fix(f.fixes())
@@ -85,7 +85,7 @@ func (f Facts) orJournal(start string) string {
 const masked = "masked" // LoadState
 
 // unmask is what lets a masked unit be started again. systemctl looks for masks
-// in /etc unless told of those in /run.
+// in /etc, unless masked is in /run.
 func unmask(u systemd.Unit, name string) string {
 	if u.UnitFileState == "masked-runtime" {
 		return "systemctl unmask --runtime " + name

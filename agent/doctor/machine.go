@@ -63,7 +63,7 @@ func pressure(f Facts) Check {
 	return warnings(f.Machine.Pressures).or(ok("no pressure on memory, disks or PIDs"))
 }
 
-// nodeNetwork tells whether other hosts reach this one at the Node's addresses.
+// nodeNetwork reports whether other hosts reach this one at the Node's addresses.
 func nodeNetwork(f Facts) Check {
 	if !f.Agent.Answers {
 		return Check{} // check agent says so
@@ -79,7 +79,7 @@ func warnings(fixes []Fix) (found faults) {
 	return found
 }
 
-// watchdog looks whether systemd would notice an agent that hangs.
+// watchdog checks whether systemd would notice an agent that hangs.
 func watchdog(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" || f.Systemd.Service.LoadState != "loaded" {
 		return Check{}
@@ -93,7 +93,7 @@ func watchdog(f Facts) Check {
 	return ok("systemd restarts an agent that hangs for %v", f.Systemd.Run.Watchdog)
 }
 
-// bypasses tells which ways down do not pass logind here, and what becomes of pods then.
+// bypasses reports which shutdowns give no logind notification here, and what happens to pods then.
 func bypasses(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" || !f.Agent.Answers || len(f.Phases) == 0 || f.delegated() {
 		return Check{}
@@ -107,7 +107,7 @@ func bypasses(f Facts) Check {
 	}
 	podman := ""
 	if slices.ContainsFunc(f.Runtimes.List, func(r Runtime) bool { return r.Name == "podman" }) {
-		podman = ". Exception: Podman containers without a unit, if podman.service is not running (docs/reference/runtimes.md)"
+		podman = ". Exception: Podman containers without a unit, if podman.service is not running (/usr/share/doc/hostler/docs/reference/runtimes.md)"
 	}
 	return ok("shutdowns without logind notification: %s. Pods are still stopped in order if checks unit-order, scopes and job-timeouts are ok%s. `reboot -f` and a reset stop nothing in order", past, podman)
 }

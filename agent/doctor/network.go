@@ -11,7 +11,7 @@ type Network struct {
 	Exposed     []string     // keys that others on this host can read
 	// Err is why nobody is served, or not by the files as they are.
 	Err error
-	// Unchecked tells that the files are the service's own, and cannot be looked at beside it.
+	// Unchecked reports that only the service can read the files.
 	Unchecked bool
 }
 

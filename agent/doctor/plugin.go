@@ -24,7 +24,7 @@ type Plugin struct {
 // answers reports whether it has said who it is.
 func (p *Plugin) answers() bool { return p.Name != "" }
 
-// pluginServes looks whether it answers, and what it has of this host.
+// pluginServes checks whether it answers, and what it has of this host.
 func pluginServes(f Facts) Check {
 	p := f.Plugin
 	switch {
@@ -33,7 +33,7 @@ func pluginServes(f Facts) Check {
 	case p.Unreached.Message != "":
 		return fail(cmp.Or(p.Unreached.Command, "start the service of the plugin, or correct controlPlane.plugin.socket; hostler connects automatically"), "the plugin's socket %s: %s", p.Socket, p.Unreached.Message)
 	case p.NoAnswer != nil:
-		return fail("follow the message, or see the log of the plugin: it must answer Info at once (docs/howto/control-plane-plugin.md)", "%v", p.NoAnswer)
+		return fail("follow the message, or see the log of the plugin: it must answer Info at once (/usr/share/doc/hostler/docs/howto/control-plane-plugin.md)", "%v", p.NoAnswer)
 	}
 	who := fmt.Sprintf("plugin %s, speaking protocol 1 for %s,", strings.TrimSpace(p.Name+" "+p.Version), p.Endpoint)
 	switch {
@@ -51,7 +51,7 @@ func pluginServes(f Facts) Check {
 	return ok("%s answers, and node %s exists", who, p.Node)
 }
 
-// pluginAbilities looks whether it can do what it says, and names what it cannot.
+// pluginAbilities checks whether it can do what it says, and names what it cannot.
 func pluginAbilities(f Facts) Check {
 	p := f.Plugin
 	if p == nil || !p.answers() || p.Reading != nil {
@@ -74,7 +74,7 @@ func pluginAbilities(f Facts) Check {
 		case !a.says:
 			cannot = append(cannot, a.without)
 		case a.err != nil:
-			found.add(warn("fix the plugin, or remove "+a.ability+" from its abilities (docs/howto/control-plane-plugin.md)", "it says that it %s, but that fails: %v", a.does, a.err))
+			found.add(warn("fix the plugin, or remove "+a.ability+" from its abilities (/usr/share/doc/hostler/docs/howto/control-plane-plugin.md)", "it says that it %s, but that fails: %v", a.does, a.err))
 		}
 	}
 	if len(cannot) > 0 {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// podman tells of containers that nobody looks after: the host's own, whose Podman cannot
+// podman reports containers that nobody starts or stops: the host's own, whose Podman cannot
 // be asked, and those of users.
 func podman(f Facts) Check {
 	var users string

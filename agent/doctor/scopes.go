@@ -16,7 +16,7 @@ func scopePrefixes() map[string]string {
 	}
 }
 
-// scopes looks whether systemd would leave containers alone until hostler has
+// scopes checks whether systemd would leave containers alone until hostler has
 // drained them, in a shutdown that bypasses logind.
 func scopes(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" {

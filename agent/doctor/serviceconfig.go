@@ -7,7 +7,7 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// ConfigOf is the configuration file that a service is told to read: by the flag of its
+// ConfigOf is the configuration file that a service reads: by the flag of its
 // command, or by its environment, of which what EnvironmentFile= holds is not known; empty
 // for the default one.
 func ConfigOf(r systemd.Run) string {

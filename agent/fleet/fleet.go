@@ -115,7 +115,9 @@ func (r *Reader) explain(what string, err error) error {
 	e := &hint.Error{Message: fmt.Sprintf("%s of control plane %s at %s: %s", what, r.client.Type(), r.client.Endpoint(), sanitize.Text(err.Error(), sanitize.MaxText))}
 	switch {
 	case errors.Is(err, controlplane.ErrForbidden) && r.client.Type() == "kubernetes":
-		e.Hint = fmt.Sprintf("run `kubectl get nodes` as an administrator, or give this node the right (docs/reference/kubernetes.md); `hostler nodes %s` shows this one", r.node)
+		e.Hint = fmt.Sprintf("run `kubectl get nodes` as an administrator, or give this node the right (/usr/share/doc/hostler/docs/reference/kubernetes.md); `hostler nodes %s` shows this one", r.node)
+	case errors.Is(err, controlplane.ErrForbidden) && r.client.Type() == "etcd":
+		e.Hint = fmt.Sprintf("run these commands, or read the nodes with a user who may (/usr/share/doc/hostler/docs/reference/etcd.md); `hostler nodes %s` shows this one", r.node)
 	case errors.Is(err, controlplane.ErrForbidden), errors.Is(err, errNoList):
 		e.Hint = fmt.Sprintf("list the nodes with the tools of the control plane, or let this host read them; `hostler nodes %s` shows this one", r.node)
 	case errors.Is(err, controlplane.ErrInvalid):

@@ -80,7 +80,7 @@ func Cluster(ctx context.Context, cfg config.Config, node, version string, curre
 	}
 	c.Exposed = Exposed(secrets)
 	rights := kubernetes.Needed(node)
-	s := kubernetes.Diagnose(ctx, o, node, slices.Concat(rights, []kubernetes.Right{kubernetes.ToLeave(node)}, kubernetes.ToCompare()))
+	s := kubernetes.Diagnose(ctx, o, node, append(slices.Clone(rights), kubernetes.ToLeave(node)))
 	c.Server, c.Err, c.Now, c.Skew, c.Found = s.Server, s.Err, s.Now, s.Skew, s.Node != nil
 	if s.Node != nil {
 		for name, last := range kubernetes.Writers(s.Node) {
@@ -90,13 +90,11 @@ func Cluster(ctx context.Context, cfg config.Config, node, version string, curre
 	if l := s.Lease; l != nil && l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil && !controlplane.LeaseAlive(l, time.Now()) { // whose clock it was stamped by
 		c.LeaseExpired = fmt.Sprintf("its lease was renewed last on %s, and is good for %ds only", l.Spec.RenewTime.UTC().Format(time.RFC3339), *l.Spec.LeaseDurationSeconds)
 	}
-	c.Rights = doctor.Rights{Checked: s.Rights != nil || s.RightsErr != nil, Err: s.RightsErr, Compare: s.Rights != nil}
+	c.Rights = doctor.Rights{Checked: s.Rights != nil || s.RightsErr != nil, Err: s.RightsErr}
 	for i, allowed := range s.Rights {
 		switch {
 		case i == len(rights):
 			c.Rights.Delete = allowed
-		case i > len(rights):
-			c.Rights.Compare = c.Rights.Compare && allowed
 		case !allowed:
 			c.Rights.Lacks = append(c.Rights.Lacks, rights[i].String())
 		}

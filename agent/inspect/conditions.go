@@ -48,7 +48,7 @@ func NodeConditions(list []corev1.NodeCondition, facts status.Facts, o status.Ad
 		}
 	}
 	if text := AddressMissing(list, facts, o); text != "" {
-		network = append(network, doctor.Fix{Message: text, Command: status.StepAddressMissing})
+		network = append(network, doctor.Fix{Message: text, Command: status.StepAddressMissing(text)})
 	}
 	return pressures, network
 }

@@ -90,7 +90,7 @@ func TestTheDoctorLearnsOfAnAddressThatIsMissingBesideAnother(t *testing.T) {
 	facts := status.Facts{Network: probe.Network{Addresses: []probe.Address{{IP: netip.MustParseAddr("10.0.0.5"), Bits: 24, Interface: "eth0", Up: true, Carrier: true}}}}
 	o := status.AddressOptions{Internal: []string{"10.0.0.5", "2001:db8::5"}}
 	available := []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse}}
-	want := []doctor.Fix{{Message: "node.address.internal: no interface has an address for 2001:db8::5", Command: status.StepAddressMissing}}
+	want := []doctor.Fix{{Message: "node.address.internal: no interface has an address for 2001:db8::5", Command: status.StepAddressMissing("no interface has an address for 2001:db8::5")}}
 	if _, network := NodeConditions(available, facts, o); !slices.Equal(network, want) {
 		t.Errorf("NodeConditions() = network %+v, want %+v", network, want)
 	}

@@ -35,6 +35,7 @@ func Etcd(ctx context.Context, cfg config.Config, node, version string) *doctor.
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	o := etcd.OptionsOf(cfg.ControlPlane.Etcd, "controlPlane.etcd", version)
+	o.Pods = cfg.Status.Pods
 	e := &doctor.Etcd{StoreState: doctor.StoreState{Node: node}, User: o.Username}
 	var secrets []string
 	for _, file := range []string{o.Key, o.PasswordFile} {

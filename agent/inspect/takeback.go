@@ -60,7 +60,7 @@ func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Mana
 
 // abandoned reports whether no agent of this service guards the host, nor will unless somebody
 // starts one. systemd starts one again that was killed, or ended with an error, unless it was
-// told to stop the service, or not to start it again. Told to start it anew, it has that done
+// told to stop the service, or not to start it again. Told to start it again, it has that done
 // by an agent that raises the delay again.
 func abandoned(unit systemd.Unit, ended Ended) bool {
 	switch unit.ActiveState {

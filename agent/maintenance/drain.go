@@ -79,39 +79,46 @@ func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(Dra
 		report.Unschedulable, report.Message = true, cordoned.Message
 	}
 
-	who, node := caller.Name(ctx), controlplane.NodeReference(d.o.Node)
-	what := "all pods but critical ones"
+	who, what, demand := caller.Name(ctx), "all pods but critical ones", shutdown.Demand{Trigger: journal.TriggerManual}
 	if req.All {
-		what = "all pods"
+		what, demand.Trigger = "all pods", journal.TriggerManualAll
 	}
-	begin := sync.OnceFunc(func() { // it may still be refused: another one may have come first
-		d.o.Log.Info("drain", "by", who, "all", req.All)
-		d.o.Recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", fmt.Sprintf("%s asked to stop %s", who, what))
-	})
 	steps := newStepReporter(progress)
-	record, err := d.o.Guard.DrainManually(ctx, req.All, func(r *journal.Record) {
+	record, err := d.stopPods(ctx, demand, who, fmt.Sprintf("%s asked to stop %s", who, what), steps.take)
+	steps.finish(record)
+	report.Record = record
+	if errors.Is(err, shutdown.ErrCancelled) && ctx.Err() == nil {
+		err = &hint.Error{Message: "drain: a shutdown of the host, or the end of the agent, has cut it short", Hint: "`hostler status` shows how far a shutdown is"}
+	}
+	return report, err
+}
+
+// stopPods carries out a drain, records it, and makes its Events. progress gets the record at every
+// step.
+func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, announcement string, progress func(*journal.Record)) (journal.Record, error) {
+	node := controlplane.NodeReference(d.o.Node)
+	begin := sync.OnceFunc(func() { // it may still be refused: another one may have come first
+		d.o.Log.Info("drain", "by", who, "all", !demand.Trigger.SparesCritical())
+		d.o.Recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", announcement)
+	})
+	record, err := d.o.Guard.DrainOnDemand(ctx, demand, func(r *journal.Record) {
 		begin()
 		d.o.Drained.Take(r, time.Now())
 		d.o.Journal.PutDrained(r)
-		steps.take(r)
+		progress(r)
 	})
 	d.o.Drained.Take(&record, time.Now())
-	steps.finish(record)
 	if away := d.o.OutOfReach(); away != "" && err == nil { // theirs run on
 		record.Graceful, record.Error = false, strings.TrimPrefix(record.Error+"; "+away, "; ")
 	}
-	report.Record = record
 	d.o.Journal.PutDrained(&record)
 	switch {
 	case err != nil && record.StartedAt.IsZero():
-		return report, refused(err)
+		return record, refused(err)
 	case err != nil:
 		d.o.Log.Warn("drain ended early", "by", who, "error", err)
 		d.o.Recorder.Record(node, corev1.EventTypeWarning, "DrainEndedEarly", record.Tally())
-		if errors.Is(err, shutdown.ErrCancelled) && ctx.Err() == nil {
-			err = &hint.Error{Message: "drain: a shutdown of the host, or the end of the agent, has cut it short", Hint: "`hostler status` shows how far a shutdown is"}
-		}
-		return report, err
+		return record, err
 	}
 	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", Unspared(record), "killed", record.Killed())
 	kind, reason := corev1.EventTypeNormal, "DrainFinished"
@@ -119,7 +126,7 @@ func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(Dra
 		kind, reason = corev1.EventTypeWarning, "DrainIncomplete"
 	}
 	d.o.Recorder.Record(node, kind, reason, fmt.Sprintf("%s in %s", record.Tally(), record.FinishedAt.Sub(record.StartedAt).Round(time.Millisecond)))
-	return report, nil
+	return record, nil
 }
 
 // stepReporter makes a step of each pod that a drain is done with. Nobody waits for who
@@ -130,6 +137,7 @@ type stepReporter struct {
 	ended    chan struct{}
 	reported map[string]journal.Outcome // by runtime and ID
 	done     int                        // of reported, those that the drain does not spare
+	waiting  bool                       // Waiting is reported
 }
 
 func newStepReporter(progress func(DrainStep)) *stepReporter {
@@ -169,12 +177,16 @@ func (t *stepReporter) report(r *journal.Record) {
 			continue // a pod that has stopped and runs again is reported again
 		}
 		if p.Outcome == journal.Skipped && !r.CancelledAt.IsZero() {
-			continue // it was called off before that one's turn
+			continue // it was cancelled before that one's turn
 		}
 		t.reported[id] = p.Outcome
 		if p.Outcome != journal.Skipped && before == "" {
 			t.done++
 		}
 		t.progress(DrainStep{PodRecord: p, Done: t.done, Total: total})
+	}
+	if r.Watching && !t.waiting {
+		t.waiting = true
+		t.progress(DrainStep{Waiting: fmt.Sprintf("checking for %v that nothing starts a stopped container again", shutdown.ReturnWatch), Done: t.done, Total: total})
 	}
 }

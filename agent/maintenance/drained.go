@@ -55,7 +55,7 @@ func (d *Drained) Take(r *journal.Record, now time.Time) {
 	for _, p := range r.Pods {
 		id := p.Runtime + "/" + p.ID
 		if p.StartedAt.IsZero() || d.pods[id].StoppedAt.Equal(p.StartedAt) {
-			continue // it was not asked to end, or is known
+			continue // it was not sent the stop signal, or is known
 		}
 		d.pods[id] = DrainedPod{Runtime: p.Runtime, ID: p.ID, UID: p.UID, StoppedAt: p.StartedAt}
 		changed = true

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
@@ -33,23 +35,19 @@ func (d *Drainer) Leave(ctx context.Context) (LeaveReport, error) {
 	switch {
 	case err == nil:
 		answer.Changed = true
-		answer.Message = d.rememberLeave(ctx)
+		answer.Message = together(d.removePods(ctx), d.rememberLeave(ctx))
 		return answer, nil
 	case errors.Is(err, controlplane.ErrLeaseStays):
 		answer.Changed = true
-		answer.Message = fmt.Sprintf("the lease is not renewed any more, and runs out by itself: %v", err)
-		if lost := d.rememberLeave(ctx); lost != "" {
-			answer.Message += "; " + lost
-		}
+		stays := fmt.Sprintf("the lease is not renewed any more, and runs out by itself: %v", err)
+		answer.Message = together(stays, d.removePods(ctx), d.rememberLeave(ctx))
 		return answer, nil
 	case errors.Is(err, controlplane.ErrForbidden):
 		e := &hint.Error{
 			Message: fmt.Sprintf("leave: %v: this host no longer renews its lease nor writes its Node, also after a restart, but may not delete them", err),
 			Hint:    "have an administrator delete the Node, which also deletes the lease; to undo, run `hostler leave --undo`",
 		}
-		if lost := d.rememberLeave(ctx); lost != "" {
-			e.Message += "; " + lost
-		}
+		e.Message = together(e.Message, d.removePods(ctx), d.rememberLeave(ctx))
 		return answer, e
 	}
 	d.o.Member.Set(before) // all goes on
@@ -100,4 +98,22 @@ func (d *Drainer) rememberLeave(ctx context.Context) string {
 		return "it may not survive a power cut: " + err.Error()
 	}
 	return ""
+}
+
+// removePods removes the objects of this host's pods, and returns why some stay.
+func (d *Drainer) removePods(ctx context.Context) string {
+	if d.o.RemovePods == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, report.WriteTimeout)
+	defer cancel()
+	if err := d.o.RemovePods(ctx); err != nil {
+		return "objects of pods stay, remove them: " + err.Error()
+	}
+	return ""
+}
+
+// together joins what there is to say.
+func together(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "; ")
 }

@@ -113,6 +113,38 @@ func TestALeaveThatFailsSaysWhatToDo(t *testing.T) {
 	}
 }
 
+func TestAHostThatLeavesRemovesTheObjectsOfItsPods(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault controlplanetest.Fault // of the control plane
+		err   error                  // of the removal
+		calls int
+		want  string
+	}{
+		"all go":                         {controlplanetest.Fault{}, nil, 1, ""},
+		"they stay":                      {controlplanetest.Fault{}, controlplane.ErrForbidden, 1, "objects of pods stay, remove them: forbidden"},
+		"they stay, as the lease":        {controlplanetest.Fault{LeaseStays: true}, controlplane.ErrUnavailable, 1, "objects of pods stay"},
+		"the Node has to be deleted":     {controlplanetest.Fault{Err: controlplane.ErrForbidden}, controlplane.ErrForbidden, 1, "objects of pods stay"},
+		"the Node stays, and so do they": {controlplanetest.Fault{Err: controlplane.ErrUnavailable}, nil, 0, "nothing has changed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				d.register(t)
+				d.client.Inject(controlplanetest.Leave, c.fault)
+				calls := 0
+				d.RemovePods = func(context.Context) error { calls++; return c.err }
+				got, err := maintenance.New(d.Options).Leave(t.Context())
+				text := got.Message
+				if err != nil {
+					text = err.Error()
+				}
+				if calls != c.calls || !strings.Contains(text, c.want) || c.want == "" && text != "" {
+					t.Errorf("Leave() = %+v, %v, with %d removals, want %q, with %d", got, err, calls, c.want, c.calls)
+				}
+			})
+		})
+	}
+}
+
 func TestALeaveWhoseLeaseStaysIsDone(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.register(t)

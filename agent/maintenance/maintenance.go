@@ -4,6 +4,7 @@
 package maintenance
 
 import (
+	"context"
 	"log/slog"
 
 	"hostler.io/hostler/agent/owner"
@@ -27,7 +28,9 @@ type Options struct {
 	Journal      *journal.Journal // has the record of the last drain
 	OutOfReach   func() string    // names the runtimes whose pods are not known, and says why; empty if there are none
 	Flush        func() error     // writes to the disk what was learned
-	Log          *slog.Logger
+	// RemovePods removes the objects of pods from the control plane; nil if there are none.
+	RemovePods func(context.Context) error
+	Log        *slog.Logger
 }
 
 // Drainer cordons, uncordons and drains for a person. It is safe for concurrent use.

@@ -25,11 +25,13 @@ type DrainPlan struct {
 	Refusal string `json:"refusal,omitempty"`
 }
 
-// DrainStep is one pod that a drain is done with.
+// DrainStep is one pod that a drain is done with, or, with Waiting, what the drain waits for after the
+// pods. Then it has no pod.
 type DrainStep struct {
 	journal.PodRecord
-	Done  int `json:"done"` // of Total
-	Total int `json:"total"`
+	Waiting string `json:"waiting,omitempty"`
+	Done    int    `json:"done"` // of Total
+	Total   int    `json:"total"`
 }
 
 // DrainReport is the answer of `hostler drain -o json`.
@@ -73,7 +75,7 @@ type LeaveReport struct {
 func Unspared(r journal.Record) int {
 	n := 0
 	for _, p := range r.Pods {
-		if p.Outcome != journal.Skipped && (r.Trigger != journal.TriggerManual || p.Priority < plan.CriticalPriority) {
+		if p.Outcome != journal.Skipped && (!r.Trigger.SparesCritical() || p.Priority < plan.CriticalPriority) {
 			n++
 		}
 	}

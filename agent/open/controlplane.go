@@ -23,6 +23,7 @@ type ControlPlane struct {
 	controlplane.Client
 	Certificate *certificate.Keeper // gets the client certificate; nil where the kubeconfig has credentials
 	Plugin      *plugin.Store       // nil where the control plane is no plugin
+	Pods        *etcd.Pods          // objects of this host's pods; nil where the control plane is not etcd
 	// Address is the host and port of its server; nil where it is on this host.
 	Address func() (string, error)
 	// Reconnect drops connections, since the way to the server is another one; nil as above.
@@ -33,6 +34,7 @@ type ControlPlane struct {
 type ControlPlaneOptions struct {
 	Node     string
 	Version  string
+	Pods     bool                  // this host is to keep objects of its pods
 	State    *statefile.Folder     // of the embedded one
 	Endpoint string                // that the embedded one is shown with
 	Machine  controlplane.Identity // this one
@@ -107,13 +109,17 @@ func kubernetesAt(c config.Kubernetes, client *kubernetes.Client, keeper *certif
 }
 
 func newEtcd(c config.Etcd, o ControlPlaneOptions) (*ControlPlane, error) {
-	store, err := etcd.New(etcd.OptionsOf(c, "controlPlane.etcd", o.Version))
+	options := etcd.OptionsOf(c, "controlPlane.etcd", o.Version)
+	options.Node = o.Node
+	options.Pods = o.Pods
+	store, err := etcd.New(options)
 	if err != nil {
 		return nil, err
 	}
 	client := objects.New(store, objects.Options{})
 	return &ControlPlane{
 		Client:    client,
+		Pods:      store.Pods(o.Node),
 		Address:   func() (string, error) { return endpoint.Address(client.Endpoint()) },
 		Reconnect: store.Reconnect,
 	}, nil

@@ -21,7 +21,7 @@ func checkFleet(ctx context.Context, b *Backend) error {
 		return &AbsentError{"hosts cannot read other hosts"}
 	}
 	names, without := []string{b.Name("fleet-a")}, b.Name("fleet-c") // which has no Lease
-	_, many := as[controlplane.MachineFinder](b)
+	_, many := as[controlplane.NodeWatcher](b)                       // others write there, too
 	if many {
 		names = append(names, b.Name("fleet-a-1"), b.Name("fleet-a.b"), without, b.Name("fleet-d"))
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -254,35 +253,4 @@ func checkConditionsByReporter(ctx context.Context, b *Backend) error {
 	}
 	_, err = writer.UpdateConditions(ctx, ours, nil)
 	return wantOwner("UpdateConditions() on a node that another machine's kubelet keeps", err, there, here)
-}
-
-func checkNodesOf(ctx context.Context, b *Backend) error {
-	finder, able := as[controlplane.MachineFinder](b)
-	if !able {
-		return &AbsentError{"hosts cannot list the fleet"}
-	}
-	odd := controlplane.Identity{MachineID: "33333333333333333333333333333333"}
-	for name, id := range map[string]controlplane.Identity{"odd-one": odd, "even-one": there, "odd-two": odd} {
-		if _, err := register(ctx, b, b.Name(name), id); err != nil {
-			return err
-		}
-	}
-	nodes, err := finder.NodesOf(ctx, odd.MachineID)
-	if err != nil {
-		return fmt.Errorf("NodesOf() = %w, want no error", err)
-	}
-	var names []string
-	for _, n := range nodes {
-		if n.Status.NodeInfo.MachineID != odd.MachineID || n.Status.NodeInfo.BootID != "boot-1" {
-			return fmt.Errorf("NodesOf() gave %v, want its machine and boot", n)
-		}
-		if strings.HasPrefix(n.Name, b.Prefix) { // else another suite's, which runs beside
-			names = append(names, n.Name)
-		}
-	}
-	slices.Sort(names)
-	if !slices.Equal(names, []string{b.Name("odd-one"), b.Name("odd-two")}) {
-		return fmt.Errorf("NodesOf() = %q, want both that have the ID", names)
-	}
-	return nil
 }

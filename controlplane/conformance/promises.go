@@ -14,13 +14,12 @@ const (
 	reports         Feature = "The host's status is stored; addresses and conditions of others are kept"
 	watches         Feature = "hostler sees changes of others on a Node at once"
 	beside          Feature = "Next to a kubelet, hostler adds its own conditions and changes nothing else"
-	finds           Feature = "Clones of a host, with the same machine ID, are found in the fleet"
 	overlooks       Feature = "`hostler nodes` shows all hosts of the fleet"
 	paces           Feature = "One setting makes all hosts send fewer heartbeats"
 	heartbeats      Feature = "Heartbeats: a Lease with one writer, whose time only increases"
 	expires         Feature = "The Lease of a dead host is removed automatically"
 	publishesEvents Feature = "Events about the host are published"
-	lists           Feature = "hostler can list them: in order, a repeated one once, with its count"
+	lists           Feature = "hostler can list Events: in order, a repeated one once, with its count"
 	bounds          Feature = "The number of Events is bounded"
 	answers         Feature = "A server that is slow, unreachable or drops the connection blocks nothing"
 	doubts          Feature = "An answer with another object is rejected"
@@ -33,7 +32,7 @@ const (
 func Features() []Feature {
 	return []Feature{
 		registers, reconcile, keepsTaints, reports, refuses, replaces, leaves, heartbeats, expires, answers, doubts,
-		publishesEvents, lists, bounds, watches, beside, overlooks, finds, paces, limits, remembers,
+		publishesEvents, lists, bounds, watches, beside, overlooks, paces, limits, remembers,
 	}
 }
 
@@ -65,7 +64,6 @@ func Checks() []Check {
 		{"conditions of others are kept", reports, checkConditionsKept},
 		{"conditions on another owner's node change nothing else", beside, checkConditionsAdded},
 		{"conditions are decided by the writer of the status, not by earlier annotations", beside, checkConditionsByReporter},
-		{"a machine is found in the fleet", finds, checkNodesOf},
 		{"a fleet is listed by name and with its leases", overlooks, checkFleet},
 		{"the lease duration of all hosts is reported as it changes", paces, checkPace},
 		{"a watch reports each change and the deletion of the node", watches, checkWatch},

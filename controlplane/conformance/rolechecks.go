@@ -173,7 +173,7 @@ func checkWatch(ctx context.Context, b *Backend) error {
 	defer stop()
 	seen, ended := make(chan *corev1.Node), make(chan error, 1)
 	go func() { ended <- watcher.WatchNode(watching, b.Name("watched"), seen) }()
-	// until receives what the watch tells, until it is what is waited for.
+	// until receives from the watch until it has the wanted value.
 	until := func(what string, is func(*corev1.Node) bool) error {
 		var last *corev1.Node
 		for {

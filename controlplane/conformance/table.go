@@ -7,18 +7,14 @@ import (
 )
 
 // Table is which control plane has which feature, as Markdown, made from what became
-// of the checks: a column for each of the control planes, by type, with notes of why one
-// has something not or not wholly. Checks that have no result are an error.
+// of the checks: a list of what all of them have, then a table of the rest with a column
+// for each of the control planes, by type, with notes of why one has something not or not
+// wholly. Checks that have no result are an error.
 func Table(types []string, results map[string][]Result) (string, error) {
-	var text strings.Builder
-	text.WriteString("| |")
-	for _, kind := range types {
-		fmt.Fprintf(&text, " %s |", kind)
-	}
-	text.WriteString("\n|---|" + strings.Repeat("---|", len(types)) + "\n")
+	var common, rows strings.Builder
 	var notes []string
 	for _, feature := range Features() {
-		fmt.Fprintf(&text, "| %s |", feature)
+		row, all := "", true
 		for _, kind := range types {
 			verdict, whys, err := has(feature, results[kind])
 			if err != nil {
@@ -30,17 +26,24 @@ func Table(types []string, results map[string][]Result) (string, error) {
 				}
 				verdict += fmt.Sprintf(" (%d)", slices.Index(notes, why)+1)
 			}
-			fmt.Fprintf(&text, " %s |", verdict)
+			row += fmt.Sprintf(" %s |", verdict)
+			all = all && verdict == "yes"
 		}
-		text.WriteString("\n")
+		if all {
+			fmt.Fprintf(&common, "- %s\n", feature)
+		} else {
+			fmt.Fprintf(&rows, "| %s |%s\n", feature, row)
+		}
 	}
+	text := fmt.Sprintf("All have:\n\n%s\nThey differ in:\n\n| | %s |\n|---|%s\n%s",
+		&common, strings.Join(types, " | "), strings.Repeat("---|", len(types)), &rows)
 	for i, note := range notes {
-		fmt.Fprintf(&text, "\n%d. %s%s.", i+1, strings.ToUpper(note[:1]), note[1:])
+		text += fmt.Sprintf("\n%d. %s%s.", i+1, strings.ToUpper(note[:1]), note[1:])
 	}
-	return text.String() + "\n", nil
+	return text + "\n", nil
 }
 
-// has tells in a word whether all checks of a feature went well, and why not.
+// has says in a word whether all checks of a feature passed, and why not.
 func has(feature Feature, results []Result) (verdict string, whys []string, err error) {
 	counts, checks := map[Status]int{}, 0
 	for _, check := range Checks() {

@@ -281,7 +281,7 @@ func orNone(err error) error {
 	return err
 }
 
-// goroutines tells those apart that calls have started, by a label that they inherit.
+// goroutines finds those that calls have started, by a label that they inherit.
 type goroutines struct {
 	ctx   context.Context
 	label string

@@ -43,7 +43,6 @@ const (
 
 	WatchNode        Method = "WatchNode"
 	UpdateConditions Method = "UpdateConditions"
-	NodesOf          Method = "NodesOf"
 	Fleet            Method = "Fleet"
 	WatchPace        Method = "WatchPace"
 )
@@ -81,7 +80,6 @@ var (
 
 	_ controlplane.NodeWatcher     = (*Fake)(nil)
 	_ controlplane.ConditionWriter = (*Fake)(nil)
-	_ controlplane.MachineFinder   = (*Fake)(nil)
 	_ controlplane.FleetLister     = (*Fake)(nil)
 	_ controlplane.Pacer           = (*Fake)(nil)
 )
@@ -286,11 +284,6 @@ func (f *Fake) Leave(ctx context.Context, name string, machine controlplane.Iden
 		}
 		return c.Leave(ctx, name, machine)
 	})
-}
-
-// NodesOf implements controlplane.MachineFinder.
-func (f *Fake) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error) {
-	return serve(ctx, f, NodesOf, "all", func(c *objects.Client, _ Fault) ([]corev1.Node, error) { return c.NodesOf(ctx, machineID) })
 }
 
 // Fleet implements controlplane.FleetLister.

@@ -28,7 +28,7 @@ type Diagnosis struct {
 	// Unreachable is the key of the settings for all hosts if this host may not read it; empty if it
 	// may.
 	Unreachable string
-	// Grants are the commands that give a role all of these rights.
+	// Grants are the commands that give this host all of these rights.
 	Grants string
 }
 
@@ -42,6 +42,7 @@ type MemberDiagnosis struct {
 func Diagnose(ctx context.Context, o Options, node string) Diagnosis {
 	s := Diagnosis{Members: make([]MemberDiagnosis, len(o.Endpoints))}
 	var looking sync.WaitGroup
+	o.Node = node
 	var first sync.Once // that answers: one that hangs is to leave the others time
 	for i, to := range o.Endpoints {
 		looking.Go(func() {
@@ -81,7 +82,7 @@ func (s *Diagnosis) ask(ctx context.Context, store *Store, node string, found bo
 	if lacks, s.RightsErr = store.lacks(ctx, node); s.RightsErr != nil {
 		return
 	}
-	s.Grants = grants(lacks)
+	s.Grants = store.o.grants(hostRole(node), lacks)
 	for _, r := range lacks {
 		if r.path == store.settingPath() {
 			s.Unreachable = r.path

@@ -18,6 +18,7 @@ type dialer struct {
 	*dial.Shared[*conn]
 	o     Options
 	first atomic.Int64 // index of the endpoint that is tried first
+	made  atomic.Int64 // connections so far
 }
 
 func newDialer(o Options) *dialer {
@@ -38,6 +39,7 @@ func (d *dialer) dial() (*conn, error) {
 		c, err := d.o.connect(d.o.Endpoints[at])
 		if err == nil {
 			d.first.Store(at)
+			c.number = d.made.Add(1)
 			return c, nil
 		}
 		faults = append(faults, err)

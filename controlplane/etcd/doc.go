@@ -2,6 +2,7 @@
 // prefix. docs/reference/etcd.md promises the layout.
 //
 //   - store.go, list.go, watch.go: the objects.Store
+//   - pods.go: the Pod objects of a host
 //   - fleet.go, follow.go, elect.go: the store.Store
 //   - layout.go, version.go: paths of objects, and versions
 //   - lease.go: the etcd leases that end with a host

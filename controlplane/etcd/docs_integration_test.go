@@ -163,6 +163,9 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 	asks(t, client, "")
 	types(t, c, blocks(t, "Sizing", "sh")[0])
 	asks(t, client, "2m")
+	if _, err := host.Pods(member).Put(t.Context(), "shop/web", []byte("{}"), controlplane.PodVersion{}); err != nil {
+		t.Errorf("Put() of a pod's object with a host's rights = %v, want no error", err)
+	}
 	other := objects.Key{Kind: objects.Lease, Node: "rack1-node2"}
 	if _, err := host.Put(t.Context(), other, objects.Put{Value: []byte("{}"), TTL: time.Minute}); !errors.Is(err, controlplane.ErrForbidden) {
 		t.Errorf("Put() of another host's lease = %v, want it forbidden", err)

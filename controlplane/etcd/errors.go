@@ -26,6 +26,8 @@ type call struct {
 	path      string // on that key, or on all that begin with it if it ends with a slash
 	// all returns the rights that the job of the caller takes; nil if it is this one.
 	all func() []right
+	// role is the role of that job in hints.
+	role string
 }
 
 // connectError reports that no member could be connected to.
@@ -106,7 +108,7 @@ func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) err
 		if c.all != nil { // a client that lacks one right may lack the others
 			needed = c.all()
 		}
-		return fmt.Errorf("%w: %v to %s %s%s: as etcd root, with a ROLE of %s: %s", controlplane.ErrForbidden, answer, c.right, c.path, all, o.who(), grants(needed))
+		return fmt.Errorf("%w: %v to %s %s%s: as etcd root, for %s (ignore \"already exists\"): %s", controlplane.ErrForbidden, answer, c.right, c.path, all, o.who(), o.grants(c.role, needed))
 	case tokenRefused(answer):
 		hint := "check that all members of the cluster have the same --auth-token"
 		if o.Username == "" {

@@ -40,9 +40,9 @@ func TestEachAnswerIsAClassWithItsFix(t *testing.T) {
 		"a right that is missing": {
 			asUser, rpctypes.ErrPermissionDenied, false,
 			[]error{controlplane.ErrForbidden},
-			`as etcd root, with a ROLE of user "n": ` + "`etcdctl role grant-permission ROLE readwrite /hostler/nodes/n`, " +
-				"`etcdctl role grant-permission ROLE readwrite /hostler/leases/n`, `etcdctl role grant-permission ROLE --prefix readwrite /hostler/events/n/`, " +
-				"`etcdctl role grant-permission ROLE read /hostler/settings/lease-duration`",
+			`as etcd root, for user "n" (ignore "already exists"): ` + "`etcdctl role add hostler-n`, `etcdctl role grant-permission hostler-n readwrite /hostler/nodes/n`, " +
+				"`etcdctl role grant-permission hostler-n readwrite /hostler/leases/n`, `etcdctl role grant-permission hostler-n --prefix readwrite /hostler/events/n/`, " +
+				"`etcdctl role grant-permission hostler-n read /hostler/settings/lease-duration`, `etcdctl user grant-role n hostler-n`",
 		},
 		"a token that has ended": {asUser, rpctypes.ErrInvalidAuthToken, true, []error{controlplane.ErrUnavailable, controlplane.ErrUnauthorized}, `user "n"`},
 		"auth that was turned on": {

@@ -58,7 +58,7 @@ func (f *Fleet) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, controlplane.ErrNoAnswer)
 	defer cancel()
 	path := f.folder(store.Nodes)
-	return f.election.call(ctx, call{operation: "ping", object: f.election.endpoint(), right: "read", path: path, all: f.rights}, func(ctx context.Context, c *conn) error {
+	return f.election.call(ctx, call{operation: "ping", object: f.election.endpoint(), right: "read", path: path, all: f.rights, role: serverRole}, func(ctx context.Context, c *conn) error {
 		_, err := c.kv.Get(ctx, path, clientv3.WithCountOnly())
 		return err
 	})
@@ -74,14 +74,14 @@ func (f *Fleet) folder(kind store.Kind) string {
 
 // on describes a call on a path.
 func (f *Fleet) on(operation, right, path string) call {
-	return call{operation: operation, object: strings.Trim(strings.TrimPrefix(path, f.o.Prefix), "/"), right: right, path: path, all: f.rights}
+	return call{operation: operation, object: strings.Trim(strings.TrimPrefix(path, f.o.Prefix), "/"), right: right, path: path, all: f.rights, role: serverRole}
 }
 
 // rights returns the rights that a server needs.
 func (f *Fleet) rights() []right {
 	return []right{
 		{"write", f.folder(store.Nodes)}, {"read", f.folder(store.Leases)},
-		{"write", f.folder(store.Pods(true))}, {"write", f.o.Prefix + "/elections/"},
+		{"write", f.folder(store.Pods(true))}, {"write", f.o.Prefix + "/elections/"}, {"write", f.o.Prefix + settingsFolder},
 	}
 }
 
@@ -114,7 +114,7 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 		if err := pre.Check(stored); err != nil {
 			return err
 		}
-		value, err := kind.Edit(stored, func(o store.Object) error {
+		value, err := kind.Edit(stored, kv.Value, func(o store.Object) error {
 			refusal = edit(o)
 			return refusal
 		})
@@ -125,7 +125,7 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 			return err
 		}
 		// What an agent has bound to an etcd lease ends as before.
-		revision, err := f.swap(ctx, c, path, kv, pre.Term, clientv3.OpPut(path, string(value), clientv3.WithIgnoreLease()))
+		revision, err := f.swap(ctx, c, unchanged(path, kv), pre.Term, clientv3.OpPut(path, string(value), clientv3.WithIgnoreLease()))
 		if err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre st
 				return err
 			}
 		}
-		_, err = f.swap(ctx, c, path, kv, pre.Term, clientv3.OpDelete(path))
+		_, err = f.swap(ctx, c, unchanged(path, kv), pre.Term, clientv3.OpDelete(path))
 		return err
 	})
 }
@@ -195,13 +195,17 @@ func read(kind store.Kind, name string, cluster uint64, kv *mvccpb.KeyValue) (st
 	return o, nil
 }
 
-// swap does something if a key is as it was read and the term, if there is one, has not ended. It
-// returns the revision of that: else ErrConflict or ErrDeposed, and nothing has changed.
-func (f *Fleet) swap(ctx context.Context, c *conn, path string, kv *mvccpb.KeyValue, of store.Term, then clientv3.Op) (int64, error) {
-	compare := []clientv3.Cmp{
+// unchanged are the comparisons that fail once a key has changed since it was read.
+func unchanged(path string, kv *mvccpb.KeyValue) []clientv3.Cmp {
+	return []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(path), "=", kv.CreateRevision),
 		clientv3.Compare(clientv3.ModRevision(path), "=", kv.ModRevision),
 	}
+}
+
+// swap does something if the comparisons hold and the term, if there is one, has not ended. It returns
+// the revision of that: else ErrConflict or ErrDeposed, and nothing has changed.
+func (f *Fleet) swap(ctx context.Context, c *conn, compare []clientv3.Cmp, of store.Term, then ...clientv3.Op) (int64, error) {
 	var held term
 	var otherwise []clientv3.Op
 	if of != (store.Term{}) {
@@ -212,7 +216,7 @@ func (f *Fleet) swap(ctx context.Context, c *conn, path string, kv *mvccpb.KeyVa
 		compare = append(compare, held.holds()...)
 		otherwise = append(otherwise, clientv3.OpGet(held.path))
 	}
-	answer, err := c.kv.Txn(ctx).If(compare...).Then(then).Else(otherwise...).Commit()
+	answer, err := c.kv.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit()
 	switch {
 	case err != nil:
 		return 0, err

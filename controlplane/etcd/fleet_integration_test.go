@@ -96,6 +96,13 @@ func TestTheFleetKeepsItsPromises(t *testing.T) {
 			PutUnreadable: func(ctx context.Context, kind store.Kind, name string) error {
 				return f.cluster.Put(ctx, prefix+"/"+kind.Name+"/"+name, "{")
 			},
+			PutSetting: func(ctx context.Context, name, value string) error {
+				if value == "" {
+					ctl(t, f.cluster, "del", prefix+"/settings/"+name)
+					return nil
+				}
+				return f.cluster.Put(ctx, prefix+"/settings/"+name, value)
+			},
 		}
 	})
 }
@@ -108,7 +115,7 @@ type seen struct {
 }
 
 func (s *seen) Begin()                   { s.lists.Add(1) }
-func (s *seen) Set(store.Object)         { s.sets.Add(1) }
+func (s *seen) Set(string, store.Object) { s.sets.Add(1) }
 func (s *seen) Unreadable(string, error) { s.unreadable.Add(1) }
 func (s *seen) Synced()                  {}
 func (s *seen) Delete(_ string, last store.Object) {

@@ -21,6 +21,11 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	defer cancel()
 	folder := s.folder(kind, node)
 	operation := call{operation: "list", object: strings.TrimPrefix(folder, s.o.Prefix+"/"), right: "read", path: folder}
+	if kind == objects.Event {
+		operation.role, operation.all = hostRole(node), func() []right { return s.rights(node) }
+	} else {
+		operation.role, operation.all = readerRole, s.readerRights
+	}
 	begin := folder
 	if page != "" {
 		if begin = page + "\x00"; !strings.HasPrefix(page, folder) {
@@ -30,14 +35,7 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	var found []objects.Object
 	next := ""
 	err := s.dialer.call(ctx, operation, func(ctx context.Context, c *conn) error {
-		var answer *clientv3.GetResponse
-		var err error
-		for most := int64(pageSize); most > 0; most /= 10 {
-			answer, err = c.kv.Get(ctx, begin, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)), clientv3.WithLimit(most))
-			if !tooLarge(err) {
-				break
-			}
-		}
+		answer, err := c.page(ctx, folder, begin)
 		if err != nil {
 			return err
 		}
@@ -56,4 +54,15 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 		return nil, "", err
 	}
 	return found, next, nil
+}
+
+// page reads keys of a folder from one on: as many as fit into an answer.
+func (c *conn) page(ctx context.Context, folder, begin string) (answer *clientv3.GetResponse, err error) {
+	for most := int64(pageSize); most > 0; most /= 10 {
+		answer, err = c.kv.Get(ctx, begin, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)), clientv3.WithLimit(most))
+		if !tooLarge(err) {
+			break
+		}
+	}
+	return answer, err
 }

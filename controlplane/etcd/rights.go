@@ -1,10 +1,12 @@
 package etcd
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // right is one that a role can be given.
@@ -26,25 +28,51 @@ func (s *Store) rights(node string) []right {
 	} {
 		list = append(list, right{"read", path}, right{"write", path})
 	}
+	if s.o.Pods {
+		list = append(list, podRights(s.podFolder(node))...)
+	}
 	return append(list, right{"read", s.settingPath()})
 }
 
+// readerRights returns the rights that reading all hosts takes.
+func (s *Store) readerRights() []right {
+	return []right{{"read", s.folder(objects.Node, "")}, {"read", s.folder(objects.Lease, "")}}
+}
+
+// The roles that hints name, as docs/reference/etcd.md creates them.
+const (
+	readerRole = "hostler-reader"
+	serverRole = "hostler-server"
+)
+
+// hostRole is the role of a host.
+func hostRole(node string) string { return "hostler-" + cmp.Or(node, "NODE") }
+
+// podRights returns the rights to the Pod objects of a host in a folder.
+func podRights(folder string) []right { return []right{{"read", folder}, {"write", folder}} }
+
 // on is a call on an object.
 func (s *Store) on(operation string, key objects.Key, verb string) call {
-	c := call{operation: operation, object: key.String(), right: verb, path: s.path(key)}
-	if key.Kind != objects.Setting {
+	c := call{operation: operation, object: key.String(), right: verb, path: s.path(key), role: hostRole(key.Node)}
+	switch {
+	case key.Kind == objects.Setting:
+		c.role = hostRole(s.o.Node)
+	case verb == "read" && s.o.Node != "" && key.Node != s.o.Node: // this host only reads the others
+		c.role, c.all = readerRole, s.readerRights
+	default:
 		c.all = func() []right { return s.rights(key.Node) }
 	}
 	return c
 }
 
-// settingPath is where all hosts are requested another Lease. A host works without it.
+// settingPath is the key of the Lease duration that is requested from all hosts. A host works without it.
 func (s *Store) settingPath() string {
 	return s.path(objects.Key{Kind: objects.Setting, Node: objects.LeaseDuration})
 }
 
-// grants are the commands that give a role these rights, one for each path.
-func grants(rights []right) string {
+// grants returns the commands that give the user of these Options the rights, through a role. etcd
+// keeps a role and a user that already exist.
+func (o Options) grants(role string, rights []right) string {
 	var paths []string
 	verbs := map[string]string{}
 	for _, r := range rights {
@@ -55,13 +83,43 @@ func grants(rights []right) string {
 			verbs[r.path] = "readwrite"
 		}
 	}
-	commands := make([]string, len(paths))
-	for i, path := range paths {
+	if len(paths) == 0 {
+		return ""
+	}
+	commands := []string{"role add " + role}
+	for _, path := range paths {
 		prefix := ""
 		if strings.HasSuffix(path, "/") {
 			prefix = "--prefix "
 		}
-		commands[i] = fmt.Sprintf("`etcdctl role grant-permission ROLE %s%s %s`", prefix, verbs[path], path)
+		commands = append(commands, fmt.Sprintf("role grant-permission %s %s%s %s", role, prefix, verbs[path], path))
+	}
+	user := o.user()
+	if o.Username == "" { // a user with a password exists: it has authenticated
+		commands = append(commands, "user add "+user+" --no-password")
+	}
+	commands = append(commands, "user grant-role "+user+" "+role)
+	for i, command := range commands {
+		commands[i] = "`etcdctl " + command + "`"
 	}
 	return strings.Join(commands, ", ")
+}
+
+// user returns the user of these Options, as a word of a shell command.
+func (o Options) user() string {
+	name := o.Username
+	if name == "" && o.Certificate != "" {
+		if pair, err := o.pair(); err == nil {
+			name = pair.Leaf.Subject.CommonName
+		}
+	}
+	switch {
+	case name == "":
+		return "USER"
+	case strings.ContainsFunc(name, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:@", r)
+	}):
+		return "'" + strings.ReplaceAll(sanitize.Line(name, maxMessage), "'", `'\''`) + "'"
+	}
+	return name
 }

@@ -16,8 +16,8 @@ func TestAServerThatLacksARightNamesAllThatItNeeds(t *testing.T) {
 	}
 	text := etcd.FleetFault(f, rpctypes.ErrPermissionDenied).Error()
 	for _, want := range []string{
-		`user "server"`, "`etcdctl role grant-permission ROLE --prefix readwrite /hostler/nodes/`",
-		"ROLE --prefix read /hostler/leases/`", "ROLE --prefix readwrite /hostler/elections/`",
+		`user "server"`, "`etcdctl role add hostler-server`", "`etcdctl role grant-permission hostler-server --prefix readwrite /hostler/nodes/`",
+		"hostler-server --prefix read /hostler/leases/`", "hostler-server --prefix readwrite /hostler/elections/`", "`etcdctl user grant-role server hostler-server`",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("error = %s, want it to mention %s", text, want)

@@ -49,6 +49,10 @@ type Options struct {
 	Insecure bool
 	// Version is hostler's own, for the user agent.
 	Version string
+	// Node is the name of this host, for hints; empty for a server.
+	Node string
+	// Pods says that this host keeps Pod objects, for which it needs rights.
+	Pods bool
 }
 
 // OptionsOf returns the Options of a configuration.

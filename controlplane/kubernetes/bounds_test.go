@@ -209,24 +209,6 @@ func TestALargeFleetIsRead(t *testing.T) {
 	}
 }
 
-// A list without an end gives as many Nodes of one machine as anybody needs.
-func TestTheNodesOfAMachineAreNotTakenWithoutEnd(t *testing.T) {
-	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			respond(w, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`)
-			return
-		}
-		page, _ := strconv.Atoi(r.FormValue("continue"))
-		respond(w, fmt.Sprintf(`{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"%d"},"items":[{"metadata":{"name":"n%d"},"status":{"nodeInfo":{"machineID":"m"}}}]}`, page+1, page))
-	}))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	found, err := client.NodesOf(ctx, "m")
-	if err != nil || len(found) != controlplane.MostNodesOf {
-		t.Errorf("NodesOf() gave %d, %v, want %d", len(found), err, controlplane.MostNodesOf)
-	}
-}
-
 // field is a field of a message that holds bytes, as protobuf has it.
 func field(number protowire.Number, content string) string {
 	return string(protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), content))

@@ -63,8 +63,8 @@ type Options struct {
 }
 
 // Client is the node's side of a Kubernetes API server. It implements
-// controlplane.Client and its roles Cordoner, NodeWatcher, ConditionWriter,
-// MachineFinder and FleetLister.
+// controlplane.Client and its roles Cordoner, NodeWatcher, ConditionWriter
+// and FleetLister.
 type Client struct {
 	o            Options
 	core, leases *apiGroup
@@ -81,7 +81,6 @@ var (
 
 	_ controlplane.NodeWatcher     = (*Client)(nil)
 	_ controlplane.ConditionWriter = (*Client)(nil)
-	_ controlplane.MachineFinder   = (*Client)(nil)
 	_ controlplane.FleetLister     = (*Client)(nil)
 )
 

@@ -246,8 +246,6 @@ func TestRights(t *testing.T) {
 		}
 	}
 
-	_, err = client.NodesOf(ctx, "machine")
-	refused("NodesOf()", err, "list nodes")
 	err = client.Fleet(ctx, func(*corev1.Node, *coordinationv1.Lease) error { return nil })
 	refused("Fleet()", err, "list nodes")
 

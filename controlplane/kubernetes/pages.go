@@ -18,23 +18,6 @@ import (
 // pageOfNodes is how many Nodes, or Leases, are held at a time.
 const pageOfNodes = 100
 
-// ToCompare are the rights that a node lacks unless somebody gives them: to search for
-// clones of its machine in the fleet.
-func ToCompare() []Right {
-	return []Right{
-		{Verb: "list", Resource: "nodes"},
-		{Verb: "get", Group: coordinationv1.GroupName, Resource: "leases", Namespace: controlplane.LeaseNamespace},
-	}
-}
-
-// ToList are the rights for the list of the fleet. A node does not have them by default.
-func ToList() []Right {
-	return []Right{
-		{Verb: "list", Resource: "nodes"},
-		{Verb: "list", Group: coordinationv1.GroupName, Resource: "leases", Namespace: controlplane.LeaseNamespace},
-	}
-}
-
 // Fleet calls each for all Nodes with their Leases, if the node has the right. Objects that are too
 // large are left out, and ErrIncomplete names them at the end.
 func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
@@ -64,37 +47,6 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 		return err
 	}
 	return leftOut.Err()
-}
-
-// NodesOf searches all Nodes, page by page, if the node has the right. It checks the right first,
-// because most nodes lack it.
-func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error) {
-	for _, right := range ToCompare() {
-		asking, cancel := context.WithTimeout(ctx, callTimeout)
-		allowed, err := c.may(asking, right)
-		cancel()
-		if err != nil {
-			return nil, err
-		}
-		if !allowed {
-			return nil, fmt.Errorf("%s: %w", right, controlplane.ErrForbidden)
-		}
-	}
-	var found []corev1.Node
-	for next := ""; ; {
-		page, err := c.nodes(ctx, next, func(*metav1.PartialObjectMetadata, string) {}) // no agent writes such a Node
-		if err != nil {
-			return nil, err
-		}
-		for i := range page.Items {
-			if info := page.Items[i].Status.NodeInfo; info.MachineID == machineID {
-				found = append(found, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: page.Items[i].Name}, Status: corev1.NodeStatus{NodeInfo: info}})
-			}
-		}
-		if next = page.Continue; next == "" || len(found) >= controlplane.MostNodesOf {
-			return found[:min(len(found), controlplane.MostNodesOf)], nil
-		}
-	}
 }
 
 // nodes reads the page of all Nodes that begins there.

@@ -62,7 +62,6 @@ var (
 	_ controlplane.NodeLister      = (*Client)(nil)
 	_ controlplane.EventLister     = (*Client)(nil)
 	_ controlplane.Cordoner        = (*Client)(nil)
-	_ controlplane.MachineFinder   = (*Client)(nil)
 	_ controlplane.NodeWatcher     = (*Client)(nil)
 	_ controlplane.ConditionWriter = (*Client)(nil)
 	_ controlplane.TaintReconciler = (*Client)(nil)

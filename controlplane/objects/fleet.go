@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
 )
 
 // EndsLeases says that a store ends a Lease that is not renewed, if it does not say
@@ -65,9 +66,9 @@ func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *controlplane.
 	}
 }
 
-// LeaseDuration is the setting with which the store requests a Lease duration from all hosts, such as
-// "2m". Without it nothing is requested.
-const LeaseDuration = "lease-duration"
+// LeaseDuration is the setting with which the store requests a Lease duration from all hosts. Without it
+// nothing is requested.
+const LeaseDuration = store.LeaseDuration
 
 // longestSetting is how many bytes of a setting are read.
 const longestSetting = 100
@@ -79,6 +80,11 @@ func (c *Client) WatchPace(ctx context.Context, seen chan<- string) error {
 		if state.Version == None {
 			return "", nil
 		}
-		return string(bytes.TrimSpace(state.Value[:min(len(state.Value), longestSetting)])), nil
+		return SettingText(state.Value), nil
 	})
+}
+
+// SettingText is a setting as hosts read it.
+func SettingText(value []byte) string {
+	return string(bytes.TrimSpace(value[:min(len(value), longestSetting)]))
 }

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
 )
@@ -120,21 +119,6 @@ func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	}
 	slices.SortFunc(nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes, err
-}
-
-// NodesOf searches all Nodes, page by page. Unreadable ones have no machine ID.
-func (c *Client) NodesOf(ctx context.Context, machineID string) ([]corev1.Node, error) {
-	var found []corev1.Node
-	err := c.each(ctx, Node, func(o Object) {
-		node, err := decode[corev1.Node](o.Key, o.Value, o.Version)
-		if err == nil && node.Status.NodeInfo.MachineID == machineID && len(found) < controlplane.MostNodesOf {
-			found = append(found, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}, Status: corev1.NodeStatus{NodeInfo: node.Status.NodeInfo}})
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
 }
 
 // each hands over all objects of a kind, in the order of their keys.

@@ -137,9 +137,8 @@ func TestAHostThatMayNotListIsReported(t *testing.T) {
 	a := newAgent(t, store, here)
 	store.Inject(objectstest.List, objectstest.Fault{Err: controlplane.ErrForbidden})
 	for call, run := range map[string]func() error{
-		"Nodes()":   func() error { _, err := a.Nodes(t.Context()); return err },
-		"NodesOf()": func() error { _, err := a.NodesOf(t.Context(), "m"); return err },
-		"Events()":  func() error { _, err := a.Events(t.Context()); return err },
+		"Nodes()":  func() error { _, err := a.Nodes(t.Context()); return err },
+		"Events()": func() error { _, err := a.Events(t.Context()); return err },
 	} {
 		if err := run(); !errors.Is(err, controlplane.ErrForbidden) {
 			t.Errorf("%s = %v, want %v", call, err, controlplane.ErrForbidden)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/internal/sanitize"
@@ -53,6 +54,9 @@ func (s *Server) status(now time.Time) answer.Status {
 			a.Store.Error = health.LastError
 		}
 	}
+	if s.heartbeats != nil {
+		a.Heartbeats = heartbeatsOf(s.heartbeats.Report())
+	}
 	for _, name := range decision.NotReady {
 		a.NotReadyNodes = append(a.NotReadyNodes, clean(name))
 	}
@@ -70,11 +74,15 @@ func (c *controlled) answer(now time.Time) answer.Controller {
 		Name: c.name, State: c.state(), Due: r.due, Pending: r.pending, Failing: len(r.failing),
 		Stored: r.writes.Stored, Conflicts: r.writes.Conflict, Failed: r.writes.Failed,
 	}
+	a.WatchLagSeconds = r.lag.Seconds()
 	if !r.oldestDue.IsZero() {
 		a.OldestDueSeconds = now.Sub(r.oldestDue).Seconds()
 	}
 	status := c.election.Status()
 	switch a.State {
+	case answer.NotApplicable:
+		a.Message = clean(c.foreign)
+		return a
 	case answer.Disabled:
 		a.Message = "not in controllers of the configuration"
 		return a
@@ -97,6 +105,8 @@ func (c *controlled) answer(now time.Time) answer.Controller {
 func (c *controlled) state() string {
 	status := c.election.Status()
 	switch {
+	case c.foreign != "":
+		return answer.NotApplicable
 	case !c.runs:
 		return answer.Disabled
 	case c.yields != nil && c.yields.Reason() != "":
@@ -126,6 +136,9 @@ func (s *Server) problems() []answer.Problem {
 	for _, i := range s.nodes.Report().Decision.Ignored {
 		list = append(list, answer.Problem{Object: clean("nodes/" + i.Node), Message: clean(i.Message), Hint: "remove it yourself if nobody needs it"})
 	}
+	for _, group := range s.clones.Report().Decision.Groups {
+		list = append(list, answer.Problem{Object: clean("nodes/" + group[0]), Message: clean(group.Message()), Hint: "run on the copy: `" + controlplane.Clone{}.Fix() + "`"})
+	}
 	return list
 }
 
@@ -134,9 +147,13 @@ func (s *Server) plan() answer.Plan {
 	p := answer.Plan{Controllers: []answer.ControllerPlan{}}
 	for _, c := range s.controllers {
 		r := c.report()
-		cp := answer.ControllerPlan{Name: c.name, State: c.state(), Paused: clean(r.paused), Actions: r.actions()}
+		cp := answer.ControllerPlan{Name: c.name, State: c.state(), Paused: clean(r.paused), Watches: r.watches, Actions: r.actions()}
 		if !r.at.IsZero() {
 			cp.At = r.at.UTC().Format(time.RFC3339)
+		}
+		if !r.next.IsZero() {
+			next := r.next.UTC()
+			cp.Next = &next
 		}
 		slices.SortStableFunc(cp.Actions, byDue)
 		p.Controllers = append(p.Controllers, cp)

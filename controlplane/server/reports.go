@@ -7,8 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/eviction"
 	"hostler.io/hostler/controlplane/controllers/executor"
+	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server/answer"
 )
@@ -16,15 +18,18 @@ import (
 // report is what one controller does, in the form that all have in common.
 type report struct {
 	at, oldestDue time.Time // zero for never
+	watches       string    // what it decides from
+	next          time.Time // when a Lease ends that its host does not renew; zero if unknown
 	paused        string
 	due, pending  int
+	lag           time.Duration    // of the watch
 	failing       map[string]error // by KIND/NAME
 	writes        executor.Writes
 	actions       func() []answer.Action
 }
 
 func reportOf(r executor.Report) report {
-	return report{at: r.At, oldestDue: r.OldestDue, paused: r.Paused, failing: r.Failing, writes: r.Writes}
+	return report{at: r.At, oldestDue: r.OldestDue, paused: r.Paused, failing: r.Failing, writes: r.Writes, lag: r.WatchLag}
 }
 
 // reportOfNodes is that of the controller node-lifecycle.
@@ -32,9 +37,18 @@ func reportOfNodes(l lifecycle.Report) report {
 	r := reportOf(l.Report)
 	r.due, r.pending = len(l.Decision.Now)+len(l.Marks), len(l.Decision.Pending)
 	r.writes = r.writes.Add(l.Marking.Writes)
+	r.lag = max(r.lag, l.Marking.WatchLag)
 	maps.Copy(r.failing, l.Marking.Failing) // each Report has a map of its own
 	if at := l.Marking.OldestDue; !at.IsZero() && (r.oldestDue.IsZero() || at.Before(r.oldestDue)) {
 		r.oldestDue = at
+	}
+	nodes := 0
+	for _, zone := range l.Decision.Zones {
+		nodes += zone.Nodes
+	}
+	r.watches, r.next = fmt.Sprintf("%d Nodes and their Leases", nodes), l.Decision.Next
+	if nodes == 1 {
+		r.watches = "1 Node and its Lease"
 	}
 	r.actions = func() []answer.Action { return actionsOnNodes(l) }
 	return r
@@ -68,7 +82,7 @@ func actionsOnNodes(l lifecycle.Report) []answer.Action {
 // reportOfEvictions is that of the controller eviction.
 func reportOfEvictions(e eviction.Report) report {
 	r := reportOf(e.Report)
-	r.due, r.pending = len(e.Decision.Now), len(e.Decision.Pending)
+	r.due, r.pending, r.watches = len(e.Decision.Now), len(e.Decision.Pending), "pods and the NoExecute taints of Nodes"
 	r.actions = func() []answer.Action {
 		actions := []answer.Action{}
 		for _, evictions := range [][]eviction.Eviction{e.Decision.Now, e.Decision.Pending} {
@@ -80,4 +94,44 @@ func reportOfEvictions(e eviction.Report) report {
 		return actions
 	}
 	return r
+}
+
+// reportOfClones is that of the controller clones.
+func reportOfClones(c clones.Report) report {
+	r := reportOf(c.Report)
+	r.due = len(c.Decision.Now)
+	r.actions = func() []answer.Action {
+		actions, at := []answer.Action{}, c.At.UTC()
+		for _, change := range c.Decision.Now {
+			actions = append(actions, answer.Action{Object: clean(change.Object()), Action: clean(change.Action()), Reason: change.Reason(), Due: &at})
+		}
+		return actions
+	}
+	return r
+}
+
+// reportOfHeartbeats is that of the controller heartbeats.
+func reportOfHeartbeats(h heartbeats.Report) report {
+	r := reportOf(h.Report)
+	r.due = len(h.Decision.Now)
+	r.actions = func() []answer.Action {
+		actions, at := []answer.Action{}, h.At.UTC()
+		for _, change := range h.Decision.Now {
+			actions = append(actions, answer.Action{Object: change.Object(), Action: change.Action(), Reason: clean(change.Reason), Due: &at})
+		}
+		return actions
+	}
+	return r
+}
+
+// heartbeatsOf is how long Leases last, and why; nil before it is known.
+func heartbeatsOf(h heartbeats.Report) *answer.Heartbeats {
+	d := h.Decision
+	if d.Reason == "" {
+		return nil
+	}
+	return &answer.Heartbeats{
+		Hosts: d.Hosts, PerSecond: d.PerSecond, MaxPerSecond: d.MaxPerSecond, LeaseSeconds: d.Lease.Seconds(),
+		Setting: clean(d.Setting.Value), Reason: clean(d.Reason),
+	}
 }

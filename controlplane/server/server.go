@@ -17,11 +17,14 @@ import (
 	"time"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/eviction"
+	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/election"
 	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/server/config"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/configfile"
@@ -55,6 +58,8 @@ type Server struct {
 	candidate   string
 	contact     *store.Contact
 	nodes       *lifecycle.Controller
+	clones      *clones.Controller
+	heartbeats  *heartbeats.Controller // nil for a store without settings
 	pods        *podcache.Cache
 	controllers []*controlled
 	events      *controlplane.Recorder // nil to publish none
@@ -69,6 +74,8 @@ type Server struct {
 // controlled is a controller on this server.
 type controlled struct {
 	name     string
+	shared   bool   // kube-controller-manager has it as well
+	foreign  string // why it does not apply to the store; empty if it does
 	runs     bool
 	yields   *loop.Gate // closed while another program does the job; nil where there is none
 	election *election.Election
@@ -107,10 +114,11 @@ func New(o Options) (*Server, error) {
 	s.nodes = lifecycle.New(o.Store, s.contact, o.Config.NodeLifecycle.Policy(), o.Config.NodeLifecycle.ZoneLabels, s.pods, marks, o.Log)
 	evicter := eviction.New(o.Store, s.contact, s.pods, evictions, o.Log)
 	s.recordEvents(evicter)
+	s.clones = clones.New(o.Store, s.contact, o.Log)
 	pods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, s.pods.Follower()}
 	s.controllers = []*controlled{
 		s.control(&controlled{
-			name: lifecycle.Name, lead: s.nodes.Lead, report: func() report { return reportOfNodes(s.nodes.Report()) },
+			name: lifecycle.Name, shared: true, lead: s.nodes.Lead, report: func() report { return reportOfNodes(s.nodes.Report()) },
 			follows: []follow{{store.Nodes, store.AllChanges, s.nodes.Nodes()}, {store.Leases, s.nodes.LeaseScope(), s.nodes.Leases()}, pods},
 			loops: []timed{
 				{lifecycle.Name, time.Minute + 3*time.Duration(o.Config.NodeLifecycle.MonitorPeriod), s.nodes.Run},
@@ -118,10 +126,16 @@ func New(o Options) (*Server, error) {
 			},
 		}),
 		s.control(&controlled{
-			name: eviction.Name, lead: evicter.Lead, report: func() report { return reportOfEvictions(evicter.Report()) },
+			name: eviction.Name, shared: true, lead: evicter.Lead, report: func() report { return reportOfEvictions(evicter.Report()) },
 			follows: []follow{{store.Nodes, store.AllChanges, evicter.Nodes()}, pods},
 			loops:   []timed{{eviction.Name, time.Minute, evicter.Run}},
 		}),
+		s.control(&controlled{
+			name: clones.Name, lead: s.clones.Lead, report: func() report { return reportOfClones(s.clones.Report()) },
+			follows: []follow{{store.Nodes, store.AllChanges, s.clones.Nodes()}},
+			loops:   []timed{{clones.Name, time.Minute, s.clones.Run}},
+		}),
+		s.control(s.controlHeartbeats()),
 	}
 	s.fillLoops()
 	if s.socket, err = listen.Socket(o.Config.API.Socket); err != nil {
@@ -139,11 +153,29 @@ func candidateName() (string, error) {
 	return fmt.Sprintf("%s_%d_%x", host, os.Getpid(), time.Now().UnixNano()&0xffffff), nil
 }
 
+// controlHeartbeats has the controller of a setting, on a store that has settings.
+func (s *Server) controlHeartbeats() *controlled {
+	settings, able := s.o.Store.(store.Settings)
+	if !able {
+		return &controlled{
+			name: heartbeats.Name, foreign: "does not apply to " + s.o.Store.Type() + ", which has no setting for all hosts",
+			report: func() report { return report{actions: func() []answer.Action { return []answer.Action{} }} },
+		}
+	}
+	h := heartbeats.New(settings, s.contact, s.o.Config.Heartbeats.MaxPerSecond, s.o.Log)
+	s.heartbeats = h
+	return &controlled{
+		name: heartbeats.Name, lead: h.Lead, report: func() report { return reportOfHeartbeats(h.Report()) },
+		follows: []follow{{store.Nodes, store.AllChanges, h.Nodes()}},
+		loops:   []timed{{heartbeats.Name, time.Minute, h.Run}, {"setting " + store.LeaseDuration, time.Minute, h.RunReads}},
+	}
+}
+
 // control gives a controller its election, if it runs here.
 func (s *Server) control(c *controlled) *controlled {
 	runs, named := s.o.Config.Runs(c.name)
-	c.runs, c.election = runs, election.New(s.o.Store, c.name, s.candidate, s.o.Log)
-	if runs && !named && s.o.Store.Type() == kubernetes.Type {
+	c.runs, c.election = runs && c.foreign == "", election.New(s.o.Store, c.name, s.candidate, s.o.Log)
+	if c.runs && c.shared && !named && s.o.Store.Type() == kubernetes.Type {
 		c.yields = loop.NewGate("checking for kube-controller-manager")
 	}
 	return c
@@ -310,6 +342,9 @@ func (s *Server) reload() {
 	}
 	s.config = next
 	s.nodes.SetPolicy(next.NodeLifecycle.Policy())
+	if s.heartbeats != nil {
+		s.heartbeats.SetMax(next.Heartbeats.MaxPerSecond)
+	}
 	if err := s.o.Level.UnmarshalText([]byte(next.Log.Level)); err != nil {
 		s.o.Log.Warn("log level stays", "error", err)
 	}

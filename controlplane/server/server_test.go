@@ -75,6 +75,12 @@ func (e *events) Close() error { return nil }
 // start runs a server on a store, changed by edits.
 func start(t *testing.T, s *memory.Store, edits ...func(*config.Config)) *replica {
 	t.Helper()
+	return startOn(t, s, s, edits...)
+}
+
+// startOn is start with that store in front of the other.
+func startOn(t *testing.T, front store.Store, s *memory.Store, edits ...func(*config.Config)) *replica {
+	t.Helper()
 	r := &replica{t: t, store: s, config: config.Default(), signals: make(chan os.Signal, 1), ended: make(chan error, 1)}
 	r.config.API.Socket = filepath.Join(t.TempDir(), "s")
 	r.config.Metrics.Listen = ""
@@ -83,7 +89,7 @@ func start(t *testing.T, s *memory.Store, edits ...func(*config.Config)) *replic
 	}
 	r.next = func() (config.Config, error) { return r.config, nil }
 	instance, err := server.New(server.Options{
-		Config: r.config, Reload: func() (config.Config, error) { return r.next() }, Store: s, Version: "1.2.3",
+		Config: r.config, Reload: func() (config.Config, error) { return r.next() }, Store: front, Version: "1.2.3",
 		Events: &r.events, Getenv: func(string) string { return "" }, Unsetenv: func(string) error { return nil },
 		Log: r.log.Logger(), Level: new(slog.LevelVar),
 	})
@@ -294,7 +300,9 @@ func TestASecondServerStandsByAndTakesOverAtOnce(t *testing.T) {
 }
 
 func TestAControllerThatIsNotConfiguredDoesNotRun(t *testing.T) {
-	r := start(t, memory.New(memory.Options{}), func(c *config.Config) { c.Controllers = []string{"-node-lifecycle", "-eviction", "*"} })
+	r := start(t, memory.New(memory.Options{}), func(c *config.Config) {
+		c.Controllers = []string{"-node-lifecycle", "-eviction", "-clones", "-heartbeats", "*"}
+	})
 	status := r.eventually("it is disabled", func(s answer.Status) bool { return s.Controllers[0].State == answer.Disabled })
 	if status.Controllers[0].Message == "" {
 		t.Error("status does not say why")
@@ -350,4 +358,62 @@ func TestAStoreThatDoesNotAnswerIsShown(t *testing.T) {
 		healthy := !slices.ContainsFunc(s.Loops, func(l loop.Health) bool { return !l.Healthy })
 		return s.Store.Since != nil && leading(s) && s.Controllers[0].Paused == "" && healthy
 	})
+}
+
+// controller is the state of a controller.
+func controller(s answer.Status, name string) answer.Controller {
+	return s.Controllers[slices.IndexFunc(s.Controllers, func(c answer.Controller) bool { return c.Name == name })]
+}
+
+func TestTheLeaseDurationIsChosenAndExplained(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	for _, name := range []string{"a1", "a2", "a3"} {
+		ready(s, name, "a", corev1.ConditionTrue)
+	}
+	s.Inject(memory.Set, memory.Fault{Err: errors.New("connection refused")})
+	r := start(t, s, func(c *config.Config) { c.Heartbeats.MaxPerSecond = 0.1 })
+	r.eventually("the change fails", func(s answer.Status) bool { return controller(s, "heartbeats").Failing == 1 })
+	plan := decoded[answer.Plan](r, "/v1/fleet/plan").Controllers[3]
+	if len(plan.Actions) != 1 || plan.Actions[0].Object != "settings/lease-duration" || plan.Actions[0].Action != "let Leases last 2m" || plan.Actions[0].Due == nil ||
+		!strings.Contains(plan.Actions[0].Reason, "3 hosts renew 0.3 Leases a second") {
+		t.Errorf("plan = %+v, want another duration", plan)
+	}
+	s.Heal()
+	status := r.eventually("it is stored", func(s answer.Status) bool { return s.Heartbeats != nil && s.Heartbeats.Setting == "2m" })
+	if h := *status.Heartbeats; h.Hosts != 3 || h.LeaseSeconds != 120 || h.PerSecond != 0.1 || h.MaxPerSecond != 0.1 || h.Reason == "" {
+		t.Errorf("heartbeats = %+v, want Leases of 2 minutes", h)
+	}
+	next := r.config
+	next.Heartbeats.MaxPerSecond = 300
+	r.next = func() (config.Config, error) { return next, nil }
+	r.signals <- syscall.SIGHUP
+	r.eventually("it is removed after a reload", func(s answer.Status) bool { return s.Heartbeats.Setting == "" && s.Heartbeats.LeaseSeconds == 40 })
+}
+
+func TestAControllerThatDoesNotApplyToTheStoreSaysSo(t *testing.T) {
+	s := memory.New(memory.Options{})
+	r := startOn(t, struct{ store.Store }{s}, s, func(c *config.Config) { c.Controllers = []string{"heartbeats", "clones"} })
+	status := r.eventually("another leads", func(s answer.Status) bool { return controller(s, "clones").State == answer.Leading })
+	c := controller(status, "heartbeats")
+	if c.State != answer.NotApplicable || !strings.Contains(c.Message, "does not apply to memory") || status.Heartbeats != nil {
+		t.Errorf("controller = %+v, heartbeats %v, want that it does not apply", c, status.Heartbeats)
+	}
+	if strings.Contains(r.get("/metrics"), `hostler_server_leading{controller="heartbeats"}`) {
+		t.Error("metrics say that nobody leads a controller that nobody has to lead")
+	}
+}
+
+func TestClonesAreNamedAsAProblem(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	for name, other := range map[string]string{"a1": "a2", "a2": "a1"} { // as an earlier leader has found
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{controlplane.AnnotationSameMachine: other}}}
+		node.Status.NodeInfo = corev1.NodeSystemInfo{MachineID: "m", BootID: name}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		s.Put(store.Nodes, node)
+	}
+	r := start(t, s)
+	status := r.eventually("they are named", func(s answer.Status) bool { return len(s.Problems) > 0 })
+	if p := status.Problems[0]; len(status.Problems) != 1 || p.Object != "nodes/a1" || !strings.Contains(p.Message, "a1, a2 have the same machine ID") || !strings.Contains(p.Hint, "systemd-machine-id-setup") {
+		t.Errorf("problems = %+v, want one with the fix", status.Problems)
+	}
 }

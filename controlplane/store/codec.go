@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -101,9 +102,10 @@ func (k Kind) CheckCall(ctx context.Context, operation, name string) error {
 	return nil
 }
 
-// Edit calls edit with a copy of the stored object, and returns what to store then; nil if edit changes
-// nothing. An error of edit is returned as it is.
-func (k Kind) Edit(stored Object, edit func(Object) error) ([]byte, error) {
+// Edit calls edit with a copy of the stored object, and returns the value to store in place of the stored
+// one; nil if edit changes nothing. An error of edit is returned as it is. Fields that the API type does
+// not have here, such as those of a newer agent, stay.
+func (k Kind) Edit(stored Object, value []byte, edit func(Object) error) ([]byte, error) {
 	next := stored.DeepCopyObject().(Object)
 	if err := edit(next); err != nil {
 		return nil, err
@@ -116,7 +118,42 @@ func (k Kind) Edit(stored Object, edit func(Object) error) ([]byte, error) {
 	if err != nil || bytes.Equal(before, after) {
 		return nil, err
 	}
-	return after, nil
+	var fields [3]map[string]any
+	for i, text := range [][]byte{value, before, after} {
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.UseNumber()
+		if err := decoder.Decode(&fields[i]); err != nil {
+			return nil, fmt.Errorf("%s %q: %w: %w", k.Name, stored.GetName(), controlplane.ErrInvalid, err)
+		}
+	}
+	replace(fields[0], fields[1], fields[2])
+	edited, err := json.Marshal(fields[0])
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w: %w", k.Name, stored.GetName(), controlplane.ErrInvalid, err)
+	}
+	return edited, nil
+}
+
+// replace makes the changes from before to after in fields. A list is replaced as a whole.
+func replace(fields, before, after map[string]any) {
+	for name := range before {
+		if _, stays := after[name]; !stays {
+			delete(fields, name)
+		}
+	}
+	for name, value := range after {
+		if reflect.DeepEqual(before[name], value) {
+			continue
+		}
+		inner, isMap := value.(map[string]any)
+		stored, wasStored := fields[name].(map[string]any)
+		was, _ := before[name].(map[string]any)
+		if isMap && wasStored {
+			replace(stored, was, inner)
+		} else {
+			fields[name] = value
+		}
+	}
 }
 
 // Check returns ErrConflict if the stored object is another one, or in another state, than the

@@ -199,8 +199,8 @@ func (r *containerRun) booked(removed runs.Removal) {
 	r.log.LogAttrs(context.Background(), level, removed.Kind+" removed", attrs...)
 }
 
-// logs removes the logs of pods that are gone. The runtimes are asked once more
-// just before: a pod may have come since.
+// logs removes the logs of removed pods. The runtimes are queried again right before: a pod may be
+// new.
 func (r *containerRun) logs(ctx context.Context, p gc.ContainerPolicy, o gc.Options, planned []gc.LogDecision) {
 	if r.survey.Logs == nil || len(planned) == 0 || planned[0].Action == gc.Keep || ctx.Err() != nil {
 		return

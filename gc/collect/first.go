@@ -6,9 +6,8 @@ import (
 	"hostler.io/hostler/gc/runs"
 )
 
-// First has automatic runs of images that are short of space collect dead containers before
-// they search for images, by the rules of containers: dead containers hold images. What a
-// person requests goes by what that person requested.
+// First makes automatic runs of images that are short of space collect dead containers first, by
+// the rules for containers: dead containers use images. Runs on request collect what was requested.
 type First struct {
 	Containers *Containers // nil for none
 	Mine       func() bool // whether containers are hostler's to collect

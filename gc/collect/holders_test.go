@@ -208,5 +208,9 @@ func TestCollectNamesTheFilesystemsThatStayTooFull(t *testing.T) {
 				t.Errorf("%s: Collect() leaves %q short, want %q", name, r.Short, c.want)
 			}
 		}
+		h.fill(95)
+		if r := h.collect(h.images(), gc.Options{AllUnused: true}); !slices.Equal(r.Short, []string{"/var/lib/fake"}) {
+			t.Errorf("Collect() of all that is unused above the high threshold leaves %q short, want it named", r.Short)
+		}
 	})
 }

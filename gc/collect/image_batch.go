@@ -20,10 +20,9 @@ const (
 	// maxBatch is how many images go before anything is measured again, at most: a
 	// measurement syncs the filesystem, which takes as long as several removals.
 	maxBatch = 64
-	// maxAtOnce is how many of them the runtime is asked to remove at once.
-	// containerd answers a removal once it has collected its own garbage, which
-	// takes the longer the more it holds, and is done once for all that wait. More
-	// of them would be quicker, but also longer after the question what is in use.
+	// maxAtOnce bounds parallel removals on one runtime. containerd answers a removal after its own
+	// garbage collection, which runs once for all waiting removals. More would be faster, but the
+	// check of what is in use would be older.
 	maxAtOnce = 8
 )
 
@@ -50,8 +49,8 @@ type stride struct {
 
 func strideOf(d *gc.ImageDecision) stride { return stride{d.Runtime, d.Reason == gc.LRU} }
 
-// batch says how many of the queue, whose first one goes, go at once: images of
-// one runtime, one only at first, and more as removals bring something.
+// batch returns how many images of the queue to remove in parallel, beginning with the first:
+// images of one runtime, only one at first, and more as removals free space.
 func (r *imageRun) batch(queue []*gc.ImageDecision) int {
 	first := queue[0]
 	n := 1
@@ -85,11 +84,11 @@ func (r *imageRun) remove(ctx context.Context, batch []*gc.ImageDecision, total 
 	}
 }
 
-// removeAtOnce asks what is in use and then removes all images that are not, each
-// in a call of its own, and returns those that are gone.
+// removeAtOnce checks again which images are in use, removes the others in parallel, and returns
+// those that were removed.
 func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images []*gc.ImageDecision, total int) (taken []*attempt) {
 	asked := time.Now()
-	now, err := askInUse(ctx, rt)
+	now, err := queryInUse(ctx, rt)
 	attempts := make([]*attempt, len(images))
 	wait := &r.ofRuntimes.of(images[0].Runtime).patience
 	for i, d := range images {
@@ -128,7 +127,7 @@ func (a *attempt) remove(ctx context.Context, rt survey.Runtime, wait *pace.Pati
 	}
 }
 
-// verify checks whether the images are gone that the runtime says it has removed.
+// verify checks whether the images that the runtime reports as removed are not listed any more.
 func verify(ctx context.Context, rt survey.Runtime, attempts []*attempt) {
 	if !slices.ContainsFunc(attempts, (*attempt).succeeded) {
 		return
@@ -148,18 +147,18 @@ func verify(ctx context.Context, rt survey.Runtime, attempts []*attempt) {
 
 func (a *attempt) succeeded() bool { return a.reason == "" && a.err == nil }
 
-// askInUse asks a runtime, which may be gone.
-func askInUse(ctx context.Context, rt survey.Runtime) (survey.InUse, error) {
+// queryInUse queries a runtime, which may have been removed meanwhile.
+func queryInUse(ctx context.Context, rt survey.Runtime) (survey.InUse, error) {
 	if rt == nil {
 		return survey.InUse{}, errGone
 	}
-	return survey.AskInUse(ctx, rt)
+	return survey.QueryInUse(ctx, rt)
 }
 
 // errGone is of a runtime that is no longer there to be asked.
 var errGone = fmt.Errorf("%w: it is no longer on this host", runtime.ErrUnavailable)
 
-// protection says what has come to keep an image since the plan, if anything has.
+// protection returns why an image is protected now, if it became protected since the plan.
 func (r *imageRun) protection(a *attempt, now survey.InUse) (gc.Reason, string) {
 	if by := now.By(a.Runtime, a.refs); by != "" {
 		return gc.InUse, by
@@ -170,7 +169,7 @@ func (r *imageRun) protection(a *attempt, now survey.InUse) (gc.Reason, string) 
 	return "", ""
 }
 
-// conclude books what came of an attempt, and reports whether the image is gone.
+// conclude records the result of an attempt, and reports whether the image was removed.
 func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, total int) (gone bool) {
 	r.tried.count++
 	step := runs.Progress{Removal: imageRemoval(a.ImageDecision), Action: gc.Keep, Done: r.tried.count, Total: total}
@@ -210,8 +209,8 @@ func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, 
 	return gone
 }
 
-// unanswered notes a removal whose answer was lost: the image may be gone, which is
-// measured and looked after.
+// unanswered records a removal whose result is unknown. The image may have been removed: later
+// measurements and lists show it.
 func (r *imageRun) unanswered(a *attempt) {
 	r.tried.removed[imageRef{a.Runtime, a.ID}] = taken{name: a.Names[0], refs: a.refs}
 	r.ofRuntimes.of(a.Runtime).stale = true

@@ -26,6 +26,8 @@ const (
 	changedShare = 100
 	// maxFolders is how many folders are named of a filesystem.
 	maxFolders = 8
+	// smallShare is the part of a filesystem's used space or inodes below which a folder is not named.
+	smallShare = 200
 )
 
 // weighing is when folders were last weighed, how much was free then, and what came of it.
@@ -92,10 +94,17 @@ func (r *imageRun) weigh(ctx context.Context, weigher survey.Weigher, filesystem
 		}
 		return cmp.Compare(b.SizeBytes, a.SizeBytes)
 	})
+	usage := r.usage(filesystem)
+	folders = slices.DeleteFunc(folders, func(f gc.Folder) bool {
+		if byInodes {
+			return f.Inodes < (usage.Inodes-min(usage.InodesFree, usage.Inodes))/smallShare
+		}
+		return f.SizeBytes < (usage.CapacityBytes-min(usage.AvailableBytes, usage.CapacityBytes))/smallShare
+	})
 	return folders[:min(len(folders), maxFolders)]
 }
 
-// ownedSpace asks runtimes whose space on their filesystems is.
+// ownedSpace returns the space on the filesystems of runtimes, with its owners.
 func (r *imageRun) ownedSpace(ctx context.Context, names []string) []runtime.Owned {
 	var all []runtime.Owned
 	for _, name := range names {
@@ -116,7 +125,7 @@ func (r *imageRun) ownedSpace(ctx context.Context, names []string) []runtime.Own
 // called NAMESPACE_NAME_UID.
 const podLogs = "/var/log/pods/"
 
-// ownerOf says whose a folder is; empty if nobody knows.
+// ownerOf returns the owner of a folder; empty if it is unknown.
 func (r *imageRun) ownerOf(folder string, owned []runtime.Owned) string {
 	if at := strings.Index(folder+"/", podLogs); at >= 0 {
 		name, _, _ := strings.Cut(folder[min(len(folder), at+len(podLogs)):], "/")

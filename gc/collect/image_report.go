@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// finish measures what is left to measure and says what the run came to.
+// finish makes the last measurements and completes the report.
 func (r *imageRun) finish(ctx context.Context) {
 	running := ctx
 	ctx, done := finally(running)
@@ -30,7 +30,7 @@ func (r *imageRun) finish(ctx context.Context) {
 		}
 	}
 	for _, fs := range filesystems {
-		if r.options.TargetPercent > 0 && fs.Message != "" || fs.Short() && !r.options.AllUnused {
+		if r.options.TargetPercent > 0 && fs.Message != "" || fs.Short() {
 			r.report.Short = append(r.report.Short, fs.Filesystem)
 		}
 		if fs.Message != "" {
@@ -90,7 +90,7 @@ func (r *imageRun) findBroken(ctx context.Context) {
 	for name, removed := range byRuntime {
 		users, there, err := r.usersNow(ctx, name)
 		if err != nil && r.ofRuntimes.of(name).down {
-			continue // it is told that it does not answer
+			continue // reported: it does not answer
 		}
 		if err != nil { // later runs do not know what this one removed
 			r.report.Fail("use of images removed from "+name, fmt.Errorf(

@@ -169,7 +169,7 @@ func (r *imageRun) begin() {
 	}
 }
 
-// filesystems says what is lacking by the latest measurement.
+// filesystems returns how much is to be freed, by the latest measurement.
 func (r *imageRun) filesystems() []gc.FilesystemDecision {
 	return gc.Filesystems(r.facts.Filesystems, r.policy, r.options)
 }
@@ -289,8 +289,8 @@ func (r *imageRun) settle(ctx context.Context) {
 	}
 }
 
-// measure updates the figures of the runtime's filesystems and reports what was won
-// since they were last taken, as if nobody else had written meanwhile.
+// measure updates the usage of the filesystems of a runtime, and returns the gain since the last
+// measurement, without the writes of other processes.
 func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inodes uint64) {
 	r.ofRuntimes.of(runtimeName).stale = false
 	done := make(map[string]bool)

@@ -2,7 +2,7 @@ package collect
 
 import "sync"
 
-// inForce holds the policy that a collector goes by. Safe for concurrent use.
+// inForce holds the policy that a collector uses. Safe for concurrent use.
 type inForce[P any] struct {
 	mu     sync.Mutex // guards policy
 	policy P

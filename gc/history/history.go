@@ -89,7 +89,7 @@ func (h *History) Add(kind string, r runs.Report) {
 		RequestedInodes: r.RequestedInodes, EstimatedInodes: r.EstimatedInodes, FreedInodes: r.FreedInodes, Filesystems: r.Filesystems,
 		Candidates: r.Candidates, RemovedBy: r.RemovedBy(), Kept: maps.Clone(r.Kept), Warnings: shorten(r.Warnings), Ended: r.Ended,
 	}
-	run.Errors, run.Summary.Warnings = shorten(run.Errors), nil // told above
+	run.Errors, run.Summary.Warnings = shorten(run.Errors), nil // reported above
 	h.runs = append(h.runs, run)
 	h.trim()
 	h.store.Save(h.snapshot)

@@ -84,9 +84,9 @@ type lastScan struct {
 	failed bool
 }
 
-// scan lists what the runtimes have, images first: a container created in between then shows that
-// its image is in use. Unless it is to look at all of them, it leaves out those whose events
-// report changes and whose time has not come.
+// scan lists images, then pods, of the runtimes: a container that is created in between shows that
+// its image is in use. Unless all are to be read, runtimes whose events report changes are skipped
+// until their time is due.
 func (t *Tracker) scan(ctx context.Context, scans map[string]lastScan, all bool) error {
 	var errs []error
 	for _, rt := range t.options.Runtimes() {

@@ -34,8 +34,8 @@ const (
 	// newsAge is how long a name that came may be missing in lists, which are
 	// made some time before they are taken in.
 	newsAge = 2 * scanTimeout
-	// maxNews bounds the names kept while no list succeeds.
-	maxNews = 10_000
+	// maxFromEvents bounds the names kept while no list succeeds.
+	maxFromEvents = 10_000
 	// steadyAfter is how long the tracker runs before it believes that times in
 	// the future are wrong and not the clock.
 	steadyAfter = time.Hour
@@ -43,7 +43,7 @@ const (
 
 // Runtime is what the tracker reads.
 type Runtime interface {
-	// Name is the runtime's name as it stands in what it lists.
+	// Name is the runtime's name as in its lists.
 	Name() string
 	runtime.PodLister
 	runtime.ImageLister
@@ -68,8 +68,8 @@ type record struct {
 	written time.Time // the LastUsed that was stored last
 }
 
-// news is what events told of an image by one of its names.
-type news struct {
+// eventTimes are the times that events reported for one name of an image.
+type eventTimes struct {
 	at   time.Time // of the last event
 	came time.Time // zero if it did not come
 	used time.Time // zero if nothing was made from it
@@ -85,10 +85,10 @@ type Tracker struct {
 
 	mu         sync.Mutex // guards what follows
 	images     map[imageKey]*record
-	containers map[imageKey]imageKey // live container (runtime, ID) to its image
-	news       map[imageKey]news     // of images, by names that events told since the last check
-	blind      map[string]bool       // runtimes without events
-	dirty      bool                  // images differ from what the store was given
+	containers map[imageKey]imageKey   // live container (runtime, ID) to its image
+	fromEvents map[imageKey]eventTimes // of images, by the names in events since the last check
+	blind      map[string]bool         // runtimes without events
+	dirty      bool                    // images differ from what the store was given
 }
 
 // Options is what a Tracker needs.
@@ -111,7 +111,7 @@ func New(options Options) (*Tracker, error) {
 		wake:       make(chan struct{}, 1),
 		images:     make(map[imageKey]*record),
 		containers: make(map[imageKey]imageKey),
-		news:       make(map[imageKey]news),
+		fromEvents: make(map[imageKey]eventTimes),
 		blind:      make(map[string]bool),
 	}
 	t.load()
@@ -161,24 +161,24 @@ func (t *Tracker) Observe(runtimeName string, pods []runtime.Pod, images []runti
 		r.missed, r.inUse = true, false
 	}
 	// What the list does not show may have come after it was made.
-	maps.DeleteFunc(t.news, func(ref imageKey, n news) bool {
+	maps.DeleteFunc(t.fromEvents, func(ref imageKey, n eventTimes) bool {
 		return ref.runtime == runtimeName && now.Sub(n.at) > newsAge
 	})
 }
 
 // observeImage updates one record. The caller holds mu.
 func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, users gc.Users, now time.Time) {
-	var came, used time.Time // as events told; the latest of its names
+	var came, used time.Time // from events; the latest of its names
 	for _, ref := range refs {
 		name := imageKey{key.runtime, ref}
-		n, reported := t.news[name]
+		n, reported := t.fromEvents[name]
 		if !reported {
 			continue
 		}
 		came, used = later(came, n.came), later(used, n.used)
-		delete(t.news, name)
+		delete(t.fromEvents, name)
 	}
-	if !img.CreatedAt.After(now) { // a pull that nobody watched is told by the runtime
+	if !img.CreatedAt.After(now) { // the runtime reports pulls that were not watched
 		came = later(came, img.CreatedAt)
 	}
 	r := t.images[key]
@@ -276,16 +276,16 @@ func (t *Tracker) Notify(e runtime.Event) {
 			}
 		}
 	case runtime.ImageAdded:
-		t.note(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, came: when})
+		t.note(imageKey{e.Runtime, gc.NormalReference(e.Image)}, eventTimes{at: now, came: when})
 	case runtime.ContainerCreated:
 		// Gone before the next check, it would have been nobody's use.
 		if e.Image != "" {
-			t.note(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, used: when})
+			t.note(imageKey{e.Runtime, gc.NormalReference(e.Image)}, eventTimes{at: now, used: when})
 		}
 	case runtime.Changed:
 		// Pulled again, or a name that moved.
 		if e.Image != "" {
-			t.note(imageKey{e.Runtime, gc.NormalReference(e.Image)}, news{at: now, came: when})
+			t.note(imageKey{e.Runtime, gc.NormalReference(e.Image)}, eventTimes{at: now, came: when})
 		}
 	case runtime.ImageRemoved:
 		return // the next regular look finds out which
@@ -293,13 +293,13 @@ func (t *Tracker) Notify(e runtime.Event) {
 	t.trigger()
 }
 
-// note keeps what an event told until a check takes it in. The caller holds mu.
-func (t *Tracker) note(name imageKey, n news) {
-	if len(t.news) >= maxNews {
-		clear(t.news)
+// note keeps what an event reported until the next check. The caller holds mu.
+func (t *Tracker) note(name imageKey, n eventTimes) {
+	if len(t.fromEvents) >= maxFromEvents {
+		clear(t.fromEvents)
 	}
-	old := t.news[name]
-	t.news[name] = news{at: n.at, came: later(old.came, n.came), used: later(old.used, n.used)}
+	old := t.fromEvents[name]
+	t.fromEvents[name] = eventTimes{at: n.at, came: later(old.came, n.came), used: later(old.used, n.used)}
 }
 
 // SetBlind says whether a runtime sends no events now, so that it has to be
@@ -326,13 +326,13 @@ func (t *Tracker) trigger() {
 	}
 }
 
-// NewsOf reports whether an image came or was used again after what is known of
-// it: by whatever events said since, or by a check.
+// NewsOf reports whether an image was pulled or used after the recorded times, by events or by a
+// check.
 func (t *Tracker) NewsOf(img *runtime.Image, refs []string, known Use) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, ref := range refs {
-		if _, reported := t.news[imageKey{img.Runtime, ref}]; reported {
+		if _, reported := t.fromEvents[imageKey{img.Runtime, ref}]; reported {
 			return true
 		}
 	}

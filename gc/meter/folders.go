@@ -89,7 +89,7 @@ func weigh(path, mountpoint string, most int, until time.Time) (weights, error) 
 		if entries++; entries > most || time.Now().After(until) {
 			return false, false
 		}
-		// A file on an overlay may tell the device of the layer that it lies in.
+		// A file on an overlay may report the device of its layer.
 		if e.Folder != nil {
 			if !mounts[e.Stat.Mnt_id] && same[e.Folder.Path()] {
 				mounts[e.Stat.Mnt_id] = true

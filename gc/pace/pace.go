@@ -22,13 +22,12 @@ const (
 	paceNoise = 5 * time.Millisecond
 )
 
-// pacer finds out how many removals at once a runtime takes with ease, by how long
-// each takes. It begins with one, tries one more after each round in which none took
-// much longer than at best, and halves when they take twice as long; what was too
-// much is tried again only after a while, which doubles each time. Where even one at
-// a time takes twice as long, others keep the runtime busy: it then rests as long as
-// it works, and slowly comes to take that for the runtime's own pace, for a disk may
-// have become slower for good.
+// pacer finds how many removals a runtime handles in parallel, by how long each takes. It begins
+// with one and adds one after each round without a slow removal. If removals take twice as long as
+// at best, it halves the number, and retries the larger number only after a pause that doubles each
+// time. If even a single removal takes twice as long, other work keeps the runtime busy: the pacer
+// then pauses for as long as it works. It slowly accepts the longer time as the normal one, because
+// the disk may have become slower for good.
 type pacer struct {
 	limit int           // removals at once
 	best  time.Duration // of a removal, on average, in the best round; 0 before the first
@@ -42,10 +41,10 @@ type pacer struct {
 	n   int
 }
 
-// Each tries all of a list in order, several at once, and calls done with what came of
-// each, one at a time. It stops when ctx ends or done says that it is no use, waits for
-// those in progress, and returns how many it did not try. A try that failed says nothing
-// of the pace: it may have been refused at once, or have hung.
+// Each tries all objects of a list in order, several in parallel, and calls done with each result,
+// one at a time. It stops when ctx ends or done returns that more attempts are useless. It waits
+// for attempts in progress, and returns how many objects it did not try. A failed attempt does not
+// change the pace: it may have been refused at once, or have hung.
 func Each[T any](ctx context.Context, list []T, try func(T) error, done func(T, error) (goOn bool)) (left int) {
 	type outcome struct {
 		one  T
@@ -111,7 +110,7 @@ func (p *pacer) observe(took time.Duration) {
 	}
 }
 
-// grow allows one more after a round that went well.
+// grow allows one more after a round that succeeded.
 func (p *pacer) grow() {
 	if p.tooMuch > 0 && p.limit >= p.tooMuch { // it is no longer too much
 		p.tooMuch, p.waited = 0, 0

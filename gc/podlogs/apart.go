@@ -6,12 +6,11 @@ import (
 	"hostler.io/hostler/internal/tree"
 )
 
-// apart reports whether an entry of a folder is not on the folder's own filesystem.
-// The kernel names the mount that each is in, from 5.8 on. The device says less: a
-// file on an overlay may report that of the layer which it lies in, while folders tell
-// the overlay's (Documentation/filesystems/overlayfs.rst). For folders it counts
-// besides, as that of a btrfs subvolume differs; for files only where the kernel
-// names no mounts.
+// apart reports whether an entry of a folder is on another mount than the folder. Since 5.8 the
+// kernel returns the mount of each. Without it, devices are compared, but only for folders: a file
+// on an overlay may have the device of its layer (Documentation/filesystems/overlayfs.rst). For
+// folders the device counts in any case, because a btrfs subvolume has its own device, but no
+// mount.
 func apart(folder, entry unix.Statx_t) bool {
 	named := folder.Mask&entry.Mask&unix.STATX_MNT_ID != 0
 	if named && folder.Mnt_id != entry.Mnt_id {

@@ -56,10 +56,9 @@ func New(root string) *Host {
 	return &Host{pods: filepath.Join(root, podsFolder), links: filepath.Join(root, linksFolder), found: mostFound, files: mostFiles}
 }
 
-// Find returns the log folders of pods whose UID is not known, and the links to
-// logs that are not there: up to mostFound of each, of which the next collection finds
-// the others. Where there are no such folders there are no logs. The error comes with
-// what could be read.
+// Find returns log folders of pods with an unknown UID, and links to missing logs: at most
+// mostFound of each. The next collection finds the others. Without log folders there are no logs.
+// With an error it returns what could be read.
 func (h *Host) Find(ctx context.Context, known func(uid string) bool) ([]gc.LogFact, error) {
 	pods, err := openTop(h.pods)
 	if err != nil || pods == nil {

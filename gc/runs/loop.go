@@ -43,8 +43,8 @@ type Options struct {
 	Turn     Turn          // shared with other collectors; one of its own if nil
 	Interval time.Duration // between automatic runs; above 0
 	RunLimit time.Duration // one run takes no longer; 0 means DefaultRunLimit
-	// LeaveAlone names runtimes of which automatic runs remove nothing; nil if
-	// there are none. What a person requests does not heed it.
+	// LeaveAlone returns the runtimes from which automatic runs remove nothing; nil if there are
+	// none. Runs on request ignore it.
 	LeaveAlone func() []string
 	// Observe is called after every run, also one that did nothing, before the
 	// next may begin; nil for nobody.
@@ -119,8 +119,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// ExcludedRuntimes names the runtimes of which the run of a report removes nothing, as of now. Ask
-// after each check: a runtime may have come since the run was requested.
+// ExcludedRuntimes returns the runtimes from which the run of a report removes nothing, as of now.
+// Call it after each check: a runtime may have appeared since the run was requested.
 func (l *Loop) ExcludedRuntimes(r *Report) []string {
 	if r.Requested() || l.options.LeaveAlone == nil {
 		return nil
@@ -128,9 +128,8 @@ func (l *Loop) ExcludedRuntimes(r *Report) []string {
 	return l.options.LeaveAlone()
 }
 
-// wait returns what starts the next run. A shorter interval counts from its setting,
-// so that no change of the configuration starts a run before somebody could look what
-// it would do.
+// wait returns what starts the next run. A shorter interval counts from the moment it is set, so
+// that a change of the configuration starts no run at once.
 func (l *Loop) wait(ctx context.Context, unanswered bool) (string, error) {
 	since := time.Now()
 	due := l.pause(unanswered)
@@ -170,8 +169,8 @@ func (l *Loop) Trigger(why string) {
 	}
 }
 
-// Retry is Trigger where the last run could not ask a runtime, or one has come since,
-// else nothing.
+// Retry is Trigger if the last run could not query a runtime, or if a runtime has appeared since.
+// Otherwise it does nothing.
 func (l *Loop) Retry(why string) {
 	l.mu.Lock()
 	last, ran := l.last, l.ran
@@ -295,10 +294,10 @@ func (l *Loop) log(r *Report, before map[string]string) {
 
 var errRunLimit = errors.New("the collection took too long")
 
-// Cancelled is the end of a run whose caller has left, or whose agent stops.
+// Cancelled is why a run ended whose caller disconnected, or whose agent stops.
 const Cancelled = "cancelled"
 
-// WhyDone says in a person's words why a run's context ended.
+// WhyDone returns why the context of a run ended, as text for the report.
 func WhyDone(ctx context.Context) string {
 	if errors.Is(context.Cause(ctx), errRunLimit) {
 		return "time limit reached"

@@ -52,7 +52,7 @@ type Report struct {
 	// Short names filesystems whose usage the run was to lower to a threshold or target, and could
 	// not: `hostler gc run` exits with 1.
 	Short []string `json:"short,omitempty"`
-	// Warnings say what kept the run from its goal, for a person.
+	// Warnings say why the run did not reach its goal.
 	Warnings []string `json:"warnings,omitempty"`
 	// Ended says why the run ended.
 	Ended string `json:"ended"`
@@ -269,7 +269,7 @@ func (r *Report) FailRuntime(name string, err error) {
 	r.unanswered = true
 }
 
-// Warn notes what a person may want to know. Kinds are those of Fail.
+// Warn adds a warning for operators. Kinds are those of Fail.
 func (r *Report) Warn(kind, text string) {
 	r.Warnings = append(r.Warnings, text)
 	r.trouble[kind] = text

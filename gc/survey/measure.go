@@ -77,10 +77,10 @@ func writingSince(peak gc.Usage, at time.Time, last gc.Usage) Writing {
 	return w
 }
 
-// Won is what removals brought between two measurements, the first of them taken
-// at a time. Where others write as fast as removals free, the figure alone would
-// say that they bring nothing: what others wrote at the speed seen afterwards is
-// added, and counts if it is clearly not all there is to it.
+// Won returns what removals freed between two measurements, the first of them taken at a time.
+// Other processes may write as fast as removals free, so that the difference is zero. Their writes
+// are estimated from their speed afterwards and added, if the result is clearly above the
+// difference.
 func (w Writing) Won(before, after gc.Usage, since time.Time) (bytes, inodes uint64) {
 	if before.Problem() != "" || after.Problem() != "" {
 		return 0, 0

@@ -22,7 +22,7 @@ const Timeout = 30 * time.Second
 
 // Runtime is what surveys and collectors want of a container runtime.
 type Runtime interface {
-	// Name is the runtime's name as it stands in what it lists.
+	// Name is the runtime's name as in its lists.
 	Name() string
 	runtime.Informer
 	runtime.PodLister
@@ -61,9 +61,8 @@ type Survey struct {
 	Kubelet func() bool
 }
 
-// Facts asks all runtimes at once for what the options need. The error joins a
-// runtime.MemberError for each runtime that failed; the facts are then those of the
-// others, and complete as far as they go.
+// Facts queries all runtimes in parallel for what the options need. The error joins a
+// runtime.MemberError for each runtime that failed. The facts of the other runtimes are complete.
 func (s *Survey) Facts(ctx context.Context, o gc.Options) (gc.Facts, error) {
 	f, failed := s.Scan(ctx, o)
 	errs := make([]error, len(failed))
@@ -115,8 +114,8 @@ func (s *Survey) Scan(ctx context.Context, o gc.Options) (gc.Facts, []runtime.Me
 	return f, failed
 }
 
-// findLogs adds the logs of pods that no runtime knows, and says whether that
-// can be told. Logs that cannot be read stay where they are: a later run may.
+// findLogs adds the logs of pods that no runtime knows, and reports whether these are known. Logs
+// that cannot be read are kept: a later run may remove them.
 func (s *Survey) findLogs(ctx context.Context, f *gc.Facts, failed []runtime.MemberError) {
 	switch {
 	case len(failed) > 0:
@@ -135,8 +134,8 @@ func (s *Survey) findLogs(ctx context.Context, f *gc.Facts, failed []runtime.Mem
 	f.Logs, f.LogsErr = s.Logs.Find(ctx, func(uid string) bool { return uids[uid] })
 }
 
-// ask reads one runtime. Images come before pods: a container created in
-// between then shows that its image is in use, instead of being missed.
+// ask reads one runtime: images before pods, so that a container that is created in between shows
+// that its image is in use.
 func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g listing) {
 	var images []runtime.Image
 	if o.WantImages() {

@@ -17,10 +17,9 @@ type InUse struct {
 	others     users
 }
 
-// AskInUse asks again, in the call just before removals, what is in use: the
-// containers, and who else may use images, because not every runtime refuses by
-// itself to remove what they use.
-func AskInUse(ctx context.Context, rt Runtime) (InUse, error) {
+// QueryInUse checks again, right before removals, what is in use: by containers and by other users.
+// Not every runtime refuses to remove an image in use.
+func QueryInUse(ctx context.Context, rt Runtime) (InUse, error) {
 	pods, err := runtime.Within(ctx, Timeout, rt.Pods)
 	if err != nil {
 		return InUse{}, fmt.Errorf("list images in use: %w", err)
@@ -32,8 +31,7 @@ func AskInUse(ctx context.Context, rt Runtime) (InUse, error) {
 	return InUse{gc.UsersOf(pods), others}, nil
 }
 
-// By names somebody who uses the image of a runtime that refs lead to; empty if
-// nobody does.
+// By returns a user of the image with these references; empty if there is none.
 func (u InUse) By(runtimeName string, refs []string) string {
 	if c, _ := u.containers.First(runtimeName, refs); c != nil {
 		return "container " + c.Name
@@ -44,11 +42,11 @@ func (u InUse) By(runtimeName string, refs []string) string {
 	return ""
 }
 
-// users are those whom no list of pods shows, by the image they use, in normal
-// form: a name, an ID, or a digest without the name that it goes with.
+// users are the users of images that no list of pods shows, by the image in normal form: a name, an
+// ID, or a digest without its name.
 type users map[string][]string
 
-// otherUsers asks a runtime for them; it returns none if the runtime does not know them.
+// otherUsers queries a runtime for them; empty if the runtime does not report them.
 func otherUsers(ctx context.Context, rt Runtime) (users, error) {
 	lister, able := rt.(runtime.ImageUsers)
 	if !able {

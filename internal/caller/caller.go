@@ -1,5 +1,5 @@
-// Package caller carries the name of the person behind a request from the API, which knows
-// it, to whoever records it.
+// Package caller carries the name of the user behind an API request in its context, so that it can
+// be recorded.
 package caller
 
 import "context"

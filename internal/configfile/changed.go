@@ -22,13 +22,13 @@ func differences(a, b reflect.Value, path string, keys *[]string) {
 		}
 		return
 	}
-	// An empty list and none are the same to whoever wrote the file.
+	// An empty list is the same as none.
 	if !equality.Semantic.DeepEqual(a.Interface(), b.Interface()) {
 		*keys = append(*keys, path)
 	}
 }
 
-// Live reports whether a reload takes a key up; all others need a restart.
+// Live reports whether a reload applies a key; all others need a restart.
 func Live[T any](key string) bool {
 	t := reflect.TypeFor[T]()
 	for name := range strings.SplitSeq(key, ".") {
@@ -44,5 +44,5 @@ func Live[T any](key string) bool {
 	return false
 }
 
-// isLive reports whether a reload takes up a field with all that it holds.
+// isLive reports whether a reload applies a field and everything inside it.
 func isLive(f reflect.StructField) bool { return f.Tag.Get("reload") == "live" }

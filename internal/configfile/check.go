@@ -9,26 +9,66 @@ import (
 	"hostler.io/hostler/internal/field"
 )
 
-// Checker collects what is wrong with values that are well-typed. Each fault points at the line that
-// set the value, or the nearest section around it; at none where the fault lies in what was left out.
+// Checker collects faults of values that could be read. A fault has the line that set the value, or else
+// the section around it, and no line if no file sets either.
 type Checker struct {
 	origin origins
+	unread []string // fields that could not be read
 	faults Faults
 }
 
-// Faults returns the number of faults so far.
-func (k *Checker) Faults() int { return len(k.faults) }
+// Sound reports whether a section has no fault so far.
+func (k *Checker) Sound(section string) bool {
+	for _, f := range k.faults {
+		if within(f.Field, section) {
+			return false
+		}
+	}
+	for _, field := range k.unread {
+		if within(field, section) || within(section, field) {
+			return false
+		}
+	}
+	return true
+}
 
-// Require records a fault at a field unless ok.
+// Require records a fault at a field unless ok. A fault that may only follow from a field that could
+// not be read is not recorded.
 func (k *Checker) Require(ok bool, field, format string, args ...any) {
 	if ok {
 		return
 	}
+	problem := fmt.Sprintf(format, args...)
+	if k.follows(field, problem) {
+		return
+	}
 	at := k.origin.of(field)
-	k.faults = append(k.faults, Fault{File: at.file, Line: at.line, Field: field, Problem: fmt.Sprintf(format, args...)})
+	k.faults = append(k.faults, Fault{File: at.file, Line: at.line, Field: field, Problem: problem})
 }
 
-// Accept records what a package refuses: each fault at the field that its error names, or else at path.
+// follows reports whether a fault may follow from a field that could not be read: it is at the field,
+// it names the field or one beside it, or it is at a value beside it that no file sets.
+func (k *Checker) follows(field, problem string) bool {
+	for _, unread := range k.unread {
+		section := parent(unread)
+		name := strings.TrimPrefix(unread[len(section):], ".")
+		switch {
+		case within(field, unread), within(unread, field), strings.Contains(problem, name),
+			section != "" && strings.Contains(problem, section+"."),
+			!k.Given(field) && within(field, section):
+			return true
+		}
+	}
+	return false
+}
+
+// within reports whether a field is another one, or inside it.
+func within(field, outer string) bool {
+	rest, found := strings.CutPrefix(field, outer)
+	return found && (rest == "" || outer == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// Accept records the errors of a validation: each at the field that it names, or else at path.
 func (k *Checker) Accept(err error, path string) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
@@ -53,7 +93,7 @@ func (k *Checker) Given(field string) bool {
 	return set
 }
 
-// Own is a field's value as text, which says if it is the default.
+// Own returns the value of a field as text, and says if it is the default.
 func (k *Checker) Own(field string, value any) string {
 	if k.Given(field) {
 		return fmt.Sprint(value)
@@ -61,12 +101,12 @@ func (k *Checker) Own(field string, value any) string {
 	return fmt.Sprintf("%v, its default,", value)
 }
 
-// Other is the same for another field, with its name.
+// Other returns the same for another field, with its name.
 func (k *Checker) Other(field string, value any) string {
 	return fmt.Sprintf("%s (%s)", field, strings.TrimSuffix(k.Own(field, value), ","))
 }
 
-// parent cuts the last element off a field path.
+// parent removes the last element of a field path.
 func parent(path string) string {
 	return path[:max(0, strings.LastIndexAny(path, ".["))]
 }

@@ -18,10 +18,10 @@ type position struct {
 	line int
 }
 
-// origins are where files say fields, the last one that says each.
+// origins are the positions of fields; the last file that sets a field counts.
 type origins map[string]position
 
-// of is where a field stands, or what it lies in.
+// of returns the position of a field, or else of the section around it.
 func (o origins) of(field string) position {
 	for ; field != ""; field = parent(field) {
 		if p, known := o[field]; known {
@@ -61,24 +61,25 @@ func (d decoding) Fault(n *yaml.Node, suffix, format string, args ...any) {
 // Value implements Decoding.
 func (d decoding) Value(n *yaml.Node, into any) { d.value(n, reflect.ValueOf(into).Elem(), d.path) }
 
-// isCustom reports whether values of a type have a notation of their own.
+// isCustom reports whether a type implements Custom.
 func isCustom(t reflect.Type) bool { return reflect.PointerTo(t).Implements(reflect.TypeFor[Custom]()) }
 
-// decoder applies files to a configuration, one after the other, and collects
-// what is wrong with them. It walks the YAML tree along the struct itself,
-// because yaml's own errors name a line and a Go type but not the field.
+// decoder applies files to a configuration, one after the other, and collects faults. It walks the YAML
+// tree along the struct, because errors of the yaml package do not name the field.
 type decoder struct {
 	config reflect.Value
 	origin origins
 	faults Faults
-	name   string // the file being read
+	name   string   // the file being read
+	broken bool     // a file is no YAML, so that its values are unknown
+	unread []string // fields whose values are unknown
 }
 
 func (d *decoder) file(name string, data []byte) {
 	d.name = name
 	root, err := documents(data)
 	if err != nil {
-		d.faults = append(d.faults, syntaxFault(name, data, err))
+		d.faults, d.broken = append(d.faults, syntaxFault(name, data, err)), true
 		return
 	}
 	if root == nil || root.Tag == "!!null" {
@@ -88,31 +89,32 @@ func (d *decoder) file(name string, data []byte) {
 	d.value(root, d.config, "")
 }
 
-// finish judges the whole, once every file is in.
+// finish checks the values as far as they could be read, once every file is read.
 func (d *decoder) finish(check func(*Checker)) {
-	if len(d.faults) == 0 {
-		k := &Checker{origin: d.origin}
+	if !d.broken {
+		k := &Checker{origin: d.origin, unread: d.unread}
 		check(k)
-		d.faults = k.faults
+		d.faults = append(d.faults, k.faults...)
 	}
 	for i, f := range d.faults {
 		d.faults[i].Problem = conceal(d.config.Type(), f.Field, f.Problem)
 	}
 }
 
+// fault records that a value cannot be read.
 func (d *decoder) fault(n *yaml.Node, path, format string, args ...any) {
+	d.unread = append(d.unread, path)
 	d.faults = append(d.faults, Fault{File: d.name, Line: n.Line, Field: path, Problem: fmt.Sprintf(format, args...)})
 }
 
-// value decodes n into v. Types that read themselves come first, then the
-// walk goes down into structs, maps and lists.
+// value decodes n into v: types with their own notation by themselves, then structs, maps and lists.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
-	if n.Kind == yaml.AliasNode { // could refer to itself, and hides where a value stands
+	if n.Kind == yaml.AliasNode { // could refer to itself, and has no position of its own
 		d.fault(n, path, "YAML aliases are not supported; write the value out")
 		return
 	}
 	if n.Tag == "!!null" {
-		return // a key without a value leaves the default
+		return // a key without a value keeps the default
 	}
 	switch target := v.Addr().Interface().(type) {
 	case Custom:
@@ -165,17 +167,23 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
 		return
 	}
 	d.pairs(n, path, func(key, val *yaml.Node) {
-		i := slices.Index(fieldNames(v.Type()), key.Value)
-		if i < 0 {
-			d.fault(key, join(path, key.Value), "unknown field%s", suggest(key.Value, fieldNames(v.Type())))
+		names := fieldNames(v.Type())
+		i := slices.Index(names, key.Value)
+		if i >= 0 {
+			d.value(val, v.Field(i), join(path, key.Value))
 			return
 		}
-		d.value(val, v.Field(i), join(path, key.Value))
+		meant := suggest(key.Value, names)
+		if meant == "" {
+			d.fault(key, join(path, key.Value), "unknown field; known here: %s", strings.Join(names, ", "))
+			return
+		}
+		d.fault(key, join(path, key.Value), "unknown field; did you mean %s?", meant)
 	})
 }
 
-// pairs calls f for each key of a mapping, and refuses a key that stands twice. A
-// field counts as set where its key stands: its value may begin a line lower.
+// pairs calls f for each key of a mapping, and refuses a key that is set twice. The position of a field
+// is that of its key: the value may begin on the next line.
 func (d *decoder) pairs(n *yaml.Node, path string, f func(key, val *yaml.Node)) {
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -235,7 +243,7 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// fieldNames lists the keys of a struct in the order of its fields.
+// fieldNames returns the keys of a struct in the order of its fields.
 func fieldNames(t reflect.Type) []string {
 	names := make([]string, t.NumField())
 	for i := range names {
@@ -251,12 +259,12 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// suggest names the known field that a person most likely meant, or all of them.
+// suggest returns the known field that a person most likely meant; empty if none is similar.
 func suggest(key string, known []string) string {
 	for _, k := range known {
 		if strings.EqualFold(strings.ReplaceAll(key, "_", ""), k) || levenshtein.ComputeDistance(strings.ToLower(key), strings.ToLower(k)) <= 2 {
-			return fmt.Sprintf("; did you mean %s?", k)
+			return k
 		}
 	}
-	return "; known here: " + strings.Join(known, ", ")
+	return ""
 }

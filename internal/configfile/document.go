@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML writes a configuration as a file that Load reads back as the same.
+// YAML writes a configuration as a file. Load reads the same values from it.
 func YAML(config any) ([]byte, error) { return write(config) }
 
 func write(v any) ([]byte, error) {
@@ -32,7 +32,7 @@ func (s Spec[T]) Documented() ([]byte, error) {
 	return write(&root)
 }
 
-// comment puts the doc tags of t's fields above their keys in n.
+// comment writes the doc tags of the fields of t above their keys in n.
 func comment(n *yaml.Node, t reflect.Type, top bool) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		f, found := fieldOf(t, n.Content[i].Value)
@@ -51,7 +51,7 @@ func comment(n *yaml.Node, t reflect.Type, top bool) {
 	}
 }
 
-// fieldOf finds the field of t that a key stands for.
+// fieldOf returns the field of t for a key.
 func fieldOf(t reflect.Type, key string) (f reflect.StructField, found bool) {
 	for f := range t.Fields() {
 		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name == key {
@@ -61,7 +61,7 @@ func fieldOf(t reflect.Type, key string) (f reflect.StructField, found bool) {
 	return f, false
 }
 
-// Key is one of the configuration's, as its documentation lists them.
+// Key is a key of the configuration, for its documentation.
 type Key struct {
 	Path    string // such as imageGC.interval
 	Default string // as YAML on one line; empty for one that only holds others
@@ -69,7 +69,7 @@ type Key struct {
 	Live    bool // a reload takes it up; of one that holds others, all that it holds
 }
 
-// Reload says in a sentence whether a reload takes the key up.
+// Reload returns a sentence that says whether a reload applies the key.
 func (k Key) Reload() string {
 	if k.Live {
 		return "A reload takes a change up."
@@ -77,7 +77,7 @@ func (k Key) Reload() string {
 	return "A change takes a restart."
 }
 
-// Keys lists every key in the order of Documented, each before those that it holds.
+// Keys lists every key in the order of Documented, each before the keys inside it.
 func (s Spec[T]) Keys() ([]Key, error) {
 	var root yaml.Node
 	if err := root.Encode(s.Default()); err != nil {

@@ -22,11 +22,11 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// Fault is one thing that is wrong with the configuration.
+// Fault is one error in the configuration.
 type Fault struct {
-	File    string // empty where the fault lies in no file
+	File    string // empty if the fault is in no file
 	Line    int
-	Field   string // path such as imageGC.highThresholdPercent; empty for a file that is no YAML
+	Field   string // path such as imageGC.highThresholdPercent; empty for a file that is not YAML
 	Problem string
 }
 
@@ -42,10 +42,10 @@ func (f Fault) String() string {
 	return b.String() + f.Problem
 }
 
-// Faults is every fault found, in the order of files and lines.
+// Faults are all faults, in the order of files and lines.
 type Faults []Fault
 
-// Error writes one fault a line.
+// Error returns one fault on each line.
 func (f Faults) Error() string {
 	lines := make([]string, len(f))
 	for i, fault := range f {
@@ -54,37 +54,35 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Spec describes a configuration. The tags of the fields of T are the one source for what its default
-// file, its manual page and its schema say of each key:
+// Spec describes a configuration. The default file, the manual page and the schema are generated from
+// the tags of the fields of T:
 //
 //	doc     what it means
-//	reload  "live" where a reload takes it up, with all that it holds
-//	words   the values that it may have, with nothing before the first | where it may be empty
-//	least   the smallest number that it may be, and most the largest
-//	shape   how its text is written, where its type does not say it; see shapes
-//	needed  "true" where an entry of a list is nothing without it
-//	secret  "file" if it names a file that holds a secret, or "no" if it only sounds like one: the
-//	        configuration itself holds none, for those who may not read the files can read it
+//	reload  "live" if a reload applies it and everything inside it
+//	words   the valid values, separated by |; begins with | if it may be empty
+//	least   the smallest valid number; most is the largest
+//	shape   the notation of its text, if the type does not determine it; see shapes
+//	needed  "true" if every entry of a list must have it
+//	secret  "file" if it names a file with a secret, "no" if only its name suggests a secret; the
+//	        configuration has no secrets, because callers who may not read the files can read it
 type Spec[T any] struct {
 	Title         string // of the schema
 	ManualPage    string
 	File, DropIns string // the default places
 	Default       func() T
-	// Check judges values that are well-typed, and fills in those that follow from others.
+	// Check validates values that could be read, and sets values that are derived from others.
 	Check func(*Checker, *T)
 }
 
 // Source is where the values of a configuration came from.
 type Source struct {
 	Files []string // the files read, in the order in which they were applied
-	// Ignored are files that somebody may believe to be read: their names end in
-	// .yml, or in capitals.
+	// Ignored are files that are not read because their names end in .yml or in capitals.
 	Ignored []string
 	origin  origins
 }
 
-// Located is an error of the host's with where the files set the fields that it names, as
-// faults of the files have it.
+// Located returns an error with the file and line that set the field it names, like a Fault.
 func (l Source) Located(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var located []error
@@ -108,18 +106,16 @@ func (l Source) Located(err error) error {
 // NotRead is why an ignored file does not count.
 const NotRead = "not read, as its name does not end in .yaml"
 
-// Load reads file and then the drop-ins of folder in lexical order: maps merge,
-// lists replace. An empty name is left out, and so is a file or folder that is
-// missing at its default place; a file that somebody named must be there. Ignored
-// is told beside faults, too. The
-// error is of type Faults where the content is at fault.
+// Load reads file, and then the drop-ins of folder in lexical order: maps merge, lists replace. An empty
+// name is skipped, and so is a missing file or folder at its default place. Another file must exist.
+// Faults of the content have type Faults; Ignored is set in this case, too.
 //
-// A file that others than root can change is a fault.
+// A file that users other than root can change is a fault.
 func (s Spec[T]) Load(file, folder string) (T, Source, error) {
 	return s.load(file, folder, trust.ReadFile)
 }
 
-// Draft is Load of files that nobody reads on this host, such as another host's. Anybody may own them.
+// Draft is Load for files that no program on this host uses. Any user may own them.
 func (s Spec[T]) Draft(file, folder string) (T, Source, error) {
 	return s.load(file, folder, os.ReadFile)
 }
@@ -178,7 +174,7 @@ func (s Spec[T]) load(file, folder string, read func(name string) ([]byte, error
 	return config, Source{Files: files, Ignored: ignored, origin: d.origin}, nil
 }
 
-// Parse reads one document as if it were the only file; name stands in faults.
+// Parse reads one document as if it were the only file; name appears in faults.
 func (s Spec[T]) Parse(name string, data []byte) (T, error) {
 	config := s.Default()
 	d := decoder{config: reflect.ValueOf(&config).Elem(), origin: origins{}}
@@ -191,8 +187,7 @@ func (s Spec[T]) Parse(name string, data []byte) (T, error) {
 	return config, nil
 }
 
-// documents splits data into its YAML documents, of which only the first may
-// have content.
+// documents returns the only YAML document in data; nil if data has none.
 func documents(data []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, more yaml.Node

@@ -17,16 +17,15 @@ import (
 // node is a part of a JSON schema.
 type node = map[string]any
 
-// SchemaReload is the annotation that says of each key whether a reload takes it up:
-// "live", or "restart" where the agent has to be started again.
+// SchemaReload is the annotation that says whether a reload applies a key: "live", or "restart" if the
+// agent must be restarted.
 const SchemaReload = "x-hostler-reload"
 
-// Schema is the configuration as a JSON schema (draft 2020-12), by which editors complete
-// and check it as it is written. It is made of the tags of Config, like hostler.yaml(5).
+// Schema returns a JSON schema (draft 2020-12) of the configuration, with which editors complete and
+// check files. Like hostler.yaml(5), it is generated from the tags of Config.
 //
-// It has the shape of what Load takes: a file that it refuses, Load refuses. What depends
-// on other keys, on other files or on the host only Load can judge. A key without a value
-// leaves the default, so everything may be null.
+// Load refuses every file that the schema refuses. Only Load checks what depends on other keys, other
+// files or the host. A key without a value keeps the default, so every value may be null.
 func (s Spec[T]) Schema() ([]byte, error) {
 	var defaults yaml.Node
 	if err := defaults.Encode(s.Default()); err != nil {
@@ -50,16 +49,16 @@ func (s Spec[T]) Schema() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// digits is a number as Kubernetes and Go write it, without a sign.
+// digits matches a number without a sign, as in Kubernetes and Go.
 const digits = `([0-9]+(\.[0-9]*)?|\.[0-9]+)`
 
-// percent is a number from 0% to 100%.
+// percent matches a percentage from 0% to 100%.
 const percent = `\+?(0*100(\.0*)?|0*[0-9]{1,2}(\.[0-9]*)?|\.[0-9]+)%`
 
-// scalars are what counts as a text: to hostler a name of digits needs no quotes.
+// scalars are the types that are valid for text: a name of digits needs no quotes.
 func scalars(more ...string) []string { return append(more, "string", "number", "boolean", "null") }
 
-// shapes are how values are written, by the names that types and tags have for them.
+// shapes are schemas of notations, by their names in types and tags.
 func shapes() node {
 	whole := `\+?` + digits + `([KMGTPE]i|[kMGTPE]|[eE][+-]?[0-9]+)?`
 	amount := func(pattern, description string) node {
@@ -84,8 +83,7 @@ func shapes() node {
 	}
 }
 
-// shapeOf is the name of how values of a field are written, or nothing where its kind says
-// it.
+// shapeOf returns the name of the notation of a field; empty if the kind of the field determines it.
 func shapeOf(t reflect.Type, tag reflect.StructTag) string {
 	if shape := tag.Get("shape"); shape != "" {
 		return shape
@@ -108,7 +106,7 @@ func shapeOf(t reflect.Type, tag reflect.StructTag) string {
 
 func reference(shape string) node { return node{"$ref": "#/$defs/" + shape} }
 
-// object is the schema of a struct; defaults has the values of its fields, or is nil.
+// object returns the schema of a struct. defaults has the values of its fields, or is nil.
 func object(t reflect.Type, defaults *yaml.Node, live bool) (node, error) {
 	properties := node{}
 	var needed []string
@@ -130,8 +128,7 @@ func object(t reflect.Type, defaults *yaml.Node, live bool) (node, error) {
 	return n, nil
 }
 
-// property is the schema of a field. Keys that stand by themselves have their default, and
-// whether a reload takes them up.
+// property returns the schema of a field, with its default and the annotation SchemaReload.
 func property(f reflect.StructField, value *yaml.Node, live bool) (node, error) {
 	if f.Type.Kind() == reflect.Struct && !isCustom(f.Type) {
 		n, err := object(f.Type, value, live)
@@ -158,7 +155,7 @@ func property(f reflect.StructField, value *yaml.Node, live bool) (node, error) 
 	return n, nil
 }
 
-// values is what a field that is no section may have.
+// values returns the schema of the value of a field that is not a section.
 func values(f reflect.StructField) (node, error) {
 	if words := f.Tag.Get("words"); words != "" {
 		list := []any{nil}
@@ -183,7 +180,7 @@ func values(f reflect.StructField) (node, error) {
 	return number(f)
 }
 
-// list is one of values or of entries with fields. One text is a list of one.
+// list returns the schema of a list of values or of sections. A single text is a list of one.
 func list(t reflect.Type, shape string) (node, error) {
 	if t.Elem().Kind() == reflect.Struct {
 		items, err := object(t.Elem(), nil, false)

@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// Shown is YAML for those who may not read the files, such as group hostler and callers over the
-// network. The configuration holds no secret but a password in a URL: keys name files instead.
+// Shown returns the YAML for callers who may not read the files, such as group hostler and network
+// clients. The only secrets in a configuration are passwords in URLs: keys name files instead.
 func Shown(config any) ([]byte, error) {
 	var root yaml.Node
 	if err := root.Encode(config); err != nil {
@@ -34,12 +34,11 @@ func concealValues(n *yaml.Node) {
 	}
 }
 
-// repeated is a value that a fault repeats.
+// repeated matches a value that a fault repeats.
 var repeated = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// conceal returns the problem of a field as status, API and log may show it to those who may not
-// read the files. Somebody may have written a secret where the name of its file belongs, so that of
-// such a field only a path is repeated.
+// conceal returns the problem of a field for callers who may not read the files. The value may be a
+// secret that belongs into a file, so that a value is repeated only if it is a path.
 func conceal(t reflect.Type, field, problem string) string {
 	problem = sanitize.Userinfo(problem)
 	if f, found := lookUp(t, field); !found || f.Tag.Get("secret") != "file" {
@@ -53,7 +52,7 @@ func conceal(t reflect.Type, field, problem string) string {
 	})
 }
 
-// lookUp finds the field that a path such as runtimes[0].type leads to.
+// lookUp returns the field at a path such as runtimes[0].type.
 func lookUp(t reflect.Type, path string) (f reflect.StructField, found bool) {
 	for name := range strings.SplitSeq(path, ".") {
 		name, _, _ = strings.Cut(name, "[")

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// yamlLine picks the line out of an error of the yaml package.
+// yamlLine finds the line in an error of the yaml package.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// syntaxFault is the fault of a file that is no YAML, in words that a person need
-// not know YAML's grammar for.
+// syntaxFault returns the fault of a file that is not valid YAML. Its message needs no knowledge of the
+// grammar of YAML.
 func syntaxFault(name string, data []byte, err error) Fault {
 	output := yamlLine.ReplaceAllString(err.Error(), "")
 	line := faultyLine(data)
@@ -25,13 +25,13 @@ func syntaxFault(name string, data []byte, err error) Fault {
 	return f
 }
 
-// longestFile is how many lines of a file are searched for a fault: each is read
-// again with all that stand before it.
+// longestFile is how many lines of a file are searched for a fault: the search parses the file up to
+// each line.
 const longestFile = 1000
 
-// faultyLine is the line that makes data unreadable, or 0 where that takes too
-// long to find out: the one after the longest beginning that can be read. The yaml
-// package tells where the section around it begins, or the line before, or none.
+// faultyLine returns the line that makes data invalid: the first one after the longest valid beginning.
+// It returns 0 if the search would take too long. The yaml package reports the beginning of the
+// section, the line before, or none.
 func faultyLine(data []byte) int {
 	ends := lineEnds(data)
 	if len(ends) > longestFile {
@@ -45,7 +45,7 @@ func faultyLine(data []byte) int {
 	return 1
 }
 
-// lineEnds are the offsets at which lines end.
+// lineEnds returns the offsets at which lines end.
 func lineEnds(data []byte) []int {
 	var ends []int
 	for line := range bytes.Lines(data) {
@@ -58,14 +58,14 @@ func lineEnds(data []byte) []int {
 	return ends
 }
 
-// text is a line of data, from 1 on.
+// text returns a line of data, counted from 1.
 func text(data []byte, line int) string {
 	lines := strings.Split(string(data), "\n")
 	return lines[min(line, len(lines))-1]
 }
 
-// plainly says what is wrong with a line in which the yaml package found that, and
-// nothing where it says it best itself.
+// plainly explains an error of the yaml package about a line. It returns nothing if the text of the
+// package is clear.
 func plainly(output, line string) string {
 	content := strings.TrimLeft(line, " \t")
 	indent := line[:len(line)-len(content)]

@@ -15,8 +15,7 @@ import (
 // Duration is a length of time, written as Kubernetes writes it: 90s, 5m, 1h30m.
 type Duration time.Duration
 
-// UnmarshalYAML reads a duration; a bare number is refused, since nobody can
-// tell its unit.
+// UnmarshalYAML reads a duration; a number without a unit is refused.
 func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	v, err := time.ParseDuration(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
@@ -32,7 +31,7 @@ func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 // MarshalYAML writes the duration as a string.
 func (d Duration) MarshalYAML() (any, error) { return d.String(), nil }
 
-// String writes whole minutes and hours without the zeroes behind them: 5m.
+// String omits zero minutes and seconds: 5m, not 5m0s.
 func (d Duration) String() string {
 	s := time.Duration(d).String()
 	if strings.HasSuffix(s, "m0s") {
@@ -44,7 +43,7 @@ func (d Duration) String() string {
 	return s
 }
 
-// Switch says whether hostler does a job: it does, it does not, or it finds out.
+// Switch says whether hostler does a job: on, off or auto, which decides by the host.
 type Switch string
 
 // The values of a Switch.
@@ -97,7 +96,7 @@ func (q *Quantity) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Value returns the quantity, zero where none is set.
+// Value returns the quantity, or zero if none is set.
 func (q Quantity) Value() resource.Quantity {
 	if q == "" {
 		return resource.Quantity{}
@@ -105,10 +104,10 @@ func (q Quantity) Value() resource.Quantity {
 	return resource.MustParse(string(q))
 }
 
-// NotWhole says why a quantity cannot count what is only whole, such as bytes; empty if it can.
+// NotWhole says why a quantity is not a number of whole units, such as bytes; empty if it is.
 func (q Quantity) NotWhole() string { return inParts(string(q)) }
 
-// Threshold is a quantity or a percentage of what there is.
+// Threshold is a quantity, or a percentage of the capacity.
 type Threshold string
 
 // UnmarshalYAML reads a quantity, or a percentage from 0 to 100.

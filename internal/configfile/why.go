@@ -12,12 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// What follows says why a value is not what it should be, and what was most
-// likely meant.
+// These functions say why a value is not valid, and which value was probably meant.
 
 const oneValue = "must be a single value"
 
-// quoted tells that a value stands in quotes, and so is a text whatever it holds.
+// quoted reports whether a value is in quotes, which make it a text.
 func quoted(n *yaml.Node) bool { return n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 }
 
 func noBool(n *yaml.Node) string {
@@ -27,7 +26,7 @@ func noBool(n *yaml.Node) string {
 	return fmt.Sprintf("%q is neither true nor false", n.Value)
 }
 
-// noInteger says why n is no whole number of so many bits.
+// noInteger says why n is not an integer of that many bits.
 func noInteger(n *yaml.Node, bits int) string {
 	number, err := strconv.ParseInt(n.Value, 0, bits)
 	whole, percent := strings.CutSuffix(n.Value, "%")
@@ -45,10 +44,10 @@ func noInteger(n *yaml.Node, bits int) string {
 	return fmt.Sprintf("%q is not a whole number", n.Value)
 }
 
-// durationPart is a number and its unit, as a person may write them.
+// durationPart matches a number and a unit, in any spelling.
 var durationPart = regexp.MustCompile(`(\d+(?:\.\d+)?|\.\d+)\s*([a-zA-Zµ]+)\s*`)
 
-// timeUnits are the names that people have for units of time.
+// timeUnits maps common names of units to their length.
 func timeUnits() map[string]time.Duration {
 	const day = 24 * time.Hour
 	units := map[string]time.Duration{"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "ms": time.Millisecond}
@@ -91,10 +90,10 @@ func noDuration(n *yaml.Node) string {
 	return fmt.Sprintf("%q is not a duration: %s; did you mean %s?", n.Value, units, Duration(meant))
 }
 
-// quantityPart is a number and its suffix, as a person may write them.
+// quantityPart matches a number and a suffix, in any spelling.
 var quantityPart = regexp.MustCompile(`^(\d+(?:\.\d+)?)\s*([a-zA-Z]*)$`)
 
-// noQuantity says why n is none; wrong is what it is instead of what it may be.
+// noQuantity says why n is not a quantity. wrong is how the message begins without a suggestion.
 func noQuantity(n *yaml.Node, wrong string) string {
 	if n.Kind != yaml.ScalarNode {
 		return oneValue + ", such as 500m, 2 or 1Gi"
@@ -114,9 +113,8 @@ func noQuantity(n *yaml.Node, wrong string) string {
 	return fmt.Sprintf("%q is %s; write it as 500m, 2 or 1Gi", n.Value, wrong)
 }
 
-// inParts says why a quantity is none of what can only be whole, such as bytes: 500m is
-// half a byte to Kubernetes, and 500 megabytes to who writes it. Others may have a
-// fraction, as 1.3Gi has.
+// inParts says why a quantity is not a number of whole units, such as bytes. In Kubernetes 500m is half
+// a byte; its author probably means 500 megabytes. A fraction such as 1.3Gi is allowed.
 func inParts(text string) string {
 	for suffix, part := range map[string]string{"m": "thousandths", "u": "millionths", "n": "billionths"} {
 		if number, found := strings.CutSuffix(text, suffix); found {

@@ -14,7 +14,7 @@ func Errorf(path, format string, args ...any) error {
 	return &Error{path, fmt.Errorf(format, args...)}
 }
 
-// Error names the field and says what is wrong with it.
+// Error is an error of one field of the configuration.
 func (e *Error) Error() string { return e.Field + ": " + e.Err.Error() }
 
 // Unwrap returns what is wrong with it.

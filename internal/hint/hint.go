@@ -1,5 +1,4 @@
-// Package hint holds the error that says what to do next. Whatever answers a person returns
-// it, and the API passes it on as it is.
+// Package hint has the error type with a hint for the user. The API passes it on unchanged.
 package hint
 
 // Error is why something was not done, and what to do about it.

@@ -1,6 +1,6 @@
-// Package listen opens the agent to callers: how many connections each of them may have,
-// and over the network TLS, by files that are read again as they change. It owns listeners,
-// certificates and authorities, and refuses to know what is served, or to whom.
+// Package listen serves callers: it bounds the connections of each, and serves TLS with files that
+// are read again when they change. It owns listeners, certificates and authorities. It does not
+// know what is served, nor who may call what.
 package listen
 
 import (
@@ -24,7 +24,7 @@ type Bounds struct {
 	// Who names the caller, by a value that can be compared; own is one who is never kept
 	// out by others.
 	Who func(net.Conn) (caller any, own bool)
-	// Refuse says why to one who is kept out; it may be nil. It does not wait.
+	// Refuse answers a caller whose connection is refused; may be nil. It must not block.
 	Refuse func(net.Conn)
 	// First keeps a descriptor open so that a connection can be accepted when the process
 	// has no other left.

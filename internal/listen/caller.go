@@ -16,8 +16,8 @@ func PlainTCP(l net.Listener, log *slog.Logger) net.Listener {
 	return Bound(l, Bounds{Each: perUser, All: allUsers, Who: caller, Log: log})
 }
 
-// caller tells apart who calls by TCP: on this host by user, elsewhere by address, of IPv6
-// by the network, of whose addresses a host has as many as it likes. Root is own.
+// caller groups TCP connections by caller: on this host by user, elsewhere by address, or by
+// network for IPv6, where a host can have any number of addresses. Root has its own group.
 func caller(c net.Conn) (who any, own bool) {
 	from, to := address(c.RemoteAddr()), address(c.LocalAddr())
 	ip := from.Addr()
@@ -55,8 +55,8 @@ const (
 	inodeAt      = unix.NLMSG_HDRLEN + 68
 )
 
-// ownerOf is whose socket the end of a connection is that has that address. /proc/net/tcp
-// has it as well, but lists all sockets for each.
+// ownerOf returns the user of the socket at the other end of a local connection. /proc/net/tcp has
+// it, too, but each read lists all sockets.
 func ownerOf(end, peer netip.AddrPort) (uid uint32, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
 	if err != nil {

@@ -40,10 +40,10 @@ type Network struct {
 	Heartbeat func(error)
 }
 
-// Serve has the server answer over TLS until ctx ends, and then those who have asked. An address that is taken, and files
-// invalid at the start, are errors, after which it may be called again, with another
-// server. Connections are good for one request: so each is by the certificates that are in
-// force then.
+// Serve runs the server over TLS until ctx ends, and then finishes requests in progress. If the
+// address is in use, or the files are invalid at the start, it returns an error, and may be called
+// again with another server. Each connection serves one request, so that each request is checked
+// against the current certificates.
 func (n Network) Serve(ctx context.Context, server *http.Server) error {
 	err := n.Files.Refresh()
 	if _, ends := n.Files.Life(); ends.IsZero() {
@@ -84,7 +84,7 @@ func fix(err error) string {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "run `ss -ltnp` to find the process that uses it, or set another port"
 	case errors.Is(err, syscall.EACCES):
-		return "set a port above 1023; lower ports require CAP_NET_BIND_SERVICE, which the service lacks (docs/howto/service-rights.md)"
+		return "set a port above 1023; lower ports require CAP_NET_BIND_SERVICE, which the service lacks (/usr/share/doc/hostler/docs/howto/service-rights.md)"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "run `ip address` and set one of this host's addresses, or [::] for all"
 	}

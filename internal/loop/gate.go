@@ -87,8 +87,8 @@ func (g *Gate) While(ctx context.Context, l *Loop, run func(context.Context) err
 	}
 }
 
-// enter reports whether the gate is open, and counts who goes through. The channel is
-// closed with the next change.
+// enter reports whether the gate is open, and counts the caller. The channel is closed at the next
+// change.
 func (g *Gate) enter() (open bool, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package loop keeps the agent's loops running: it starts one again that ended,
-// and knows how it is. It owns back-off, health and patience, and refuses to know
-// what a loop does.
+// Package loop runs the loops of the agent: it restarts loops that end, and reports their health.
+// It owns back-off, health and time limits. It does not know what a loop does.
 package loop
 
 import (
@@ -181,8 +180,7 @@ func (l *Loop) Supervise(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// protected turns a panic of the loop into an error, so that one loop's fault
-// does not end the others, and says where it came from.
+// protected turns a panic of a loop into an error with its stack, so that the other loops continue.
 func (l *Loop) protected(ctx context.Context) (stack string, err error) {
 	defer func() {
 		if p := recover(); p != nil {

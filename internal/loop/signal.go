@@ -1,7 +1,7 @@
 package loop
 
-// Signal tells a loop that something has changed. Any number of senders need not know who
-// receives, and several signals that were not received yet are one.
+// Signal wakes a loop because something has changed. There may be any number of senders. Several
+// signals that were not received yet count as one.
 type Signal chan struct{}
 
 // NewSignal returns a signal that was not sent.

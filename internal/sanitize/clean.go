@@ -20,15 +20,15 @@ const (
 	MaxText = 4 << 10
 	// maxLabels bounds the keys and values of one map of strings.
 	maxLabels = 64 << 10
-	// maxAllLabels bounds those of all maps of one Clean, such as those of all pods of a runtime.
-	// Once it is reached, maps keep only the keys that hostler goes by.
+	// maxAllLabels bounds the labels of all maps in one Clean, such as the labels of all pods of a
+	// runtime. Above it, maps keep only the keys that hostler uses.
 	maxAllLabels = 16 << 20
 )
 
-// ownPrefix begins the keys that hostler goes by, which are the last to be left out.
+// ownPrefix begins the keys that hostler uses, which are the last to be left out.
 const ownPrefix = "hostler.io/"
 
-// wellKnown begin the keys by which runtimes and orchestrators tell whose a container is.
+// wellKnown are prefixes of keys with which runtimes and orchestrators identify a container.
 var wellKnown = []string{"io.kubernetes.", "com.docker.compose.", "io.podman.", "PODMAN_SYSTEMD_UNIT"}
 
 // rank orders keys by how much depends on them. Within a rank short values are kept first.

@@ -1,9 +1,9 @@
-// Package tree reads folders whose content others than root may control, such as what containers
-// write.
+// Package tree reads folders that users other than root may control, such as folders that
+// containers write.
 //
-// It owns how these are opened and read: by descriptors, one name at a time and without following a
-// link, so that nobody leads a reader elsewhere by a swap; in batches, and within bounds of memory and
-// descriptors. It refuses to judge what it finds.
+// It opens them by descriptor, one name at a time and without following links, so that nobody can
+// redirect a reader by replacing a folder. It reads in batches, with bounded memory and
+// descriptors. It does not judge what it finds.
 package tree
 
 import (

@@ -1,8 +1,8 @@
-// Package trust decides which files and processes of a host hostler obeys: those that nobody but
-// root can change, so that no other user makes hostler, which runs as root, do what they want. A file
-// is checked on the descriptor that is then read.
+// Package trust decides which files and processes of a host hostler trusts: those that only root
+// can change. Otherwise another user could control hostler, which runs as root. A file is checked
+// on the descriptor that is then read.
 //
-// It owns that decision for all of hostler. It refuses to act on it: the caller does.
+// It owns this decision for all of hostler. The caller acts on it.
 package trust
 
 import (
@@ -36,18 +36,18 @@ func foreign(info fs.FileInfo) string {
 	return ""
 }
 
-// openness says how others than root can change a file, or what is in a folder; empty if they
-// cannot. rest is how many names of the path are left to go. For a folder that only leads to another
-// one the sticky bit is enough, and for the last one too if only a group can write there, as into
-// the store of NixOS: what is root's stays.
+// openness returns how users other than root can change a file, or the content of a folder; empty
+// if they cannot. rest is how many names of the path follow. For a folder on the path the sticky
+// bit is enough. It is also enough for the last folder if only a group can write there, as for the
+// store of NixOS: others cannot replace files of root.
 func openness(info fs.FileInfo, rest int) string {
 	if why := foreign(info); why != "" {
 		return why
 	}
 	mode := info.Mode()
-	// The group root is no root: processes of a container whose image names a user by
-	// number are in it. And where a file has an access control list, what stands in place
-	// of the group is the most that anybody in that may do (acl(5)).
+	// Group root does not count as root: processes of a container whose image has a numeric user
+	// are in it. If a file has an access control list, the group bits are the maximum for its
+	// entries (acl(5)).
 	sticky := mode&fs.ModeSticky != 0
 	if mode.Perm()&0o022 == 0 || sticky && (rest > 1 || rest == 1 && mode.Perm()&0o002 == 0) {
 		return ""

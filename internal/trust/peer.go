@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer returns who is at the other end of a unix connection: who connected or, of a connection made
-// from here, who began to listen. It fails for other connections.
+// Peer returns the process at the other end of a unix connection: the one that connected or, for a
+// connection made from here, the one that listens. It fails for other connections.
 func Peer(conn net.Conn) (*unix.Ucred, error) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {

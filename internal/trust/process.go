@@ -24,14 +24,14 @@ type Process struct {
 	// Service is the system service whose cgroup it is in, such as "kubelet.service"; empty if it is
 	// in none.
 	Service string
-	// Nested says that it is in a group below that of its service, as the processes of a container
-	// that the service runs.
+	// Nested reports that it is in a cgroup below that of its service, like a process of a
+	// container that the service runs.
 	Nested bool
 	// Contained says that it is in another PID namespace than the host's, as in a container.
 	Contained bool
-	// Untrusted says why it is not trusted on this host; empty if it is. A process is trusted that root
-	// has started on the host itself: it runs as root and not in a container or in somebody's session,
-	// and its program can be changed by nobody else, nor does it make others root.
+	// Untrusted returns why a process is not trusted on this host; empty if it is trusted. A
+	// trusted process runs as root on the host itself, not in a container or user session. Only
+	// root can change its program, and the program gives other users no rights of root.
 	Untrusted string
 }
 
@@ -84,7 +84,7 @@ func isElsewhere(folder *os.File, proc, kind string) bool {
 	return err == nil && hostErr == nil && theirs != hosts
 }
 
-// untrusted says why a process is not trusted, of which all else is known.
+// untrusted returns why a process is not trusted, if all facts are known.
 func (p Process) untrusted(folder *os.File, proc, cgroup string) string {
 	if !p.IsRoots() {
 		return fmt.Sprintf("runs as user %s, not as root", p.User)

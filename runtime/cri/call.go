@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// call makes one CRI call with a deadline. Its error says what was attempted,
-// carries the class that callers branch on, and hides gRPC's own error.
+// call makes one CRI call with a deadline. Its error has the operation and an error class, and
+// hides the error of gRPC.
 func (r *Runtime) call(ctx context.Context, method, what string, timeout time.Duration, rpc func(context.Context) error) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -85,8 +85,8 @@ func (r *Runtime) classify(ctx context.Context, err error, started time.Time, re
 	return fmt.Errorf("%s (%s)", message, s.Code())
 }
 
-// errNotFound marks an object that is gone. It does not leave the package: what
-// is to be stopped or removed and is gone, is done.
+// errNotFound means that an object does not exist. It does not leave the package: a stop or removal
+// of a missing object has succeeded.
 var errNotFound = fmt.Errorf("not found")
 
 // saysInUse recognises refusals for which CRI has no code: CRI-O's "image is in

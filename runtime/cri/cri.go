@@ -87,8 +87,8 @@ func New(opts Options) (*Runtime, error) {
 	}
 	retry := backoff.DefaultConfig
 	retry.MaxDelay = maxReconnectDelay
-	// The target is a placeholder, which also becomes the HTTP/2 authority; the
-	// dialer knows the socket, and a proxy from the environment has no say.
+	// The target is a placeholder, and becomes the HTTP/2 authority. The dialer has the socket, and
+	// no proxy of the environment is used.
 	r.conn, err = grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(r.dial),

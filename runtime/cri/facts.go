@@ -42,9 +42,9 @@ type facts struct {
 	byID map[string]fact
 }
 
-// complete returns what is known of each container, asking the runtime for what
-// is new. What it does not answer stays unknown until a later list: no single
-// container can make a list fail.
+// complete returns the facts about each container. It queries the runtime for new containers. Facts
+// that it does not return stay unknown until a later list: no single container can make a list
+// fail.
 func (f *facts) complete(ctx context.Context, r *Runtime, containers []*criapi.Container) map[string]fact {
 	known := make(map[string]fact, len(containers))
 	var ask []*criapi.Container
@@ -64,7 +64,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, containers []*criapi.C
 	if len(ask) > 0 {
 		f.ask(ctx, r, ask, known)
 	}
-	// Containers that the list lacks are gone, and so is what was known of them.
+	// Containers that are not in the list were removed: forget them.
 	f.mu.Lock()
 	f.byID = known
 	f.mu.Unlock()
@@ -118,12 +118,12 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*criapi.Container, kn
 
 // ask completes one container's fact. What of it fails does not keep the rest.
 func (k *fact) ask(ctx context.Context, r *Runtime, c *criapi.Container) error {
-	return errors.Join(k.askEnd(ctx, r, c), k.askImage(ctx, r, c))
+	return errors.Join(k.queryEnd(ctx, r, c), k.queryImage(ctx, r, c))
 }
 
-// askEnd learns when and how the container ended. One that vanished meanwhile is
+// queryEnd learns when and how the container ended. One that vanished meanwhile is
 // no failure: it will not be in the next list.
-func (k *fact) askEnd(ctx context.Context, r *Runtime, c *criapi.Container) error {
+func (k *fact) queryEnd(ctx context.Context, r *Runtime, c *criapi.Container) error {
 	if k.ended || c.GetState() != criapi.ContainerState_CONTAINER_EXITED {
 		return nil
 	}
@@ -140,9 +140,9 @@ func (k *fact) askEnd(ctx context.Context, r *Runtime, c *criapi.Container) erro
 	return nil
 }
 
-// askImage learns which image a container's reference leads to. A tag is asked
+// queryImage learns which image a container's reference leads to. A tag is asked
 // only where there is nothing better, because it may have moved since.
-func (k *fact) askImage(ctx context.Context, r *Runtime, c *criapi.Container) error {
+func (k *fact) queryImage(ctx context.Context, r *Runtime, c *criapi.Container) error {
 	ref := cmp.Or(c.GetImageRef(), c.GetImage().GetImage())
 	if k.imageID != "" || ref == "" {
 		return nil
@@ -172,9 +172,9 @@ func (r *Runtime) containerStatus(ctx context.Context, id, name string) (*criapi
 	return resp.GetStatus(), err
 }
 
-// reportedImageID is the image's ID if the list itself tells it. The field image_id
-// came with CRI of Kubernetes 1.29; before, image_ref is the ID in containerd,
-// cri-dockerd and old CRI-O, but a name with a digest in later CRI-O.
+// reportedImageID returns the image ID if the list has it. The field image_id exists since
+// Kubernetes 1.29. Before, image_ref is the ID in containerd, cri-dockerd and old CRI-O, but a name
+// with a digest in later CRI-O.
 func reportedImageID(c *criapi.Container) string {
 	if id := c.GetImageId(); id != "" {
 		return id
@@ -188,7 +188,7 @@ func reportedImageID(c *criapi.Container) string {
 	return ""
 }
 
-// isImageID tells an ID (a SHA-256, with or without its prefix) from a name.
+// isImageID reports whether a reference is an ID: a SHA-256, with or without its prefix.
 func isImageID(ref string) bool {
 	hex := strings.TrimPrefix(ref, "sha256:")
 	return len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == ""

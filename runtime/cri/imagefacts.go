@@ -48,10 +48,9 @@ type imageFacts struct {
 	dials uint64 // the connection on which the times were asked
 }
 
-// DetailedImages lists the images with the labels of their configuration, which
-// cost a call for each new image, once, and from containerd with those of their
-// records and with the time at which they came. Where requesting labels takes more
-// than half of the time that there is, the rest is left to later lists.
+// DetailedImages lists the images with the labels of their configuration, which take one call for
+// each new image. With containerd it adds the labels and creation times of the records. If the
+// labels take more than half of the available time, the rest is left to later lists.
 func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	list, err := r.Images(ctx)
 	if err != nil {
@@ -66,8 +65,8 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 		return nil, fmt.Errorf("%s: wait for another list: %w", what, context.Cause(ctx))
 	}
 	f.begin(list, r.dials.Load())
-	f.askLabels(ctx, r, list)
-	if err := f.askTimes(ctx, r, list); err != nil {
+	f.queryLabels(ctx, r, list)
+	if err := f.queryTimes(ctx, r, list); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	f.fill(list)
@@ -77,7 +76,7 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	return sanitize.Clean(list), nil
 }
 
-// begin takes in a list: what it lacks is gone, and so is what was known of it.
+// begin applies a list: facts of images that are not in it are forgotten.
 func (f *imageFacts) begin(list []runtime.Image, dials uint64) {
 	for _, img := range list {
 		fact := f.byID[img.ID]
@@ -107,17 +106,17 @@ func (f *imageFacts) fill(list []runtime.Image) {
 		fact := f.byID[list[i].ID]
 		list[i].ID = fact.id
 		list[i].Labels, list[i].LabelsUnknown = fact.labels, !fact.read
-		// A clock that was ahead when the image came says nothing.
+		// If the clock was ahead when the image was created, the time is useless.
 		if came := time.Unix(0, fact.came); fact.came != 0 && !came.After(now) {
 			list[i].CreatedAt = came
 		}
 	}
 }
 
-// askLabels reads the configuration of images that are new. It gives up as soon
+// queryLabels reads the configuration of images that are new. It gives up as soon
 // as the runtime stops answering; a single image that cannot be read, list after
 // list, has no labels.
-func (f *imageFacts) askLabels(ctx context.Context, r *Runtime, list []runtime.Image) {
+func (f *imageFacts) queryLabels(ctx context.Context, r *Runtime, list []runtime.Image) {
 	limit := r.timeouts.Query
 	if end, bounded := ctx.Deadline(); bounded {
 		limit = min(limit, time.Until(end)/2)
@@ -180,9 +179,8 @@ type imageConfig struct {
 	StopSignal string
 }
 
-// imageConfig requests that of an image. What is verbose of its status is not specified;
-// containerd and CRI-O give the image's configuration. Where it cannot be read it says
-// nothing.
+// imageConfig requests the configuration of an image. The verbose part of an image status is not
+// specified; containerd and CRI-O put the configuration there. Otherwise it is empty.
 func (r *Runtime) imageConfig(ctx context.Context, id, name string) (imageConfig, error) {
 	var resp *criapi.ImageStatusResponse
 	err := r.call(ctx, "ImageStatus", "get status of "+local.Named("image", name, ""), r.timeouts.Query,
@@ -216,9 +214,9 @@ func (c imageConfig) labels() map[string]string {
 	return labels
 }
 
-// askTimes learns when images came, of those that are new or, on a new
-// connection, of all. containerd alone knows.
-func (f *imageFacts) askTimes(ctx context.Context, r *Runtime, list []runtime.Image) error {
+// queryTimes requests the creation times of new images or, on a new connection, of all images. Only
+// containerd has them.
+func (f *imageFacts) queryTimes(ctx context.Context, r *Runtime, list []runtime.Image) error {
 	names := map[string]string{} // to the ID
 	var filters []string
 	unknown := 0
@@ -264,9 +262,9 @@ func (f *imageFacts) askTimes(ctx context.Context, r *Runtime, list []runtime.Im
 	return nil
 }
 
-// recordLabels adds labels that somebody put on an image here, such as
-// `ctr --namespace k8s.io images label NAME hostler.io/keep=true`. They may change
-// at any time, and are few. "false" takes nothing back that the image itself says.
+// recordLabels adds labels that were set on the image record, as with `ctr --namespace k8s.io
+// images label NAME hostler.io/keep=true`. They may change at any time, and are few. "false" does
+// not override a label of the image itself.
 func (r *Runtime) recordLabels(ctx context.Context, list []runtime.Image) error {
 	records, err := r.records(ctx, fmt.Sprintf("labels.%q", runtime.LabelKeep))
 	if err != nil && !errors.Is(err, runtime.ErrUnsupported) {

@@ -17,8 +17,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Images lists all images in one call. CRI tells neither when an image came nor
-// its labels.
+// Images lists all images in one call. CRI has neither creation times nor labels.
 func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	var resp *criapi.ListImagesResponse
 	err := r.call(ctx, "ListImages", "list images", r.timeouts.Query, func(ctx context.Context) (err error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -13,19 +14,18 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Labels that kubelet puts on every container, through which a container whose
-// sandbox is gone still knows its pod.
+// Labels that kubelet sets on every container. With them a container without its sandbox still has
+// its pod.
 const (
 	labelPodName      = "io.kubernetes.pod.name"
 	labelPodNamespace = "io.kubernetes.pod.namespace"
 	labelPodUID       = "io.kubernetes.pod.uid"
 )
 
-// Pods lists sandboxes with their containers, by time of creation: two calls,
-// one more for each container that has died since the last list, and one for
-// each new container whose image ID the runtime does not report it. A container
-// whose sandbox is gone comes in a pod that is not ready and has the gone
-// sandbox's ID.
+// Pods lists sandboxes with their containers, by creation time. It takes two calls, one more for
+// each container that has died since the last list, and one for each new container whose image ID
+// is not in the list. A container without its sandbox is in a pod that is not ready, with the ID of
+// the removed sandbox.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	// Containers first: one that is in the list cannot have a sandbox that is
 	// not yet in the later one, so that only true orphans look like orphans.
@@ -96,8 +96,8 @@ func (r *Runtime) listSandboxes(ctx context.Context) ([]*criapi.PodSandbox, erro
 	return resp.GetItems(), nil
 }
 
-// checkIDs refuses a list in which an object has no ID or another one's:
-// whoever decides upon such a list would decide on the wrong object.
+// checkIDs rejects a list in which an object has no ID or a duplicate one: decisions would apply to
+// the wrong object.
 func checkIDs[T interface{ GetId() string }](kind string, list []T) error {
 	seen := make(map[string]bool, len(list))
 	for _, o := range list {
@@ -180,3 +180,37 @@ func nanoTime(ns int64) time.Time {
 	}
 	return time.Unix(0, ns)
 }
+
+var _ runtime.NetworkReporter = (*Runtime)(nil)
+
+// PodNetwork returns the network of a sandbox, which does not change.
+func (r *Runtime) PodNetwork(ctx context.Context, p runtime.Pod) (runtime.PodNetwork, error) {
+	var resp *criapi.PodSandboxStatusResponse
+	err := r.call(ctx, "PodSandboxStatus", "inspect pod "+p.ID, r.timeouts.Query, func(ctx context.Context) (err error) {
+		resp, err = r.cri.PodSandboxStatus(ctx, &criapi.PodSandboxStatusRequest{PodSandboxId: p.ID})
+		return err
+	})
+	if err != nil {
+		return runtime.PodNetwork{}, err
+	}
+	s := resp.GetStatus()
+	if s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == criapi.NamespaceMode_NODE {
+		return runtime.PodNetwork{Host: true}, nil
+	}
+	var network runtime.PodNetwork
+	add := func(text string) {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			network.IPs = append(network.IPs, ip.String())
+		}
+	}
+	add(s.GetNetwork().GetIp())
+	for _, more := range s.GetNetwork().GetAdditionalIps() {
+		if len(network.IPs) < mostIPs {
+			add(more.GetIp())
+		}
+	}
+	return network, nil
+}
+
+// mostIPs bounds the addresses of a pod: Kubernetes has one for each family.
+const mostIPs = 8

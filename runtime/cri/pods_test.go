@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -344,6 +346,42 @@ func TestAPodIsRemovedOnlyWhenAllAgree(t *testing.T) {
 			}
 			if got := s.count()["RemovePodSandbox"]; got != 0 {
 				t.Errorf("RemovePod() asked for the removal %d times, want 0", got)
+			}
+		})
+	}
+}
+
+func TestTheNetworkOfAPodIsReported(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status *criapi.PodSandboxStatus
+		want   runtime.PodNetwork
+	}{
+		"nothing is known": {&criapi.PodSandboxStatus{}, runtime.PodNetwork{}},
+		"two addresses, and nonsense": {&criapi.PodSandboxStatus{Network: &criapi.PodSandboxNetworkStatus{
+			Ip: "10.0.0.7", AdditionalIps: []*criapi.PodIP{{Ip: "FD00::7"}, {Ip: "x"}},
+		}}, runtime.PodNetwork{IPs: []string{"10.0.0.7", "fd00::7"}}},
+		"more than a pod can have": {&criapi.PodSandboxStatus{Network: &criapi.PodSandboxNetworkStatus{
+			Ip: "10.0.0.7", AdditionalIps: slices.Repeat([]*criapi.PodIP{{Ip: "10.0.0.8"}}, 1000),
+		}}, runtime.PodNetwork{IPs: append([]string{"10.0.0.7"}, slices.Repeat([]string{"10.0.0.8"}, 7)...)}},
+		"that of the host": {&criapi.PodSandboxStatus{
+			Linux:   &criapi.LinuxPodSandboxStatus{Namespaces: &criapi.Namespace{Options: &criapi.NamespaceOption{Network: criapi.NamespaceMode_NODE}}},
+			Network: &criapi.PodSandboxNetworkStatus{Ip: "192.0.2.1"},
+		}, runtime.PodNetwork{Host: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, containerd16)
+			r := s.client(t, nil)
+			p := s.fake.RunPod(runtimetest.PodSpec{Name: "horse", Namespace: "barn"})
+			s.set(func() {
+				s.answer = func(_ string, resp any) {
+					if resp, ok := resp.(*criapi.PodSandboxStatusResponse); ok {
+						resp.Status = tt.status
+					}
+				}
+			})
+			got, err := r.PodNetwork(t.Context(), p)
+			if err != nil || !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("PodNetwork() = %+v, %v, want %+v", got, err, tt.want)
 			}
 		})
 	}

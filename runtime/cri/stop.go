@@ -13,11 +13,10 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// StopContainer asks the container to end and kills it after grace. CRI counts
-// whole seconds: a grace is rounded up, and only zero or less kills at once. A
-// container that is gone is stopped. A deadline of ctx that comes before the
-// grace is over is context.DeadlineExceeded and no fault of the runtime, which
-// in containerd forgets the kill with it.
+// StopContainer sends the stop signal, and kills the container after grace. CRI uses whole seconds:
+// a grace is rounded up, and only zero or less kills at once. A missing container is stopped. If
+// ctx ends before the grace, the error is context.DeadlineExceeded, which is not a fault of the
+// runtime. containerd then does not kill the container.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	what := local.Named("stop container", c.Name, c.ID)
 	if c.ID == "" {
@@ -97,10 +96,9 @@ func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) erro
 	return err
 }
 
-// RemovePod removes the sandbox of a pod that is dead and empty. CRI's own call
-// kills and removes whatever is in the sandbox, so both are asked just before; no
-// runtime creates a container in a sandbox that is not ready, so that none can come
-// in between.
+// RemovePod removes the sandbox of a dead and empty pod. CRI kills and removes everything in the
+// sandbox, so both are checked right before. Runtimes create no container in a sandbox that is not
+// ready, so that none can appear in between.
 func (r *Runtime) RemovePod(ctx context.Context, p runtime.Pod) error {
 	what := local.Named("remove pod", p.Name, p.ID)
 	if p.ID == "" {

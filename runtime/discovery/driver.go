@@ -11,10 +11,10 @@ import (
 // criDockerd is the candidate that drives a Docker.
 const criDockerd = "cri-dockerd"
 
-// driver is cri-dockerd. Its pods are its own, and its images those of the Docker that it
-// drives: as long as that one is looked after too, they are left to it, who reports what they
-// share and who uses them. Else each would be shown and counted twice, and what people build
-// in that Docker would be removed without being requested.
+// driver is cri-dockerd. It has its own pods, but the images of its Docker. While that Docker is
+// managed too, images are left to it, because it knows shared sizes and users. Otherwise each image
+// would be listed twice, and images that users build in that Docker would be removed without a
+// request.
 type driver struct {
 	*cri.Runtime
 	hasDocker func() bool // a Docker is looked after, too
@@ -25,7 +25,7 @@ var (
 	_ runtime.ImageDetailer = driver{}
 )
 
-// Info calls it cri-dockerd beside its Docker, by whose name it goes itself.
+// Info names it cri-dockerd if its Docker is managed, too: its own name is that of Docker.
 func (d driver) Info(ctx context.Context) (runtime.Info, error) {
 	info, err := d.Runtime.Info(ctx)
 	if err == nil && d.hasDocker() {

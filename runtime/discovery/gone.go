@@ -36,9 +36,9 @@ func (r *Runtimes) Gone() []Gone {
 	return slices.DeleteFunc(slices.Clone(r.learned.gone), func(g Gone) bool { return r.member(g.Name) })
 }
 
-// letGo takes runtimes out of the set that were searched for and have ended for long, of
-// which no container runs. The Node is not to be NotReady for ever for the sake of what
-// nobody uses any more; it is found again when it is back. The caller holds mu.
+// letGo removes runtimes from the set that were discovered, have been down for long, and have no
+// running container. Otherwise the Node would stay NotReady because of a runtime that is not used
+// any more. A search finds it again when it returns. The caller holds mu.
 func (r *Runtimes) letGo(now time.Time) {
 	if r.candidates == nil {
 		return // a person has named it, and takes it out

@@ -19,10 +19,9 @@ type Guarded struct {
 // Guarded is the set for the shutdown guard.
 func (r *Runtimes) Guarded() Guarded { return Guarded{r.set, r} }
 
-// Pods lists the pods of all runtimes for the shutdown guard, who must not take
-// a runtime that is still starting for one without pods: as long as there may be
-// one that nobody knows yet, or runc has its first container, it searches for it first, and the
-// error names what does not answer.
+// Pods lists the pods of all runtimes for the shutdown guard. A runtime that is still starting must
+// not count as one without pods: while an unknown runtime may exist, or runc may have its first
+// container, it searches first, and the error names runtimes that do not answer.
 func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	known := len(g.Members())
 	pods, err := g.Set.Pods(ctx)

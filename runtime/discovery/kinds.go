@@ -18,8 +18,8 @@ type kind struct {
 	candidates func() []local.Candidate
 	ask        local.Ask
 	open       func(local.Options) (runtime.Runtime, error)
-	// asked reports that people build images and keep stopped containers there: nothing
-	// is removed by itself unless somebody has requested it.
+	// asked reports that users build images and keep stopped containers in this type: nothing is
+	// removed without a request.
 	asked bool
 	// running are patterns of folders that are there while containers of it run. One that
 	// was searched for, has ended and left none is not expected back for ever; where there

@@ -19,9 +19,8 @@ const (
 	podsPause = 10
 )
 
-// PodWatch lists pods soon after one came or went, and now and then, for somebody
-// who has to know them in the hour of need: a runtime may hang then, or the power
-// may be gone.
+// PodWatch lists pods soon after a change, and regularly, for users that need the list when a
+// runtime hangs or after a power cut.
 type PodWatch struct {
 	pods    func(context.Context) ([]runtime.Pod, error)
 	observe func([]runtime.Pod)
@@ -32,8 +31,8 @@ type PodWatch struct {
 	blind map[string]bool // guarded by mu: runtimes that send no events now
 }
 
-// NewPodWatch returns one that lists by pods, and tells observe, and change as soon as the
-// list that it has told is not the latest any more.
+// NewPodWatch returns a PodWatch that lists with pods. It calls observe with each list, and change
+// as soon as that list is outdated.
 func NewPodWatch(pods func(context.Context) ([]runtime.Pod, error), observe func([]runtime.Pod), change func()) *PodWatch {
 	return &PodWatch{pods: pods, observe: observe, change: change, changed: make(chan struct{}, 1), blind: map[string]bool{}}
 }
@@ -67,9 +66,9 @@ func (w *PodWatch) SetBlind(name string, blind bool) {
 func (w *PodWatch) trigger() {
 	select {
 	case w.changed <- struct{}{}:
-	default: // told already
+	default: // one is pending
 	}
-	w.change() // last: the list that is being told may not be taken for one that has it
+	w.change() // last: the list that is being observed does not have it
 }
 
 // Run lists until ctx ends.

@@ -11,8 +11,9 @@ import (
 // just be starting.
 const retryPause = 200 * time.Millisecond
 
-// Run asks the runtimes how they are until ctx ends. beat is called with how each round ended,
-// and changed after the first one and whenever runtimes came, went, or changed their mind.
+// Run checks the health of the runtimes until ctx ends. beat is called with the result of each
+// round. changed is called after the first round, and when runtimes appeared, disappeared or
+// changed their health.
 func (r *Runtimes) Run(ctx context.Context, heartbeat func(error), changed func(before, after []runtime.Health)) error {
 	var retry time.Duration
 	before, asked := r.Current()

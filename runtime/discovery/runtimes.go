@@ -23,8 +23,8 @@ const (
 	// Interval is how often runtimes are asked how they are: one that disappears or
 	// returns is noticed within it.
 	Interval = 10 * time.Second
-	// searchInterval is how often they are searched for, by Look or by Search: one that
-	// comes late has half of Interval to say who it is, and is known within it as well.
+	// searchInterval is the interval of searches by Look or Search. A late runtime has half of
+	// Interval to answer, so that it is known within Interval.
 	searchInterval = Interval / 2
 )
 
@@ -63,7 +63,7 @@ type learned struct {
 	pending      map[runtime.Runtime]<-chan struct{}
 	dead         []Dead   // those that are invalid now
 	unresponsive []string // those among them behind which there may be a runtime with pods
-	others       []Dead   // those that answered, but not as a runtime, whether that is told or not
+	others       []Dead   // those that answered, but not as a runtime, whether reported or not
 	gone         []Gone   // those that were found and are not expected any more
 	unreachable  []runtime.Health
 }
@@ -73,7 +73,7 @@ type Options struct {
 	Auto bool // search for them where they usually are
 	// Configured are they else: their types and sockets. They need no names.
 	Configured []local.Candidate
-	// Observe is told of each call to a runtime.
+	// Observe is called for each call to a runtime.
 	Observe func(runtime, method string, took time.Duration, err error)
 	// Units are those of systemd; nil where there is none.
 	Units local.Units
@@ -111,14 +111,14 @@ func New(o Options) (*Runtimes, error) {
 // Set is all of them used as one.
 func (r *Runtimes) Set() *runtime.Set { return r.set }
 
-// Close closes the connections to all of them, and returns when nobody is asked any more.
+// Close closes all connections, and returns when no request is in progress.
 func (r *Runtimes) Close() error {
 	defer r.asks.Wait()
 	return r.set.Close()
 }
 
-// OnRequest names those of runtimes, in order of the set, where people build images and
-// keep stopped containers, so that nothing is removed before somebody requests it.
+// OnRequest returns the runtimes, in order of the set, in which users build images and keep stopped
+// containers: nothing is removed there without a request.
 func (r *Runtimes) OnRequest() []string {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()
@@ -131,8 +131,8 @@ func (r *Runtimes) OnRequest() []string {
 	return names
 }
 
-// LeftAlone names those of which a job removes nothing by itself: those of OnRequest, unless
-// a person has switched the job on.
+// LeftAlone returns the runtimes from which a job removes nothing automatically: those of
+// OnRequest, unless the job is enabled explicitly.
 func (r *Runtimes) LeftAlone(switchedOn bool) []string {
 	if switchedOn {
 		return nil
@@ -140,9 +140,9 @@ func (r *Runtimes) LeftAlone(switchedOn bool) []string {
 	return r.OnRequest()
 }
 
-// Refresh finds runtimes that came since and asks all how they are. The error names
-// those that do not answer. One that hangs is waited for once: after that it says how it is
-// when it does, or its time is over, and keeps nobody from being found meanwhile.
+// Refresh searches for new runtimes and checks the health of all. The error names runtimes that do
+// not answer. A hanging runtime delays only one Refresh: its late answer is recorded, or its
+// time-out.
 func (r *Runtimes) Refresh(ctx context.Context) error {
 	r.discover(ctx)
 	brief, cancel := context.WithTimeout(ctx, patience)
@@ -184,8 +184,8 @@ func (r *Runtimes) known(m runtime.Runtime) bool {
 	return known
 }
 
-// ask asks a runtime how it is, and closes answered once that is noted. One that has not
-// answered yet is not asked a second time.
+// ask requests the health of a runtime, and closes answered once it is recorded. While a request is
+// in progress, there is no second one.
 func (r *Runtimes) ask(ctx context.Context, m runtime.Runtime) (answered <-chan struct{}) {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()
@@ -223,14 +223,14 @@ func (r *Runtimes) note(m runtime.Runtime, info runtime.Info, err error) {
 	if known && before.Ready == next.Ready {
 		next.Since = before.Since
 	}
-	if !known { // what becomes of it is told by the condition Ready
+	if !known { // the condition Ready reports it
 		r.log.Info("found runtime", "name", next.Name, "version", next.Version, "endpoint", next.Endpoint, "ready", next.Ready, "message", next.Message)
 	}
 	r.learned.states[name], r.learned.faults[name] = next, err
 }
 
-// Current returns every runtime's last answer in order of the set, where they were looked
-// for those of CRI first, whose pods a Node's are, and whether all have been asked yet.
+// Current returns the last health of every runtime, in order of the set; discovered CRI runtimes
+// come first, because the Node runs their pods. It also reports whether all have been checked.
 func (r *Runtimes) Current() (states []runtime.Health, asked bool) {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()

@@ -43,7 +43,7 @@ func socket(endpoint string) string {
 }
 
 // configured opens what a person names. Of two runtimes of one name, such as two
-// containerds, the second goes by its socket.
+// containerds, the second uses its socket.
 func (r *Runtimes) configured(c local.Candidate) error {
 	if m := r.at(c.Path); m != nil {
 		return fmt.Errorf("runtimes: %s is the same socket as %s; remove one", c.Path, m.Endpoint())
@@ -78,22 +78,21 @@ func (r *Runtimes) open(c local.Candidate) error {
 	}
 	select {
 	case r.found <- struct{}{}:
-	default: // told already
+	default: // one is pending
 	}
 	return nil
 }
 
-// Discover finds runtimes that came since they were searched for, and reports whether there are
-// any: for who cannot wait for the next Look.
+// Discover searches for new runtimes, and reports whether there are any. It is for callers that
+// cannot wait for the next Look.
 func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
 	known := len(r.set.Members())
 	r.discover(ctx)
 	return len(r.set.Members()) > known
 }
 
-// Search is between two times that Look is due. It asks nobody again who has said that it is
-// no runtime, and reports whether there is something new to Look at: a runtime that has not
-// said yet how it is, by whomever it was found, or somebody who may be one.
+// Search runs between two Looks. It does not query candidates again that are not runtimes. It
+// reports whether Look is needed: a runtime without health, or a new candidate.
 func (r *Runtimes) Search(ctx context.Context) (found bool) {
 	r.learned.mu.Lock()
 	others := r.learned.others
@@ -103,9 +102,8 @@ func (r *Runtimes) Search(ctx context.Context) (found bool) {
 	return complete && r.Complete() != nil || slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return !r.known(m) })
 }
 
-// discover adds the candidates whose socket answers and that are not known yet,
-// by whatever path, except those of which it is known that they are none. A search by
-// another client is waited for no longer than ctx.
+// discover adds the candidates whose socket answers and that are unknown under any path, except
+// those known not to be runtimes. It waits for a search of another caller until ctx ends.
 func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 	select {
 	case <-r.discovering:
@@ -185,7 +183,7 @@ func (r *Runtimes) Complete() error {
 	case len(r.learned.unresponsive) > 0:
 		return fmt.Errorf("%w: a process listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.learned.unresponsive, ", "))
 	}
-	// As those of the set that are down: somebody may stand in for them.
+	// Like runtimes of the set that are down: another program may stop their pods.
 	var failed []runtime.MemberError
 	for _, c := range r.withoutRuntime() {
 		failed = append(failed, runtime.MemberError{Runtime: c.Name, Err: fmt.Errorf("%w: nothing listens at %s, but its containers exist", runtime.ErrUnavailable, c.Path)})
@@ -196,9 +194,9 @@ func (r *Runtimes) Complete() error {
 	return &runtime.SetError{Failed: failed}
 }
 
-// Unseen says why there may be pods of CRI on this host that no runtime of the set lists,
-// and nothing if there are none: a runtime that does not answer, that was not looked
-// for yet, that was stopped, or that the configuration leaves out.
+// Unseen returns why this host may have CRI pods that no runtime of the set lists; empty if it has
+// none. A runtime may not answer, not be searched yet, be stopped, or be excluded by the
+// configuration.
 func (r *Runtimes) Unseen() string {
 	if r.candidates == nil {
 		for _, c := range r.usual {

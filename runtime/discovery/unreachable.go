@@ -10,9 +10,9 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Unreachable are the runtimes that were searched for and could not be asked at the last search,
-// while containers of theirs run: a shutdown would cut these off. A socket that is left
-// over without any is none. Nobody is in it that a person has configured: that is in the set.
+// Unreachable are discovered runtimes that did not answer the last search while containers of them
+// run: a shutdown would cut these off. A leftover socket without containers does not count.
+// Configured runtimes are in the set, and not here.
 func (r *Runtimes) Unreachable() []runtime.Health {
 	r.learned.mu.Lock()
 	defer r.learned.mu.Unlock()
@@ -29,8 +29,8 @@ func (r *Runtimes) OutOfReach() string {
 	return strings.Join(all, "; ")
 }
 
-// unanswered searches for them among candidates. Containers of one type look alike whoever of
-// it runs them, so that one that answers speaks for all.
+// unanswered searches for them among candidates. Containers do not show which instance of a type
+// runs them, so that one instance that answers is enough.
 func (r *Runtimes) unanswered() (list []runtime.Health) {
 	if r.candidates == nil {
 		return nil
@@ -50,9 +50,9 @@ func (r *Runtimes) unanswered() (list []runtime.Health) {
 	return list
 }
 
-// hasContainers reports whether a process lives of a container that a pattern finds: conmon, whose
-// ID the file holds that Podman knows it by, or one of those that runs knows. Files of
-// containers that have ended stay until these are removed, and the ID may be another's.
+// hasContainers reports whether a process of a container runs: a conmon whose ID is in the file of
+// Podman, or a container of runc. Files of ended containers stay until the containers are removed,
+// and another process may have the ID.
 func hasContainers(pattern string) bool {
 	left, _ := filepath.Glob(pattern)
 	return slices.ContainsFunc(left, func(path string) bool {

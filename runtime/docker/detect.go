@@ -44,13 +44,13 @@ func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), e
 func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {
 	conn := engine.New(c.Path, func(string, time.Duration, error) {})
 	defer conn.Close()
-	v, err := askVersion(ctx, conn, local.AnswerTimeout)
+	v, err := queryVersion(ctx, conn, local.AnswerTimeout)
 	return "docker", v.Version, err
 }
 
-// askVersion refuses what is no Docker: package podman-docker puts a link to Podman's
+// queryVersion refuses what is no Docker: package podman-docker puts a link to Podman's
 // socket where Docker has its own.
-func askVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (client.ServerVersionResult, error) {
+func queryVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (client.ServerVersionResult, error) {
 	const what = "get runtime version"
 	v, err := engine.Get(ctx, conn, "ServerVersion", what, timeout, func(ctx context.Context, c *client.Client) (client.ServerVersionResult, error) {
 		return c.ServerVersion(ctx, client.ServerVersionOptions{})

@@ -55,7 +55,7 @@ type fact struct {
 	soughtAt time.Time         // when the client was searched for; zero if not since the question
 
 	failedAt time.Time // of the last question, if that failed
-	changed  int       // the last change that was told of before the question
+	changed  int       // the last change reported before the request
 }
 
 // facts keeps them for the containers of the last list.
@@ -78,9 +78,8 @@ func (f *facts) watch(n int) {
 	f.gap = f.changeCount
 }
 
-// change notes that a container is another than it was asked of, as `docker update
-// --restart` makes it, or a start: what was known of its end holds no more then, and the
-// words of a list may fit the next one as well.
+// change records that a container has changed, by `docker update --restart` or a start: facts about
+// its end are outdated, also if the next list looks the same.
 func (f *facts) change(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,9 +90,8 @@ func (f *facts) change(id string) {
 	f.changes[id] = f.changeCount
 }
 
-// complete returns what is known of each container, asking Docker for what is new.
-// What it does not answer stays unknown until a later list: no single container can
-// make a list fail.
+// complete returns the facts about each container. It queries Docker for new containers. Facts that
+// it does not return stay unknown until a later list: no single container can make a list fail.
 func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summary) map[string]fact {
 	known := make(map[string]fact, len(list))
 	var ask []*container.Summary
@@ -114,7 +112,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 		f.ask(ctx, r, ask, changes, known)
 	}
 	r.findClients(ctx, list, known)
-	// Containers that the list lacks are gone, and so is what was known of them.
+	// Containers that are not in the list were removed: forget them.
 	f.mu.Lock()
 	f.byID = known
 	maps.DeleteFunc(f.changes, func(id string, _ int) bool { _, there := known[id]; return !there })
@@ -147,8 +145,8 @@ func (f fact) endFits(c *container.Summary) bool {
 	return false
 }
 
-// ask fills in known. Who was not asked to an end is asked again. It gives up as soon as
-// Docker itself stops answering, which would cost a deadline for each container.
+// ask fills in known. Requests that were cut off are repeated. It stops as soon as Docker itself
+// does not answer, because each container would cost a deadline.
 func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, changes []int, known map[string]fact) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
@@ -192,7 +190,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, c
 	}
 }
 
-// ask asks one container of itself.
+// ask inspects one container.
 func (r *Runtime) ask(ctx context.Context, what, id string) (fact, error) {
 	resp, err := engine.Get(ctx, r.conn, "ContainerInspect", what, r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.ContainerInspectResult, error) {
 		return c.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
@@ -249,8 +247,8 @@ func failed(c container.InspectResponse) bool {
 	return c.State.ExitCode != 0 && (most == 0 || c.RestartCount < most)
 }
 
-// others returns the IDs or names of the containers whose namespaces a container shares or that it
-// is linked to, without which dockerd does not start it, and of those whose volumes it has.
+// others returns the containers, by ID or name, whose namespaces a container shares or that it
+// links to, without which dockerd does not start it, and those whose volumes it uses.
 func others(c container.InspectResponse) (joins, uses []string) {
 	h := c.HostConfig
 	if h == nil {

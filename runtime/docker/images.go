@@ -22,9 +22,8 @@ const (
 	identityVersion = "1.54"
 )
 
-// Images lists all images in one call. What a build leaves between its steps is among
-// them only once the image that is made of it is gone. Docker does not report when an
-// image came.
+// Images lists all images in one call. Intermediate images of a build are in it only after the
+// final image is removed. Docker has no creation times in the store.
 func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	const what = "list images"
 	a, err := r.describe(ctx)

@@ -27,7 +27,7 @@ type about struct {
 	root       string // its data folder
 	driver     string // storage driver, or snapshotter where containerd keeps the images
 	containerd bool   // containerd keeps the images
-	address    string // containerd's socket, where Docker tells
+	address    string // containerd's socket, if Docker reports it
 	snapshots  string // folder of containerd's snapshotter, once it is known
 }
 
@@ -63,7 +63,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 		return a, nil
 	}
 	a := about{life: r.conn.Life()}
-	v, err := askVersion(ctx, r.conn, r.timeouts.Query)
+	v, err := queryVersion(ctx, r.conn, r.timeouts.Query)
 	if err != nil {
 		return about{}, err
 	}

@@ -29,7 +29,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	}
 	list = slices.DeleteFunc(list, ofCRI)
 	known := r.facts.complete(ctx, r, list)
-	units := r.askUnits(ctx, known)
+	units := r.queryUnits(ctx, known)
 	containers := make([]runtime.Container, len(list))
 	for i := range list {
 		f := known[list[i].ID]

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// sharedVersion is the first version of the API that tells shared sizes with a list
+	// sharedVersion is the first version of the API that reports shared sizes in lists
 	// of images. Before, they come with the whole of `docker system df`, for which
 	// Docker walks through all volumes.
 	sharedVersion = "1.42"
@@ -48,7 +48,7 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	select {
 	case r.sizes.turn <- struct{}{}:
 		if r.sizes.outdated(list) {
-			r.askSizes(ctx)
+			r.querySizes(ctx)
 		}
 		<-r.sizes.turn
 	default: // another client asks, and what is known will do until then
@@ -90,8 +90,8 @@ func (s *sizes) fill(list []runtime.Image) {
 // errNoTime says that there is no time for what costs Docker much.
 var errNoTime = errors.New("no time left to query sizes")
 
-// askSizes asks Docker for them. Without them whole sizes count.
-func (r *Runtime) askSizes(ctx context.Context) {
+// querySizes asks Docker for them. Without them whole sizes count.
+func (r *Runtime) querySizes(ctx context.Context) {
 	limit := r.timeouts.Query
 	if end, bounded := ctx.Deadline(); bounded {
 		limit = min(limit, time.Until(end)/2)

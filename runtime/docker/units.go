@@ -68,16 +68,16 @@ func (r *Runtime) lacksClient(f fact) bool {
 	return f.soughtAt.Before(f.startedAt.Add(clientBound))
 }
 
-// askUnits asks systemd about the services that run containers by a client. Those about which it
+// queryUnits asks systemd about the services that run containers by a client. Those about which it
 // does not answer are missing.
-func (r *Runtime) askUnits(ctx context.Context, known map[string]fact) map[string]local.Unit {
+func (r *Runtime) queryUnits(ctx context.Context, known map[string]fact) map[string]local.Unit {
 	names := map[string]bool{}
 	for _, f := range known {
 		if f.client.Service != "" {
 			names[f.client.Service] = true
 		}
 	}
-	units, err := local.AskUnits(ctx, r.units, names)
+	units, err := local.QueryUnits(ctx, r.units, names)
 	if err != nil {
 		r.log.Debug("cannot read services of containers from systemd", "error", err)
 	}

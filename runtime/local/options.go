@@ -63,7 +63,7 @@ type Hold interface {
 	Cancel(ctx context.Context) error  // withdraws it
 }
 
-// Unit is what an adapter is told of one.
+// Unit is what an adapter knows of a unit.
 type Unit struct {
 	Instance bool // of a template: with that there is one of any name
 	AtBoot   bool // systemd starts it at boots
@@ -84,7 +84,7 @@ func MayWake(ctx context.Context, units Units) error {
 	if units == nil {
 		return nil
 	}
-	// Where that cannot be told, such as without systemd, there is no harm.
+	// If that is unknown, such as without systemd, nothing is lost.
 	if stopping, err := units.Stopping(ctx); err == nil && stopping {
 		return runtime.ErrNotRunning
 	}

@@ -40,7 +40,7 @@ func (a *Activation) Check() error {
 	}
 	for name, err := range tree.Names(root) {
 		if err != nil {
-			return nil // who is there cannot be told
+			return nil // it is unknown who listens
 		}
 		if pid, err := strconv.ParseInt(name, 10, 64); err == nil && pid != 1 && holds(root, pid, inode) {
 			a.server.Store(pid)

@@ -15,9 +15,9 @@ import (
 // depend on it, and while systemd reads its units again it answers nobody.
 const unitsBound = 2 * time.Second
 
-// AskUnits asks about the units of the names, for a list of containers. It takes no more than a
+// QueryUnits asks about the units of the names, for a list of containers. It takes no more than a
 // quarter of the time that ctx leaves.
-func AskUnits(ctx context.Context, units Units, names map[string]bool) (map[string]Unit, error) {
+func QueryUnits(ctx context.Context, units Units, names map[string]bool) (map[string]Unit, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}

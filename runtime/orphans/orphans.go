@@ -31,29 +31,29 @@ import (
 const DefaultRoot = "/run/containerd/runc/k8s.io"
 
 const (
-	// learnAtOnce is how many images a runtime is requested at once, and learnBound for
-	// how long in all: who asks waits for it.
+	// learnAtOnce bounds parallel image requests to a runtime, and learnBound their total time: the
+	// caller waits for them.
 	learnAtOnce = 8
 	learnBound  = 2 * time.Second
 	// readBound is how long it may take to read what runc keeps.
 	readBound = time.Second
 )
 
-// Runtime is what is asked first: the host's runtimes, used as one.
+// Runtime is the set of runtimes of the host, which is used first.
 type Runtime interface {
 	runtime.PodLister
 	runtime.Stopper
 }
 
-// Options say who is asked first. Runtime, Member and Log are required.
+// Options are the runtimes that are used first. Runtime, Member and Log are required.
 type Options struct {
 	Runtime Runtime
 	// Member reports whether a runtime of that name is among them now.
 	Member func(name string) bool
-	// StopSignal asks a runtime for the stop signal of an image; nil where nobody can tell.
+	// StopSignal asks a runtime for the stop signal of an image; nil if none reports it.
 	StopSignal func(ctx context.Context, runtime, imageID string) (string, error)
-	// Discover searches for runtimes that came a moment ago, as while the host boots, and tells
-	// whether it has found any; nil if nobody can.
+	// Discover searches for runtimes that have just appeared, as during boot, and reports whether
+	// it found any; nil if not supported.
 	Discover func(ctx context.Context) bool
 	// Root is the state root of the containers; DefaultRoot if empty.
 	Root string
@@ -73,7 +73,7 @@ type Stopper struct {
 	known   map[string][]runtime.Pod // guarded by mu: pods of each runtime before; their slices are never changed
 	kept    map[string]bool          // guarded by mu: IDs of containers of which runc kept a state; never changed
 	asked   map[string]string        // guarded by mu: by which signal containers are sent the stop signal, by ID
-	signals map[image]string         // guarded by mu: what runtimes have told
+	signals map[image]string         // guarded by mu: as runtimes reported them
 }
 
 // image is one of a runtime.
@@ -90,8 +90,8 @@ func New(o Options) (*Stopper, error) {
 	return s, err
 }
 
-// Learn notes of which of these pods' containers runc keeps a state, and requests the stop
-// signals of images that run and were not requested yet, as long as there is somebody to ask.
+// Learn records which containers of these pods runc has a state of, and requests the stop signals
+// of new images, as long as a runtime answers.
 func (s *Stopper) Learn(ctx context.Context, pods []runtime.Pod) {
 	s.note(ctx, pods)
 	if s.options.StopSignal == nil {
@@ -142,7 +142,7 @@ func (s *Stopper) Learn(ctx context.Context, pods []runtime.Pod) {
 func (s *Stopper) note(ctx context.Context, pods []runtime.Pod) {
 	states, err := s.states(ctx)
 	if err != nil {
-		return // Adopt tells, where it matters
+		return // Adopt reports it if it matters
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,11 +173,10 @@ func (s *Stopper) signalOf(id string) string {
 	return s.asked[id]
 }
 
-// Adopt has it stand in for whichever runtime of sandboxes does not answer from now on. Its pods
-// are those that are listed, or that an earlier process has recorded, if it lists none any more.
-// What comes after them is found by what runc keeps, and so are the containers of recorded
-// ones. Adopt returns the stop signals of containers, by ID, as far as they are known; known are
-// those that an earlier process knew.
+// Adopt makes it manage the pods of each sandbox runtime that does not answer from now on: the pods
+// in the last list or, without a list, those that an earlier process recorded. Later containers,
+// and containers of recorded pods, are found in the state of runc. Adopt returns known stop signals
+// of containers, by ID; known are those of an earlier process.
 func (s *Stopper) Adopt(ctx context.Context, listed, recorded []runtime.Pod, known map[string]string) (signals map[string]string) {
 	if s.options.Discover != nil && s.options.Discover(ctx) { // nobody could find its pods later
 		if now, err := s.options.Runtime.Pods(ctx); err == nil {
@@ -255,9 +254,9 @@ func (s *Stopper) adopted(name string) bool {
 	return s.on && s.known[name] != nil
 }
 
-// StopContainer is the runtime's own as long as that answers, and else done to the
-// container's processes. One whose runtime goes in the middle has been sent the stop signal: it has
-// what is left of its grace, and is not asked twice.
+// StopContainer uses the runtime as long as it answers, and otherwise stops the processes. If the
+// runtime stops answering in between, the container has been sent the stop signal: it keeps the
+// rest of its grace, and gets no second signal.
 func (s *Stopper) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	began := time.Now()
 	err := s.options.Runtime.StopContainer(ctx, c, grace)
@@ -276,8 +275,8 @@ func (s *Stopper) StopContainer(ctx context.Context, c runtime.Container, grace 
 	})
 }
 
-// StopPod is likewise the runtime's own, or ends what is left of the pod's processes. Its
-// network is the runtime's to tear down, and goes with the host.
+// StopPod uses the runtime, too, or ends the remaining processes of the pod. Only the runtime can
+// tear down the network, which ends with the host.
 func (s *Stopper) StopPod(ctx context.Context, p runtime.Pod) error {
 	err := s.options.Runtime.StopPod(ctx, p)
 	if !s.takesOver(ctx, p.Runtime, err) {

@@ -41,15 +41,15 @@ func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), e
 func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {
 	conn := engine.NewWaking(&local.Activation{Path: c.Path}, func(string, time.Duration, error) {}, func(context.Context) error { return nil })
 	defer conn.Close()
-	version, err = askVersion(ctx, conn, local.AnswerTimeout)
+	version, err = queryVersion(ctx, conn, local.AnswerTimeout)
 	return "podman", version, err
 }
 
 // engineComponent is what Podman calls itself among the components of its version.
 const engineComponent = "Podman Engine"
 
-// askVersion refuses what is no Podman.
-func askVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (string, error) {
+// queryVersion refuses what is no Podman.
+func queryVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (string, error) {
 	const what = "get runtime version"
 	type component struct{ Name, Version string }
 	var answer struct {

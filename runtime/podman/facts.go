@@ -21,8 +21,8 @@ import (
 const (
 	// factsAtOnce bounds the questions that one list of pods asks at a time.
 	factsAtOnce = 4
-	// defaultStopTimeout is what Podman gives every container for which nobody says
-	// another one, which it does not tell from one that somebody said.
+	// defaultStopTimeout is the stop timeout of containers without an explicit one. Podman does not
+	// report whether it was set explicitly.
 	defaultStopTimeout = 10 * time.Second
 )
 
@@ -37,7 +37,7 @@ type fact struct {
 	removed     bool // when it has ended (--rm)
 	service     bool // holds a unit of pods together (podman kube play), and does nothing else
 
-	// What was true of the run that the list told of then.
+	// Facts of the run in the list at that time.
 
 	of         run
 	askedAt    time.Time
@@ -47,7 +47,7 @@ type fact struct {
 	monitor    int // its conmon; 0 if it did not run
 }
 
-// run is what a list reports of a container's latest run, by which it is told from others.
+// run identifies the latest run of a container in a list.
 type run struct {
 	state          runtime.ContainerState
 	pid            int
@@ -66,10 +66,9 @@ func (c *container) run() run {
 // shorter runs have an end before that, which is the time of conmon's file.
 const startNoted = time.Minute
 
-// times are when a container's latest run began and, of one that has ended, ended. They are
-// exact: where Podman has not been asked since, nobody knows the former, and the latter to
-// the second. An end before the beginning is an earlier run's: Podman has not seen this
-// one's, as when the host lost its power.
+// times are the start and end of the latest run of a container. Inspected times are exact. In a
+// list the start is missing, and the end has whole seconds. An end before the start belongs to an
+// earlier run: Podman did not see the end of this one, as in a power cut.
 func (f fact) times(c *container) (began, ended time.Time) {
 	asked := f.of == c.run() && f.startedAt.Unix() == c.StartedAt
 	ends := c.state() == runtime.Exited && c.ExitedAt > 0 && c.StartedAt-c.ExitedAt <= int64(startNoted/time.Second)
@@ -97,9 +96,9 @@ func (f *facts) get(id string) (fact, bool) {
 	return known, there
 }
 
-// complete returns what is known of each container, asking Podman for what is new: the
-// container, or a run of it. What it does not answer stays unknown until a later list: no
-// single container can make a list fail.
+// complete returns the facts about each container. It queries Podman for new containers and new
+// runs. Facts that it does not return stay unknown until a later list: no single container can make
+// a list fail.
 func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map[string]fact {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
@@ -135,7 +134,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map
 			r.changes.note() // the next list is to ask again
 		}
 	}
-	// Containers that the list lacks are gone, and so is what was known of them.
+	// Containers that are not in the list were removed: forget them.
 	f.mu.Lock()
 	f.byID = known
 	f.mu.Unlock()
@@ -185,7 +184,7 @@ func (r *Runtime) inspect(ctx context.Context, what, id string) (inspected, erro
 	return answer, err
 }
 
-// fact is what an answer says of the run that a list told of.
+// fact is what an answer says about the run in a list.
 func (i inspected) fact(of run) fact {
 	f := fact{
 		needs: i.Dependencies, annotations: sanitize.Clean(i.Config.Annotations), service: i.IsService, removed: i.HostConfig.AutoRemove,

@@ -29,21 +29,20 @@ type image struct {
 	ReadOnly              bool // of an additional store, which is another client's
 }
 
-// Images lists all images in one call, and in none while nothing has happened. What a
-// build leaves between its steps is among them only once the image that is made of it is
-// gone. Podman does not report when an image came.
+// Images lists all images in one call, and in none if nothing has changed. Intermediate images of a
+// build are in it only after the final image is removed. Podman has no creation times in the store.
 func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	if err := r.check(ctx, "list images"); err != nil {
 		return nil, err
 	}
 	images, err := r.answers.images.get(ctx, &r.changes, func(ctx context.Context) ([]runtime.Image, error) {
-		images, err := r.askImages(ctx)
+		images, err := r.queryImages(ctx)
 		return sanitize.Clean(images), err
 	})
 	return slices.Clone(images), err
 }
 
-func (r *Runtime) askImages(ctx context.Context) ([]runtime.Image, error) {
+func (r *Runtime) queryImages(ctx context.Context) ([]runtime.Image, error) {
 	const what = "list images"
 	a, err := r.describe(ctx)
 	if err != nil {
@@ -78,9 +77,8 @@ func (r *Runtime) listImages(ctx context.Context, what string) ([]image, error) 
 	return list, distinct(what, "image", list, func(img *image) string { return img.ID })
 }
 
-// together has each image once. Podman lists one as often as there are stores that have it,
-// of which all but one are another client's, and who requests it gets it from any of them: it
-// counts as theirs.
+// together merges duplicates. Podman lists an image once for each store that has it. All but one
+// store belong to other clients, and a request may get any of them: such an image counts as theirs.
 func together(list []image) []image {
 	at := make(map[string]int, len(list))
 	var once []image
@@ -108,12 +106,10 @@ func union(a, b []string) []string {
 	return a
 }
 
-// wasPulled reports whether an image came from a registry, by what Podman has written down
-// of it: registries have layers compressed, so that the manifest names them by other
-// digests than the configuration does. What was built here has none that is compressed. An
-// archive of OCI's that was loaded may have, but comes without a list of images for several
-// platforms, and is never of Docker's kind. Of what cannot be told nobody knows that a
-// registry has it.
+// wasPulled reports whether an image came from a registry, by the data of Podman. Registries have
+// compressed layers, so that the manifest has other digests than the configuration. Locally built
+// images have no compressed layers. A loaded OCI archive may have, but has no list for several
+// platforms, and never the media type of Docker. If unknown, the image counts as not pulled.
 func wasPulled(folder, id string) bool {
 	var manifest struct {
 		MediaType string

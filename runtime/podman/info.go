@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// aboutAge is how long what Podman says of itself is believed: it is another process
-// each time that it is asked.
+// aboutAge is how long the answer of Podman about itself is used: each request starts another
+// process.
 const aboutAge = time.Hour
 
 // about is what changes only with Podman's version or configuration.
@@ -25,8 +25,8 @@ type about struct {
 	driver  string // of its storage, by which folders are named
 }
 
-// Info reports whether Podman can be asked: whether its socket is listened at. It asks no
-// service, which would be started by that, except what is not known of it.
+// Info reports whether Podman can be queried: whether its socket has a listener. It sends no
+// request, which would start the service, except for missing facts.
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	const what = "get runtime status"
 	if err := r.check(ctx, what); err != nil {
@@ -39,8 +39,7 @@ func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	return sanitize.Clean(runtime.Info{Name: "podman", Version: a.version, Endpoint: r.Endpoint(), Ready: true, NetworkReady: true}), nil
 }
 
-// check is for answers from memory: the caller still wants one, and Podman could be
-// asked.
+// check is for cached answers: it fails if the caller has gone, or Podman cannot be queried.
 func (r *Runtime) check(ctx context.Context, what string) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
@@ -59,7 +58,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 	if !a.askedAt.IsZero() && time.Since(a.askedAt) < aboutAge && a.socket == socket {
 		return a, nil
 	}
-	version, err := askVersion(ctx, r.conn, r.timeouts.Query)
+	version, err := queryVersion(ctx, r.conn, r.timeouts.Query)
 	if err != nil {
 		return about{}, err
 	}

@@ -34,8 +34,8 @@ const (
 	// stateStopping is that of a container that was sent the stop signal and has not.
 	stateStopping = "stopping"
 	statePaused   = "paused"
-	// stateCreated is that of a container that was made, or whose start has failed or was
-	// cut off.
+	// stateCreated is the state of a container that was created, or whose start failed or was
+	// interrupted.
 	stateCreated = "created"
 	// stateInitialized is that of a container that was made ready to start.
 	stateInitialized = "initialized"
@@ -77,8 +77,8 @@ func (r *Runtime) list(ctx context.Context) ([]container, error) {
 	return list, distinct("list containers", "container", list, func(c *container) string { return c.ID })
 }
 
-// distinct refuses a list in which one object has no ID, or another one's: whoever
-// decides upon such a list would decide on the wrong object.
+// distinct rejects a list in which an object has no ID or a duplicate one: decisions would apply to
+// the wrong object.
 func distinct[T any](what, kind string, list []T, id func(*T) string) error {
 	seen := make(map[string]bool, len(list))
 	for i := range list {

@@ -19,7 +19,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 		return nil, err
 	}
 	pods, err := r.answers.pods.get(ctx, &r.changes, func(ctx context.Context) ([]runtime.Pod, error) {
-		pods, err := r.askPods(ctx)
+		pods, err := r.queryPods(ctx)
 		return sanitize.Clean(pods), err
 	})
 	return clone(pods), err
@@ -34,7 +34,7 @@ func clone(pods []runtime.Pod) []runtime.Pod {
 	return pods
 }
 
-func (r *Runtime) askPods(ctx context.Context) ([]runtime.Pod, error) {
+func (r *Runtime) queryPods(ctx context.Context) ([]runtime.Pod, error) {
 	list, err := r.list(ctx)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (r *Runtime) askPods(ctx context.Context) ([]runtime.Pod, error) {
 	if slices.ContainsFunc(list, func(c container) bool { return c.State == stateInitialized }) {
 		r.changes.note() // no file reports that it starts
 	}
-	reported := r.askUnits(ctx, own, ofUnits, known)
+	reported := r.queryUnits(ctx, own, ofUnits, known)
 	containers := make([]runtime.Container, len(own))
 	for i, c := range own {
 		containers[i] = r.container(c, known[c.ID], reported)

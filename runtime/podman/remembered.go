@@ -57,7 +57,7 @@ type remembered[T any] struct {
 	count uint64
 }
 
-// get returns what is remembered if nothing has happened since, else what ask says.
+// get returns the cached answer if nothing has changed since, otherwise the result of ask.
 func (m *remembered[T]) get(ctx context.Context, c *changes, ask func(context.Context) (T, error)) (T, error) {
 	count, all, settled := c.seen()
 	m.mu.Lock()

@@ -89,9 +89,8 @@ const (
 	exitInUse   = 2
 )
 
-// deleteImage removes one name, or by its ID the image. It asks Podman's own API: of
-// Docker's Podman 4 does not know noprune, without which untagged images go that this one
-// was made of.
+// deleteImage removes one name, or the image by its ID. It uses the API of Podman: the Docker API
+// of Podman 4 ignores noprune, without which untagged parent images are removed, too.
 func (r *Runtime) deleteImage(ctx context.Context, what, name string) error {
 	var answer struct {
 		ExitCode int

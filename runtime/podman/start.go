@@ -27,9 +27,9 @@ func (r *Runtime) StartContainer(ctx context.Context, c runtime.Container) error
 	return r.conn.Ask(ctx, "StartContainer", what, r.timeouts.Start, request, nil)
 }
 
-// restartUnit is the service that at boots starts what has the restart policy always,
-// whoever has stopped it. From Podman 5.8 on it starts what has unless-stopped as well,
-// unless somebody has stopped it, as hostler does.
+// restartUnit is the service that starts containers with restart policy always at boot, also those
+// that were stopped manually. Since Podman 5.8 it also starts unless-stopped, unless they were
+// stopped manually. A stop by hostler counts as manual.
 const restartUnit = "podman-restart.service"
 
 // Restart policies, of podman-run(1).
@@ -40,8 +40,8 @@ const (
 	policyUnlessStopped = "unless-stopped"
 )
 
-// restart says who starts a container again after a boot. No service of Podman's reads
-// on-failure then, unlike dockerd.
+// restart returns who starts a container again after a boot. Unlike dockerd, Podman does not start
+// on-failure then.
 func (r *Runtime) restart(c *container, f fact, reported unitCache) runtime.Restart {
 	policy, units := f.policy, r.unitsOf(c)
 	if reported.isMain(c, f) { // it does not say of which unit it is

@@ -134,7 +134,7 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 				continue
 			}
 			if !signalled && !errors.Is(unresumed, runtime.ErrUnavailable) {
-				signalled = r.askPaused(ctx, what, id)
+				signalled = r.queryPaused(ctx, what, id)
 			}
 			if !engine.AwaitAgain(ctx) {
 				return err
@@ -183,10 +183,10 @@ func (r *Runtime) terminateRemoved(ctx context.Context, what, id string, grace t
 // exitMargin is how long Podman may take to return how a container has ended.
 const exitMargin = time.Second
 
-// askPaused sends the stop signal to a container that Podman takes for paused after it failed
+// queryPaused sends the stop signal to a container that Podman takes for paused after it failed
 // to resume it, and reports whether it did: one that died in the middle of resuming it takes it
 // for paused from then on, and neither resumes nor stops it, but passes signals on.
-func (r *Runtime) askPaused(ctx context.Context, what, id string) bool {
+func (r *Runtime) queryPaused(ctx context.Context, what, id string) bool {
 	now, err := r.inspect(ctx, what, id)
 	if err != nil || now.State.Status != statePaused { // another client has resumed it
 		return false
@@ -200,8 +200,8 @@ func (r *Runtime) resume(ctx context.Context, what, id string) error {
 	return r.conn.Ask(ctx, "ResumeContainer", what, r.timeouts.StopMargin, engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/unpause"}, nil)
 }
 
-// awaitEndOf is awaitEnd of what was sent the stop signal, and continues when Podman's service goes
-// away meanwhile and returns.
+// awaitEndOf is awaitEnd for a container that was sent the stop signal. It continues if Podman's
+// service exits and starts again.
 func (r *Runtime) awaitEndOf(ctx context.Context, what, id string, grace time.Duration) error {
 	for {
 		err := r.awaitEnd(ctx, what, id, grace+r.timeouts.StopMargin)
@@ -242,7 +242,7 @@ func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Du
 	return err
 }
 
-// awaitExit is awaitEnd, and returns the exit code where Podman tells it. It asks Podman's own
+// awaitExit is awaitEnd, and returns the exit code if Podman reports it. It asks Podman's own
 // API: behind Docker's a Podman 4 waits by asking itself without a pause.
 func (r *Runtime) awaitExit(ctx context.Context, what, id string, timeout time.Duration) (code int, err error) {
 	if running, _, err := r.running(ctx, what, id); err != nil || !running {

@@ -18,9 +18,9 @@ type unitCache struct {
 	monitors  map[string]int // of containers that run, by their IDs
 }
 
-// askUnits asks systemd about the units that containers and infra containers of pods name or are in,
+// queryUnits asks systemd about the units that containers and infra containers of pods name or are in,
 // and about Podman's own if that matters.
-func (r *Runtime) askUnits(ctx context.Context, own, infra []*container, known map[string]fact) unitCache {
+func (r *Runtime) queryUnits(ctx context.Context, own, infra []*container, known map[string]fact) unitCache {
 	reported := unitCache{answered: true, serviceOf: map[string]string{}, monitors: map[string]int{}}
 	if r.units == nil {
 		return reported
@@ -38,7 +38,7 @@ func (r *Runtime) askUnits(ctx context.Context, own, infra []*container, known m
 			reported.serviceOf[c.ID], ask[service] = service, true
 		}
 	}
-	units, err := local.AskUnits(ctx, r.units, ask)
+	units, err := local.QueryUnits(ctx, r.units, ask)
 	if err != nil {
 		r.log.Debug("cannot read units of containers from systemd", "error", err)
 		r.changes.note() // the next list is to ask again

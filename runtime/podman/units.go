@@ -122,12 +122,10 @@ func (r *Runtime) stopIf(ctx context.Context, what, whose, unit string, pid int)
 	return "", nil
 }
 
-// monitorBound is how long Podman may take to name the monitor of a container that does not say
-// of which unit it is.
+// monitorBound is how long Podman may take to return the monitor of a container without unit label.
 const monitorBound = 2 * time.Second
 
-// serviceOf is the service that a container is of which does not say so, and its monitor, as far
-// as that can be told.
+// serviceOf returns the service of a container without unit label, and its monitor, if known.
 func (r *Runtime) serviceOf(ctx context.Context, what, id string) (unit string, monitor int) {
 	soon, cancel := context.WithTimeout(ctx, monitorBound)
 	defer cancel()
@@ -139,8 +137,8 @@ func (r *Runtime) serviceOf(ctx context.Context, what, id string) (unit string, 
 	return r.mainOf(ctx, id, monitor), monitor
 }
 
-// monitorOf is the process of a container's monitor, conmon; 0 if the container does not run. A
-// busy Podman is not asked again for what is known from the last list and still true.
+// monitorOf returns the PID of the monitor of a container, conmon; 0 if the container does not run.
+// A busy Podman is not queried again if the last list is still valid.
 func (r *Runtime) monitorOf(ctx context.Context, what, id string) (int, error) {
 	if known, _ := r.facts.get(id); r.monitors(known.monitor, id) {
 		return known.monitor, nil
@@ -149,10 +147,10 @@ func (r *Runtime) monitorOf(ctx context.Context, what, id string) (int, error) {
 	return now.State.ConmonPid, err
 }
 
-// mainOf is the service whose main process a container's monitor is: also the containers of
-// `podman generate systemd` without --new, which do not say of which unit they are, are of one.
-// Where systemd does not report it, there is none. It is not asked of monitors that are in no service's
-// cgroup, as are all that Podman has put into scopes.
+// mainOf returns the service whose main process is the monitor of a container: containers of
+// `podman generate systemd` without --new have no unit label. It is empty if systemd does not
+// report it. Monitors outside of the cgroups of services, such as those in scopes, are not looked
+// up.
 func (r *Runtime) mainOf(ctx context.Context, id string, monitor int) string {
 	if r.serviceWith(monitor, id) == "" {
 		return ""

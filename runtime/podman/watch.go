@@ -127,12 +127,12 @@ func (w *folders) addContainers() (added bool, err error) {
 	return added, nil
 }
 
-// isID tells a container's or an image's ID from other names.
+// isID reports whether a name is the ID of a container or an image.
 func isID(name string) bool {
 	return len(name) == 64 && strings.Trim(name, "0123456789abcdef") == ""
 }
 
-// translate says what was written means.
+// translate returns the events for a written file.
 func (w *folders) translate(e fsnotify.Event) ([]runtime.Event, error) {
 	if slices.Contains(w.all(), e.Name) {
 		if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
@@ -176,7 +176,7 @@ func (w *folders) translate(e fsnotify.Event) ([]runtime.Event, error) {
 	return nil, nil
 }
 
-// ofContainer says what was written in the folders of one means.
+// ofContainer returns the events for a file in the folders of a container.
 func (w *folders) ofContainer(folder, name string, e fsnotify.Event) ([]runtime.Event, error) {
 	written := e.Has(fsnotify.Create) || e.Has(fsnotify.Write)
 	switch {

@@ -18,8 +18,8 @@ import (
 	"hostler.io/hostler/internal/tree"
 )
 
-// cgroup holds all processes of a container, and nobody who is known to be a stranger. Its
-// folder is held open, so that one of the same name that is made later is not meant.
+// cgroup has all processes of a container, and no known foreign process. Its folder is held open,
+// so that a later one of the same name is not confused with it.
 type cgroup struct {
 	folder  *tree.Dir
 	freezer string // folder of version 1's freezer; empty without one
@@ -121,10 +121,10 @@ func (g *cgroup) write(file, text string) error {
 	return err
 }
 
-// kill kills all that is in the cgroup, until nothing is or ctx ends. It is errShared where
-// a stranger has come to it, who is requested each time just before. Version 2 does it in
-// one step (cgroup.kill, Linux 5.14); elsewhere all are frozen, so that none is born
-// meanwhile and no number comes to mean another process.
+// kill kills all processes in the cgroup, until none is left or ctx ends. It returns errShared if a
+// foreign process is in it, which is checked right before each kill. Version 2 kills in one step
+// (cgroup.kill, Linux 5.14). Otherwise all processes are frozen, so that none forks and no PID is
+// reused meanwhile.
 func (g *cgroup) kill(ctx context.Context, strangers func() (map[int]bool, error)) error {
 	for {
 		others, err := strangers()

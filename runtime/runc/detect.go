@@ -27,7 +27,7 @@ type Finder struct {
 	stores map[string]*store // by path, which keep what was read; guarded by mu
 }
 
-// HasContainers reports whether a root has a container that nobody else looks after.
+// HasContainers reports whether a root has a container without another manager.
 func (f *Finder) HasContainers(path string) bool {
 	f.mu.Lock()
 	s := f.stores[path]
@@ -40,7 +40,7 @@ func (f *Finder) HasContainers(path string) bool {
 	}
 	f.mu.Unlock()
 	found := false
-	// A root that cannot be read is none of which anything could be told.
+	// Nothing is known about a root that cannot be read.
 	_ = s.each(func(c container) bool {
 		found = c.err == nil
 		return !found

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// versionTimeout is how long a program may take to tell its version.
+	// versionTimeout is how long a program may take to print its version.
 	versionTimeout = 2 * time.Second
 	// failureKept is how long one that did not is not asked again: it may have been the
 	// host that was busy.
@@ -33,9 +33,8 @@ type version struct {
 	at    time.Time
 }
 
-// Info reports whether the root can be read, and the version of the program that has made
-// its containers. A root that is missing or empty is ready: nobody has made a container
-// there, and nobody needs to run for it.
+// Info reports whether the root can be read, and the version of the program that created its
+// containers. A missing or empty root is ready: it has no containers, and needs no daemon.
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	info := runtime.Info{Name: r.program(), Endpoint: r.path, Ready: true, NetworkReady: true, Imageless: true}
 	err := r.call(ctx, "Info", "get runtime status", func() error {
@@ -68,7 +67,7 @@ func (r *Runtime) program() string {
 	if strings.Contains(filepath.Base(r.path), "crun") {
 		name = "crun"
 	}
-	// A root that cannot be read has none of which anything could be told.
+	// Nothing is known about a root that cannot be read.
 	_ = r.store.each(func(c container) bool {
 		if c.err != nil {
 			return true

@@ -12,9 +12,8 @@ import (
 	"hostler.io/hostler/runtime/unitclient"
 )
 
-// Pods lists the containers of the root by time of creation, each a pod of its own. One
-// whose files make no sense is listed as of unknown state, and keeps nobody from the
-// others.
+// Pods lists the containers of the root by creation time, each as its own pod. A container with
+// invalid files has an unknown state, and does not affect the others.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	var pods []runtime.Pod
 	clients := sync.OnceValue(r.clients) // which takes a check at all processes
@@ -36,15 +35,15 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return sanitize.Clean(pods), nil
 }
 
-// pod translates a container. What OCI calls annotations are the labels of those who know
-// no other: rules and label selectors mean them.
+// pod translates a container. OCI has only annotations: these are its labels, to which rules and
+// label selectors apply.
 func (r *Runtime) pod(c container, clients func() []unitclient.Client) runtime.Pod {
 	converted := runtime.Container{
 		Runtime: r.name, ID: c.id, PodID: c.id, Name: c.id,
 		Image: c.state.annotations[annotationReference], CreatedAt: c.state.created, Labels: c.state.annotations, Restart: runtime.RestartElsewhere,
 	}
 	if c.err == nil {
-		converted.State, _ = c.phase(r.procRoot) // unknown where it cannot be told
+		converted.State, _ = c.phase(r.procRoot) // unknown if it cannot be read
 	} else if info, err := c.folder.Stat(filepath.Clean(c.id)); err == nil && c.state.created.IsZero() {
 		converted.CreatedAt = info.ModTime()
 	}

@@ -59,9 +59,8 @@ func ancestors(procRoot string, pid int) []int {
 	}
 }
 
-// process is the first process of a container. A descriptor holds it, so that its number
-// cannot come to mean another one (pidfd_open(2)). One goroutine may wait for it at a
-// time.
+// process is the first process of a container. A descriptor holds it, so that its PID cannot be
+// reused (pidfd_open(2)). One goroutine may wait for it at a time.
 type process struct{ file *os.File }
 
 // hold returns the process that started then, or errEnded. Close it.

@@ -11,7 +11,7 @@
 // starts the hooks of a container as children of this process when it deletes one, and
 // adds 0.3 MB to the binary. Neither needs less than root. Deleting is left to the programs
 // themselves (package program), everything else is asked of the kernel: a list reads files
-// of /run and /proc, ends are waited for by pidfds, what comes and goes is told by inotify.
+// of /run and /proc, ends are waited for by pidfds, inotify reports new and removed containers.
 // Nothing is polled, and an idle root costs nothing.
 package runc
 
@@ -31,7 +31,7 @@ import (
 // Type is what candidates of this adapter are marked with.
 const Type = "runc"
 
-// Options say which state root to look after: Endpoint is its path.
+// Options are the state root: Endpoint is its path.
 type Options = local.Options
 
 // Runtime is one state root. It is safe for concurrent use.
@@ -70,9 +70,9 @@ func newRuntime(o Options, parse func(endpoint string) (string, error)) (*Runtim
 	}, nil
 }
 
-// NewFor prepares a runtime of the containers that a manager, such as Containerd, keeps in a
-// root of its own: for when that one is gone and they run on. signalOf tells the stop signal
-// of a container by its ID, empty for SIGTERM.
+// NewFor returns a runtime for the containers that a manager, such as Containerd, has in its own
+// root, for when that manager has stopped and they run on. signalOf returns the stop signal of a
+// container by its ID, empty for SIGTERM.
 func NewFor(manager string, signalOf func(id string) string, o Options) (*Runtime, error) {
 	absolute := func(endpoint string) (string, error) {
 		if !filepath.IsAbs(endpoint) {

@@ -99,7 +99,7 @@ func parseCrun(status, config []byte, cgroupRoot string) (state, error) {
 		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrInvalidAnswer, crunConfig, err)
 	}
 	s := state{program: "crun", pid: raw.PID, start: raw.Start, annotations: spec.Annotations, bundle: raw.Bundle}
-	s.created, _ = time.Parse(time.RFC3339Nano, raw.Created) // check tells
+	s.created, _ = time.Parse(time.RFC3339Nano, raw.Created) // check reports errors
 	for _, ns := range spec.Linux.Namespaces {
 		s.ownPIDs = s.ownPIDs || ns.Type == specs.PIDNamespace && ns.Path == ""
 	}
@@ -139,10 +139,9 @@ const (
 // Containerd is the manager of containers that containerd's CRI has made.
 const Containerd = "containerd"
 
-// manager is who looks after the container of that ID, and empty if that is nobody else.
-// Steps of builds have no annotation: they are known by their bundles, which BuildKit, in
-// Docker as well, keeps in executor/ID, and Buildah, also in Podman, in a temporary folder
-// that the ID is made of.
+// manager returns the manager of a container; empty if it has none. Build steps have no annotation.
+// They are recognized by their bundles: BuildKit, also in Docker, has them in executor/ID, and
+// Buildah, also in Podman, in a temporary folder named after the ID.
 func (s state) manager(id string) string {
 	folder, name := filepath.Split(s.bundle)
 	switch {

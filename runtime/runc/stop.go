@@ -62,9 +62,9 @@ func (r *Runtime) hold(what string, listed runtime.Container) (*target, error) {
 	return t, nil
 }
 
-// foreignProcesses are processes that are known to be none of a container's: PID 1, hostler, those
-// that its first process has come from, and the first process of each other container of
-// the root, whoever looks after it. It fails where another one does not report its own.
+// foreignProcesses are known processes that do not belong to a container: PID 1, hostler, the
+// ancestors of its first process, and the first process of each other container of the root, with
+// any manager. It fails if another container does not report its own.
 func (r *Runtime) foreignProcesses(t *target) (map[int]bool, error) {
 	others := map[int]bool{1: true, os.Getpid(): true}
 	for _, pid := range t.parents {
@@ -120,8 +120,8 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	return r.stopContainer(ctx, c, grace, true)
 }
 
-// EndContainer is StopContainer of one that somebody has sent the stop signal already, which to some
-// programs means more when it is said twice.
+// EndContainer is StopContainer for a container that was sent the stop signal already: to some
+// programs a second signal means more.
 func (r *Runtime) EndContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	return r.stopContainer(ctx, c, grace, false)
 }

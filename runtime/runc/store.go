@@ -39,14 +39,14 @@ type store struct {
 	known map[string]entry // by ID; guarded by mu
 }
 
-// entry is what the files of a container said, or why that cannot be told.
+// entry is what the files of a container contain, or why they cannot be read.
 type entry struct {
 	stamp stamp
 	state state
 	err   error
 }
 
-// stamp tells one version of a file from another: runc and crun write them again.
+// stamp identifies a version of a file: runc and crun rewrite their files.
 type stamp struct {
 	inode uint64
 	size  int64
@@ -73,8 +73,7 @@ type container struct {
 	err    error // why its files do not tell, of which state is then what was understood
 }
 
-// each calls visit for each container of the root that nobody else looks after, until it
-// returns false.
+// each calls visit for each container of the root without another manager, until it returns false.
 func (s *store) each(visit func(container) bool) error {
 	return s.all(func(c container) bool { return c.manager() != s.manager || visit(c) })
 }
@@ -127,7 +126,7 @@ func (s *store) one(id string, visit func(container) error) error {
 	return visit(c)
 }
 
-// manager is who else looks after it, if anybody does.
+// manager is the other manager of the container; empty if it has none.
 func (c container) manager() string { return c.state.manager(c.id) }
 
 // is reports whether the container is the one that was listed: its ID may be used again.

@@ -17,9 +17,9 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Watch reports containers that come, are started, end and go, until ctx ends: inotify
-// reports the root and of each container's folder in it, pidfds report ends. A root that
-// nobody has made yet is waited for. What happened before is not told.
+// Watch reports containers that are created, started, end and are removed, until ctx ends: inotify
+// reports the root and the folder of each container, pidfds report ends. It waits for a missing
+// root. Earlier changes are not reported.
 func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	const what = "watch containers"
 	notify, err := fsnotify.NewWatcher()
@@ -48,7 +48,7 @@ type watch struct {
 	at      string                 // folder that is watched: the root, or the nearest above that is there
 	seen    map[string]observation // by ID
 	passed  map[string]string      // why one was passed over, by ID
-	started bool                   // what is new from now on is to be told
+	started bool                   // report what is new from now on
 	ended   chan string            // IDs of containers whose process has ended
 	waits   sync.WaitGroup         // for these
 }
@@ -162,7 +162,7 @@ func (w *watch) add(folder string) error {
 
 // check reads one container and reports what has become of it.
 func (w *watch) check(ctx context.Context, id string) error {
-	// First watched, then read: what changes later is told.
+	// Watch first, then read, so that no later change is missed.
 	if err := w.add(filepath.Join(w.r.path, id)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
 		return err
 	}
@@ -220,7 +220,7 @@ func meaning(phase runtime.ContainerState) runtime.EventType {
 	return runtime.Changed
 }
 
-// pass tells once that a container cannot be watched.
+// pass reports once that a container cannot be watched.
 func (w *watch) pass(id string, err error) {
 	if text := err.Error(); w.passed[id] != text {
 		w.passed[id] = text
@@ -237,7 +237,7 @@ func (w *watch) gone(ctx context.Context, id string) error {
 	return w.send(ctx, runtime.ContainerRemoved, id, "")
 }
 
-// await has the end of a process told.
+// await reports the end of a process.
 func (w *watch) await(ctx context.Context, id string, p *process) {
 	w.waits.Go(func() {
 		defer p.close()

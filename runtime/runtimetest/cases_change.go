@@ -214,9 +214,8 @@ func (b *bench) watch(ctx context.Context) *log {
 	return l
 }
 
-// has reports whether an event that fits has come: of the type, or Changed where
-// the runtime does not know it, and with the container's ID or one of the image's names
-// or its ID.
+// has reports whether a matching event has arrived: of the type, or Changed if the runtime does not
+// know it, with the ID of the container, or with a name or the ID of the image.
 func (l *log) has(t runtime.EventType, objects ...string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,8 +253,8 @@ func (b *bench) clear() {
 	}
 }
 
-// primed watches and returns when the subscription is known to work, which a
-// runtime does not tell: something is made until the first event comes.
+// primed watches, and returns when the subscription works. A runtime does not report that:
+// containers are created until the first event arrives.
 func (b *bench) primed(ctx context.Context) *log {
 	b.Helper()
 	l := b.watch(ctx)

@@ -8,8 +8,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// What follows tries what reports whether an image may go, and which goes next: who pins it,
-// and what has been made of it.
+// These cases test what decides whether an image may be removed, and in which order: pins and
+// dependent images.
 
 func testPinned(b *bench) {
 	if b.bare() {

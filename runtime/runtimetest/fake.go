@@ -24,7 +24,7 @@ import (
 type Options struct {
 	Name         string
 	Version      string // "1.0.0" if empty
-	SandboxImage string // reference that Info tells; not added as an image
+	SandboxImage string // reference that Info returns; not added as an image
 
 	// The image filesystem as it is listed; "/" on "/dev/fake" if empty.
 	Path, Mountpoint, Device string
@@ -40,7 +40,7 @@ type Options struct {
 	// and containerd does not.
 	RefusesInUse bool
 
-	// ReportsLayers makes Layers answer, as it does where the runtime can tell.
+	// ReportsLayers makes Layers answer, as with a runtime that reports layers.
 	ReportsLayers bool
 
 	// NoSandboxes makes pods mere groups of containers, as Docker's are: one is ready

@@ -21,29 +21,25 @@ type Result struct {
 const resultsFolder = "../runtimetest/testdata"
 
 // Record is Run, and compares what became of the cases with what is kept for runtimes of
-// that kind, which docs/reference/runtimes.md is made from; update writes that anew. It does neither
+// that kind, which docs/reference/runtimes.md is made from; update writes that again. It does neither
 // where `go test -run` leaves cases out.
 func Record(t *testing.T, kind string, update bool, factory Factory) {
 	t.Helper()
 	results := run(t, factory)
 	if results == nil {
-		return // the cases tell, or were left out
+		return // the cases report it, or were not run
 	}
 	kept.JSON(t, filepath.Join(resultsFolder, kind+".json"), results, update, "run this test with -update, and then: go test ./runtime/runtimetest -update")
 }
 
 // Table is which runtime does what, as Markdown, made from what became of the cases: a
-// column for each kind, with notes of why one lacks something.
+// list of what all do, then a table of the rest with a column for each kind, with notes of
+// why one lacks something.
 func Table(kinds []string, results map[string][]Result) (string, error) {
-	var text strings.Builder
-	text.WriteString("| |")
-	for _, kind := range kinds {
-		fmt.Fprintf(&text, " %s |", kind)
-	}
-	text.WriteString("\n|---|" + strings.Repeat("---|", len(kinds)) + "\n")
+	var common, rows strings.Builder
 	var notes []string
 	for _, c := range cases {
-		fmt.Fprintf(&text, "| %s |", c.name)
+		row, all := "", true
 		for _, kind := range kinds {
 			i := slices.IndexFunc(results[kind], func(r Result) bool { return r.Case == c.name })
 			if i < 0 {
@@ -51,20 +47,27 @@ func Table(kinds []string, results map[string][]Result) (string, error) {
 			}
 			why := results[kind][i].Lacks
 			if why == "" {
-				text.WriteString(" yes |")
+				row += " yes |"
 				continue
 			}
+			all = false
 			if !slices.Contains(notes, why) {
 				notes = append(notes, why)
 			}
-			fmt.Fprintf(&text, " – (%d) |", slices.Index(notes, why)+1)
+			row += fmt.Sprintf(" – (%d) |", slices.Index(notes, why)+1)
 		}
-		text.WriteString("\n")
+		if all {
+			fmt.Fprintf(&common, "- %s\n", c.name)
+		} else {
+			fmt.Fprintf(&rows, "| %s |%s\n", c.name, row)
+		}
 	}
+	text := fmt.Sprintf("All pass:\n\n%s\nThey differ in:\n\n| | %s |\n|---|%s\n%s",
+		&common, strings.Join(kinds, " | "), strings.Repeat("---|", len(kinds)), &rows)
 	for i, note := range notes {
-		fmt.Fprintf(&text, "\n%d. %s%s.", i+1, strings.ToUpper(note[:1]), note[1:])
+		text += fmt.Sprintf("\n%d. %s%s.", i+1, strings.ToUpper(note[:1]), note[1:])
 	}
-	return text.String() + "\n", nil
+	return text + "\n", nil
 }
 
 // What follows says why a runtime of such abilities does not have what a case is about.

@@ -36,7 +36,8 @@ func (f *Fake) startContainer(id string) error {
 	return nil
 }
 
-// latestRun is when it began, where who starts a container is told: CRI's lists lack it.
+// latestRun is the start of the latest run, if the runtime reports who starts containers: lists of
+// CRI do not have it.
 func (c *container) latestRun() time.Time {
 	if c.Restart == runtime.RestartUnknown {
 		return time.Time{}

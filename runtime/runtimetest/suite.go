@@ -51,23 +51,21 @@ type Abilities struct {
 	// RefusesImagesInUse: the runtime itself refuses to remove an image that a
 	// container uses, running or not.
 	RefusesImagesInUse bool
-	// Pins: somebody can tell the runtime to keep an image.
+	// Pins: the runtime can be configured to keep an image.
 	Pins bool
-	// ReportsCreation: a watcher is told of a container as it is made, and from which image,
-	// so that one counts as its use that is gone before anybody lists it.
+	// ReportsCreation: a watcher gets the creation of a container with its image, so that a
+	// container that is removed before the next list counts as a use of the image.
 	ReportsCreation bool
 	// Starts: the adapter is a runtime.Starter, and the runtime tells who starts
 	// containers again.
 	Starts bool
-	// Bare: there are containers and nothing else. There is no server that could hang,
-	// and a Crash is that what is known of containers is not there; no image, no pod of
-	// more than one container, which is called like it, and nobody who remembers how
-	// one ended. It excludes the other abilities.
+	// Bare: the runtime has only containers. No server can hang; a Crash means that the facts about
+	// containers are missing. There are no images, each pod has one container of the same name, and
+	// ends are not recorded. It excludes the other abilities.
 	Bare bool
 }
 
-// Labels say how whoever deploys a pod, or makes an image, wants it treated, and one of them tries
-// to write onto a terminal.
+// Labels control how pods and images are treated. One of them tries to write to a terminal.
 func Labels() map[string]string {
 	return map[string]string{
 		runtime.LabelCritical: "true", runtime.LabelPriority: "7", runtime.LabelGracePeriod: "45s", runtime.LabelKeep: "true",
@@ -161,8 +159,8 @@ func RunInBubble(t *testing.T, factory Factory) {
 	}
 }
 
-// cases is the suite, in the order of the roles. Where a runtime lacks an ability, a case
-// tests that it does so as package runtime says.
+// cases are the suite, in the order of the roles. If a runtime lacks an ability, a case tests that
+// it does so as package runtime describes.
 var cases = [...]struct {
 	name  string
 	test  func(*bench)
@@ -219,7 +217,7 @@ func start(t *testing.T, factory Factory) *bench {
 // Name is the runtime's; the test's own is b.T.Name.
 func (b *bench) Name() string { return b.Runtime.Name() }
 
-// bare tells that the runtime is one that has only containers.
+// bare reports that the runtime has only containers.
 func (b *bench) bare() bool { return b.driver.Abilities().Bare }
 
 // run starts a pod of one program each, or of the first alone where a pod has no more, and
@@ -266,7 +264,7 @@ func (b *bench) image(tag string) (runtime.Image, bool) {
 	return b.tagged(tag, images, err)
 }
 
-// detailed is image with all that can be told of it.
+// detailed is image with all facts.
 func (b *bench) detailed(tag string) (runtime.Image, bool) {
 	b.Helper()
 	images, err := runtime.DetailedImages(b.ctx, b.Runtime)

@@ -16,8 +16,8 @@ import (
 type Client struct {
 	PID     int
 	Service string // such as "shop.service"
-	// PassesOn says that the client runs one container, and passes SIGTERM on to it: to stop the
-	// service asks the container to end, once.
+	// PassesOn reports that the client runs one container and forwards SIGTERM to it: a stop of the
+	// service sends the stop signal to the container, once.
 	PassesOn bool
 
 	command string   // as the kernel has it

@@ -71,14 +71,16 @@ type key struct{ runtime, id string }
 type container struct {
 	journal.ContainerRecord // as it is put on record
 
-	state        State
-	err          error          // why its stop failed
-	code         *int32         // exit code after its stop; nil if not reported
-	kill         time.Time      // when its grace period ends
-	grace        *journal.Limit // the time that it was given and what limits it; nil before its stop
-	pendingSince time.Time      // when the drain saw a run whose stop is not requested yet; zero if there is none
-	dead         bool           // a list has shown that it has ended since its stop
-	restarted    bool           // it was started again after its stop: earlier requests do not count
+	state State
+	err   error          // why its stop failed
+	code  *int32         // exit code after its stop; nil if not reported
+	kill  time.Time      // when its grace period ends
+	grace *journal.Limit // the time that it was given and what limits it; nil before its stop
+	// graceByDefault reports that the container does not request the time that it was given less than.
+	graceByDefault bool
+	pendingSince   time.Time // when the drain saw a run whose stop is not requested yet; zero if there is none
+	dead           bool      // a list has shown that it has ended since its stop
+	restarted      bool      // it was started again after its stop: earlier requests do not count
 
 	over chan struct{} // closed when its stop has ended; nil before
 	gone chan struct{} // closed when a list shows that it has ended; set only for a stop by an earlier process

@@ -35,7 +35,7 @@ const (
 	// newsPoll is how often a drain checks for new pods during a phase, since one pod can take the
 	// whole phase.
 	newsPoll = 2 * time.Second
-	// requestMargin is how long a stop request continues after this process was told to end: a busy
+	// requestMargin is how long a stop request continues after this process got its stop signal: a busy
 	// runtime needs that long to send the signal.
 	requestMargin = time.Second
 	// retryPause is the first pause after a failed stop.
@@ -157,7 +157,7 @@ func (d *Drain) ReportBound() time.Duration { return 2 * d.schedule.slack }
 // Run drains until all pods are stopped, the phases are over, the drain is cancelled, or ctx ends.
 // The record is then complete. If ctx ended, another process can continue it.
 func (d *Drain) Run(ctx context.Context) {
-	if t := d.record.Trigger; t != journal.TriggerManual && t != journal.TriggerManualAll {
+	if !d.record.Trigger.LivesOn() {
 		d.life.leaving = ctx.Done()
 	}
 	d.calls.begin(ctx, d.options.UnitStops)

@@ -94,6 +94,21 @@ func TestTheRecordHasTheGraceThatWasGiven(t *testing.T) {
 	})
 }
 
+// Somebody who did not set a grace period learns why there was less than the default.
+func TestAPodThatIsKilledBeforeItsDefaultGraceSaysWhatLimitedIt(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		r, _ := w.run(t.Context())
+		for _, p := range r.Pods {
+			want := map[string]string{"deaf": "[c0 had 20s of 30s, limited by phase regular]", "web": "[]"}[p.Name]
+			if got := fmt.Sprint(p.Limits); got != want {
+				t.Errorf("the limits of %s, which was %s, are %s, want %s", p.Name, p.Outcome, got, want)
+			}
+		}
+	})
+}
+
 // A unit removes its container once that has ended, so that no list reports how. Its turn may
 // come late, and the time that it gives counts from then.
 func TestWhoIsKilledByHisUnitIsKilledOnRecord(t *testing.T) {

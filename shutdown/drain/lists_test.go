@@ -262,7 +262,7 @@ func TestPodsThatAppearWhileDraining(t *testing.T) {
 
 // A container that takes all the time of its phase is no reason to search for nobody
 // else as long. Who comes when no time is left runs on, and is on record: nobody is to
-// read that all went well.
+// read that all succeeded.
 func TestPodsThatAppearBesideOneThatWillNotEnd(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("deaf", 0)

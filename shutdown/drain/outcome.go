@@ -208,6 +208,7 @@ func (p *pod) judge() {
 		}
 	}
 	slices.Sort(r.Stuck)
+	p.noteLimits()
 }
 
 // errStillRuns is the error of a container that runs although its runtime reported its stop.

@@ -288,17 +288,30 @@ func (d *Drain) noteGrace(p *pod, t target, until time.Time) {
 	c := p.container(t.ID)
 	given := min(t.Given(), max(0, time.Since(c.RequestedAt))+within(math.MaxInt64, until, d.schedule.slack))
 	c.grace = &journal.Limit{Container: t.Name, Grace: metav1.Duration{Duration: given}}
-	if t.Requested && given < t.Own {
-		c.grace.Wanted.Duration = t.Own
-		c.grace.By = cmp.Or(t.Limit, "what was left of phase "+d.schedule.phases[d.progress.phase].Name)
+	if given < t.Own && (t.Requested || t.Own == plan.DefaultContainerGrace) {
+		c.grace.Wanted.Duration, c.graceByDefault = t.Own, !t.Requested
+		c.grace.By = cmp.Or(t.Cut, "what was left of phase "+d.schedule.phases[d.progress.phase].Name)
 	}
-	p.record.Grace.Duration, p.record.Limits = 0, nil
+	p.record.Grace.Duration = 0
+	for _, c := range p.containers {
+		if c.grace != nil {
+			p.record.Grace.Duration = max(p.record.Grace.Duration, c.grace.Grace.Duration)
+		}
+	}
+	p.noteLimits()
+}
+
+// noteLimits records what limited the grace periods. A limit of a default grace period is recorded
+// only if the container was killed. Limits that an earlier process recorded are kept.
+func (p *pod) noteLimits() {
+	if !p.has(func(c *container) bool { return c.grace != nil }) {
+		return
+	}
+	p.record.Limits = nil
 	for _, id := range slices.Sorted(maps.Keys(p.containers)) {
-		if g := p.containers[id].grace; g != nil {
-			p.record.Grace.Duration = max(p.record.Grace.Duration, g.Grace.Duration)
-			if g.By != "" {
-				p.record.Limits = append(p.record.Limits, *g)
-			}
+		c := p.containers[id]
+		if c.grace != nil && c.grace.By != "" && (!c.graceByDefault || c.state == Killed) {
+			p.record.Limits = append(p.record.Limits, *c.grace)
 		}
 	}
 }

@@ -19,6 +19,12 @@ func (d *Drain) watch(ctx context.Context) {
 	if d.options.Watch == 0 {
 		return
 	}
+	if d.life.ended(ctx) {
+		return
+	}
+	d.record.Watching = true
+	d.publish()
+	defer func() { d.record.Watching = false }()
 	last := len(d.schedule.phases) - 1
 	for returns := 0; !d.life.ended(ctx); returns++ {
 		if !d.restarts(ctx) || returns == maxReturns {

@@ -36,6 +36,8 @@ type content struct {
 	Cancelled *Record `json:"calledOff,omitempty"`
 	// Drained is the last drain by a person that has stopped anything, in this boot or the one before.
 	Drained *Record `json:"drained,omitempty"`
+	// DrainedUnits are units that Drained has stopped for a container of them.
+	DrainedUnits *[]string `json:"drainedUnits,omitempty"`
 	// Restarts are containers that shutdowns have stopped and that can be started again.
 	Restarts *[]Restart `json:"restarts,omitempty"`
 	// Services are those that drains of this boot have stopped first, whose story has ended,
@@ -212,7 +214,7 @@ func encode(file content) ([]byte, error) {
 	file = sanitize.Clean(file)
 	for _, lessen := range []func(){
 		func() {},
-		func() { file.Cancelled, file.Drained = nil, nil },
+		func() { file.Cancelled, file.Drained, file.DrainedUnits = nil, nil, nil },
 		func() { file.Last = nil },
 		func() { file.Record = file.Record.brief() },
 	} {

@@ -136,7 +136,7 @@ func (j *Journal) reread() error {
 		j.file.Cancelled = file.Cancelled
 	}
 	if j.file.Drained == nil {
-		j.file.Drained = file.Drained
+		j.file.Drained, j.file.DrainedUnits = file.Drained, file.DrainedUnits
 	}
 	if j.file.Services == nil {
 		j.file.Services = file.Services

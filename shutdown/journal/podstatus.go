@@ -28,7 +28,7 @@ type PodStatus struct {
 // codes, or Unknown if no runtime reported them. A pod that a drain spared, or abandoned when it was
 // cancelled, keeps running.
 func (r Record) PodStatus(p PodRecord) PodStatus {
-	manual := r.Trigger == TriggerManual || r.Trigger == TriggerManualAll
+	manual := r.Trigger.LivesOn()
 	lives := manual || !r.CancelledAt.IsZero()
 	switch {
 	case p.Outcome == Stopped:

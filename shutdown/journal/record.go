@@ -23,9 +23,22 @@ const (
 	TriggerManual Trigger = "person"
 	// TriggerManualAll: a person requested critical pods, too.
 	TriggerManualAll Trigger = "person-all"
+	// TriggerTaint: the Node has a NoExecute taint, and critical pods stay.
+	TriggerTaint Trigger = "taint"
+	// TriggerLeaseLost: the Lease was not renewed, and critical pods stay.
+	TriggerLeaseLost Trigger = "lease-lost"
 	// TriggerUnknown: the boot ended without a drain, as when power is lost.
 	TriggerUnknown Trigger = "unknown"
 )
+
+// ByHost reports whether hostler decided to drain the host.
+func (t Trigger) ByHost() bool { return t == TriggerTaint || t == TriggerLeaseLost }
+
+// LivesOn reports whether the host does not go down with the drain.
+func (t Trigger) LivesOn() bool { return t == TriggerManual || t == TriggerManualAll || t.ByHost() }
+
+// SparesCritical reports whether the drain skips critical pods.
+func (t Trigger) SparesCritical() bool { return t == TriggerManual || t.ByHost() }
 
 // Outcome is what a drain did to a pod.
 type Outcome string
@@ -80,6 +93,8 @@ func (l Limit) String() string {
 type Record struct {
 	BootID  string  `json:"bootID"`
 	Trigger Trigger `json:"trigger"`
+	// Cause is why hostler decided to drain the host, such as a taint; empty for other drains.
+	Cause string `json:"cause,omitempty"`
 	// Kind is the kind of shutdown, such as "reboot", where it is known.
 	Kind       string    `json:"kind,omitempty"`
 	StartedAt  time.Time `json:"startedAt,omitzero"`
@@ -103,6 +118,9 @@ type Record struct {
 	StoppedFirst []Service `json:"stoppedFirst,omitempty"`
 	// Error says why it was not graceful where no pod reports it.
 	Error string `json:"error,omitempty"`
+	// Watching reports that a manual drain has stopped its pods, and waits whether something starts one
+	// again.
+	Watching bool `json:"-"`
 }
 
 // Service is one that was stopped before any pod, because it would have started them again,

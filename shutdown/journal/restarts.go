@@ -26,6 +26,8 @@ type Restart struct {
 	ByUnit bool `json:"byUnit,omitempty"`
 	// HostLived reports that the host did not go down after all.
 	HostLived bool `json:"hostLived,omitempty"`
+	// Drained reports that a drain has stopped it whose cause ended, and not a shutdown.
+	Drained bool `json:"drained,omitempty"`
 
 	// Tries is how often a start was tried, and TriedAt the last time.
 	Tries   int            `json:"tries,omitempty"`
@@ -57,6 +59,14 @@ func StaysStopped(restart string, hostLived bool) string {
 		return "its restart policy does not start it after a boot"
 	}
 	return ""
+}
+
+// By names what stopped it.
+func (r Restart) By() string {
+	if r.Drained {
+		return "drain"
+	}
+	return "shutdown"
 }
 
 // same reports whether two are of one container.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,6 +118,27 @@ type Note struct {
 	Key       string `json:"key"`
 	Value     string `json:"value"`
 	Problem   string `json:"problem"`
+	// Effect is what applies instead, such as "the grace period is 30s".
+	Effect string `json:"effect,omitempty"`
+}
+
+// withoutRepeats removes notes of a container that repeat one of its pod, or the reverse: Docker and
+// Podman report the labels of a lone container for both.
+func withoutRepeats(notes []Note) []Note {
+	var kept []Note
+	for _, n := range notes {
+		repeated := slices.ContainsFunc(kept, func(k Note) bool {
+			same := k
+			if k.Container == "" || n.Container == "" {
+				same.Container = n.Container
+			}
+			return same == n
+		})
+		if !repeated {
+			kept = append(kept, n)
+		}
+	}
+	return kept
 }
 
 // source is one set of labels or annotations, of a pod or of a container.

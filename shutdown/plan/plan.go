@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -72,6 +73,7 @@ type PlannedContainer struct {
 
 	Container runtime.Container `json:"-"`
 	Own       time.Duration     `json:"-"` // its own grace, regardless of its unit's and the phase's
+	Cut       string            `json:"-"` // what makes Grace shorter than Own; like Limit, but also of a default
 	Requested bool              `json:"-"` // Own is no default
 	Waits     []string          `json:"-"` // After, by IDs
 	Rest      time.Duration     `json:"-"` // what of the phase is kept for those that end after it
@@ -101,6 +103,9 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 	priorities := make([]int32, len(pods))
 	for i, pod := range pods {
 		priority, notes := Priority(pod, rules)
+		for j := range notes {
+			notes[j].Effect = fmt.Sprintf("the priority is %d", priority)
+		}
 		priorities[i], plan.Notes = priority, append(plan.Notes, notes...)
 	}
 	raise(pods, priorities)
@@ -110,6 +115,7 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 		plan.Notes = append(plan.Notes, notes...)
 		phase.Pods = append(phase.Pods, planned)
 	}
+	plan.Notes = withoutRepeats(plan.Notes)
 	for _, phase := range plan.Phases {
 		orderPods(phase.Pods, phase.Grace.Duration)
 		for i := range phase.Pods {
@@ -141,6 +147,10 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 		}
 		own, requested, notes := Grace(pod, c)
 		for _, n := range notes {
+			n.Effect = "the grace period is " + own.String()
+			if own == unknownGrace {
+				n.Effect = "the grace period is that of the phase"
+			}
 			// A fault on the pod is found once for each of its containers.
 			if !slices.Contains(all, n) {
 				all = append(all, n)
@@ -157,18 +167,20 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 func (c *PlannedContainer) nameLimit(phase PlannedPhase) {
 	given := c.Given()
 	switch {
-	case !c.Requested || c.Grace.Duration >= c.Own:
+	case c.Grace.Duration >= c.Own || c.Own == unknownGrace:
 		return
 	case given <= c.Grace.Duration:
-		c.Limit = "unit " + c.Unit
+		c.Cut = "unit " + c.Unit
 	case c.Grace.Duration < min(given, phase.Grace.Duration):
-		c.Limit = "the containers that stop after it"
+		c.Cut = "the containers that stop after it"
 	case phase.Wanted.Duration > 0:
-		c.Limit = "logind's delay"
+		c.Cut = "logind's delay"
 	default:
-		c.Limit = "phase " + phase.Name
+		c.Cut = "phase " + phase.Name
 	}
-	c.Wanted.Duration = c.Own
+	if c.Requested {
+		c.Limit, c.Wanted.Duration = c.Cut, c.Own
+	}
 }
 
 // longest is the longest grace of the pod's containers.

@@ -93,6 +93,17 @@ func TestNewGivesTheSmallerGrace(t *testing.T) {
 	}
 }
 
+// Docker and Podman report the labels of a lone container for its pod, too.
+func TestALabelThatIsIgnoredIsNotedOnceWithWhatAppliesInstead(t *testing.T) {
+	labels := map[string]string{runtime.LabelGracePeriod: "soon", runtime.LabelPriority: "high"}
+	lone := runtime.Pod{Name: "web", Labels: labels, Containers: []runtime.Container{{Name: "web", State: runtime.Running, Labels: labels}}}
+	got := plan.New(plan.Defaults(), []runtime.Pod{lone}, plan.Rules{}, 0).Notes
+	want := map[string]string{runtime.LabelGracePeriod: "the grace period is 30s", runtime.LabelPriority: "the priority is 0"}
+	if len(got) != 2 || got[0].Effect != want[got[0].Key] || got[1].Effect != want[got[1].Key] || got[0].Key == got[1].Key {
+		t.Errorf("New() notes %+v, want each label once, with %v", got, want)
+	}
+}
+
 // What a unit gives its container is no more for what somebody asks, and no less.
 func TestAContainerHasNoMoreThanItsUnitGivesIt(t *testing.T) {
 	for _, c := range []struct {

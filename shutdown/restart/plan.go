@@ -27,7 +27,7 @@ const (
 	Leave Action = "settle" // there is nothing to do any more
 )
 
-// Facts are what a decision goes by.
+// Facts are what a decision uses.
 type Facts struct {
 	Restarts []journal.Restart // as the journal has them
 	Pods     []runtime.Pod     // as the runtimes list them
@@ -36,8 +36,8 @@ type Facts struct {
 	// Waited reports how long it is known that a container is pending, by no wall clock; nil if
 	// only now.
 	Waited func(journal.Restart) time.Duration
-	// AnsweringFor tells likewise for how long of that its runtime has answered without a break, up
-	// to now.
+	// AnsweringFor reports for how long its runtime has answered without a break, up to now. It uses no
+	// wall clock either.
 	AnsweringFor func(journal.Restart) time.Duration
 	// Unable reports which cannot start a container again; nil if all can.
 	Unable func(runtime string) bool
@@ -86,7 +86,7 @@ const goneAfter = 24 * time.Hour
 // what decides.
 const missingFactsAfter = time.Hour
 
-// listAge is above the age of a list that a drain goes by.
+// listAge is above the age of a list that a drain uses.
 const listAge = time.Minute
 
 // byUnit is why nobody here starts a container of a unit.
@@ -277,7 +277,7 @@ func sameRun(r journal.Restart, c runtime.Container) bool {
 }
 
 // endedBefore reports whether a container had ended when it was asked to: the list that a
-// drain goes by is a moment old. Of a run that was in that list, an end long before says
+// drain uses is a moment old. Of a run that was in that list, an end long before says
 // that the clock was set: dockerd takes for the end of what it did not see end the moment at
 // which it starts, which may be before a host without a battery knows the time. Podman says
 // none of what it did not see end.

@@ -275,12 +275,12 @@ func (r *Restarter) settle(now journal.Restart) {
 	attributes := []any{"container", now.Name, "id", now.ID, "runtime", now.Runtime}
 	switch now.Outcome {
 	case journal.Restarted:
-		r.log.Info("restarted container that the shutdown stopped", attributes...)
+		r.log.Info("restarted container that the "+now.By()+" stopped", attributes...)
 		r.o.Report(now)
 	case journal.RestartFailed:
-		r.log.Warn("cannot restart container that the shutdown stopped", append(attributes, "tries", now.Tries, "error", now.Reason)...)
+		r.log.Warn("cannot restart container that the "+now.By()+" stopped", append(attributes, "tries", now.Tries, "error", now.Reason)...)
 		r.o.Report(now)
 	case journal.LeftStopped:
-		r.log.Info("did not restart container that the shutdown stopped", append(attributes, "reason", now.Reason)...)
+		r.log.Info("did not restart container that the "+now.By()+" stopped", append(attributes, "reason", now.Reason)...)
 	}
 }

@@ -49,7 +49,7 @@ func (r *Restarter) readHost(ctx context.Context, f *Facts) {
 		n, known := r.needs[id]
 		if !known {
 			var err error
-			if n, err = r.askNeeds(asking, d.Container); err != nil {
+			if n, err = r.queryNeeds(asking, d.Container); err != nil {
 				r.log.Debug("cannot read dependencies of container", "container", d.Restart.Name, "id", d.Restart.ID, "error", err)
 				continue
 			}
@@ -76,8 +76,8 @@ func (r *Restarter) readHost(ctx context.Context, f *Facts) {
 	}
 }
 
-// askNeeds asks the runtime of a container what that needs.
-func (r *Restarter) askNeeds(ctx context.Context, c runtime.Container) (need, error) {
+// queryNeeds asks the runtime of a container what that needs.
+func (r *Restarter) queryNeeds(ctx context.Context, c runtime.Container) (need, error) {
 	needs, err := r.o.Set.StartNeeds(ctx, c)
 	if err == nil {
 		needs.Paths = r.host.resolve(ctx, needs.Paths)

@@ -184,7 +184,7 @@ func stampOf(info fs.FileInfo) string {
 	return fmt.Sprint(s.Dev, s.Ino, s.Size, s.Mode, s.Uid, s.Gid, s.Mtim, s.Ctim)
 }
 
-// refuseTwins takes programs out of which several say the same type.
+// refuseTwins rejects programs with the same condition type.
 func (r *reading) refuseTwins() {
 	paths := map[corev1.NodeConditionType][]string{}
 	for _, p := range r.programs {

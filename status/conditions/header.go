@@ -191,8 +191,7 @@ func duration(text string, least, most time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// typeOf is the type of a check whose file names none: that of disk-failing.sh is
-// hostler.io/DiskFailing.
+// typeOf is the default type of a check: hostler.io/DiskFailing for disk-failing.sh.
 func typeOf(name string) string {
 	name, _, _ = strings.Cut(name, ".")
 	var kind strings.Builder

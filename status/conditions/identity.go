@@ -24,8 +24,8 @@ const Nobody = "nobody"
 // nobodyID is its number where the host has no name for it.
 const nobodyID = 65534
 
-// identityOf finds the user whom a check names. An agent that is not root itself runs
-// all of them as who it is.
+// identityOf returns the user of a check. An agent that is not root runs all checks as its own
+// user.
 func identityOf(name string) (identity, error) {
 	if own := os.Geteuid(); own != 0 {
 		u, err := user.LookupId(strconv.Itoa(own))

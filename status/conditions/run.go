@@ -34,8 +34,8 @@ const (
 	// pipeGrace is how long a process that a check has left behind, and that was not
 	// killed with it, may hold its output open.
 	pipeGrace = time.Second
-	// killGrace is how long a killed check may take to be gone. One that waits in the
-	// kernel, for a disk or a network mount, is gone when that answers.
+	// killGrace is how long to wait for the end of a killed check. A process that waits in the
+	// kernel, for a disk or a network mount, ends when that answers.
 	killGrace = 2*pipeGrace + time.Second
 	// searchPath is where checks find their commands.
 	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -133,13 +133,11 @@ func start(p Program, g *group) Result {
 		Path: real, Args: []string{p.Path}, Dir: "/",
 		Env:    []string{"PATH=" + searchPath, "LANG=C.UTF-8", "HOME=/", "USER=" + p.User, "LOGNAME=" + p.User},
 		Stdout: out, Stderr: complaint, WaitDelay: pipeGrace,
-		// A session of its own, which is a group of its own, too, has no terminal: on that of
-		// whoever runs the agent manually, nobody could type what root's shell reads (TIOCSTI,
-		// ioctl_tty(2)).
+		// A session of its own has no terminal. Otherwise a check of another user could type
+		// commands into the terminal of an agent that was started manually (TIOCSTI, ioctl_tty(2)).
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Credential: credential},
 	}
-	// What whoever started the agent has left open is none of the check's business. Linux
-	// before 5.11 does not know how.
+	// The check inherits no other descriptors of the agent. Linux before 5.11 lacks the call.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if err := cmd.Start(); err != nil {
 		return failed(p, err)

@@ -75,7 +75,7 @@ type check struct {
 	broken  *Fault // why it is not run any more; nil if it is
 }
 
-// outcome is what a run came to, or that it is gone at last.
+// outcome is the result of a run, or the late end of its process.
 type outcome struct {
 	program Program
 	result  Result
@@ -246,7 +246,7 @@ func (r *Runner) start(ctx context.Context, workers *sync.WaitGroup) (next time.
 	return next
 }
 
-// work runs a check, and says what came of it, and when it is gone.
+// work runs a check, and reports its result and when its process has ended.
 func (r *Runner) work(ctx context.Context, p Program) {
 	result, gone := r.execute(ctx, p)
 	select {

@@ -53,7 +53,7 @@ func unresponsive(folder string) Fault {
 
 func isUnresponsive(f Fault) bool { return f.unresponsive }
 
-// note publishes what is wrong with files, and logs what is new of it.
+// note publishes the faults of files, and logs new ones.
 func (r *Runner) note(faults []Fault) {
 	next := *r.published.Load()
 	for _, f := range faults {

@@ -47,7 +47,7 @@ type Runtimes interface {
 	DeadSockets() []string
 }
 
-// FactsOptions say where facts come from.
+// FactsOptions are the sources of facts.
 type FactsOptions struct {
 	Reader   *probe.Reader
 	Folder   string // on the node filesystem; if it is not there, the nearest one above it that is
@@ -163,8 +163,8 @@ func (f *Facts) follow(layout probe.Layout) {
 	f.layout = layout
 }
 
-// Machine returns the machine, read again if it has changed or that was long ago.
-// Where something cannot be read, what was read before stands.
+// Machine returns the machine. It reads it again if it has changed, or after a while. Values that
+// cannot be read keep their last state.
 func (f *Facts) Machine() probe.Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()

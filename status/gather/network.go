@@ -34,7 +34,7 @@ const (
 	maxAnswers = 8
 )
 
-// NetworkOptions say what is read, and how.
+// NetworkOptions are the sources, and how they are read.
 type NetworkOptions struct {
 	// ControlPlane returns where connections to the control plane go, as HOST:PORT;
 	// nil where that is on this host. It may take as long as reading a file.
@@ -42,9 +42,8 @@ type NetworkOptions struct {
 	// Endpoint changes with what ControlPlane returns, now or later; it must not
 	// block.
 	Endpoint func() string
-	// Lost is called when the address is gone that connections to the control plane
-	// came from; they are of no more use, and none of their ends hears of it. It must
-	// not block, and may be nil.
+	// Lost is called when the source address of connections to the control plane has disappeared.
+	// These connections are dead, but neither end notices. It must not block, and may be nil.
 	Lost func()
 	Log  *slog.Logger
 
@@ -77,8 +76,8 @@ type known struct {
 	at time.Time // when it was last said
 }
 
-// NewNetwork reads the network once, and asks no DNS yet. Where the control plane is
-// is waited for for a moment only: Run asks again.
+// NewNetwork reads the network once, without DNS. It waits only a moment for the address of the
+// control plane: Run retries.
 func NewNetwork(o NetworkOptions) *Network {
 	if o.Scan == nil {
 		o.Scan, o.Watch, o.Lookup = probe.Addresses, probe.Watch, net.DefaultResolver.LookupNetIP
@@ -103,8 +102,8 @@ func NewNetwork(o NetworkOptions) *Network {
 	return n
 }
 
-// soon is what ask returns; none where it fails, or takes longer than the agent's start
-// can, as a file does whose filesystem does not answer.
+// soon returns the result of ask; nothing if it fails, or takes longer than the start of the agent
+// allows, such as a file on a filesystem that does not answer.
 func soon(ask func() (string, error)) (server string, answered bool) {
 	result := make(chan string, 1)
 	go func() {
@@ -204,8 +203,8 @@ func (h *resolver) begin(ctx context.Context) {
 	go func() { h.results <- h.search(ctx) }()
 }
 
-// wake has a change of the network looked into: what failed may do now, and what was
-// found may be another's view.
+// wake handles a change of the network: earlier failures may succeed now, and earlier results may
+// be outdated.
 func (h *resolver) wake(ctx context.Context) {
 	pause := resolvePause
 	switch {
@@ -263,14 +262,13 @@ func (n *Network) search(ctx context.Context) found {
 	for _, ip := range ips {
 		f.addresses = append(f.addresses, netip.AddrPortFrom(ip.Unmap(), port))
 	}
-	// Of those that come together the order says nothing.
+	// The order within one answer means nothing.
 	slices.SortFunc(f.addresses, netip.AddrPort.Compare)
 	return f
 }
 
-// take adds to what is known of the control plane: its addresses in the order in
-// which they were first said, so that the first one stays the first however DNS
-// turns them. What failed adds nothing.
+// take adds addresses to the known addresses of the control plane, in the order of their first
+// appearance. The first one stays first, however DNS rotates them. A failed lookup adds nothing.
 func (n *Network) take(f found) {
 	if f.err != nil && !n.failed && n.o.Log != nil {
 		n.o.Log.Debug("cannot resolve control plane address, using the previous ones", "error", f.err)

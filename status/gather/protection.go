@@ -20,7 +20,7 @@ func (f *Facts) protection(g shutdown.Status) status.Facts {
 	return status.Facts{Shutdown: f.guarded(g), RuntimesQueried: asked, Runtimes: runtimes, Unreachable: f.options.Runtimes.Unreachable()}
 }
 
-// guarded says in the Node's words what the shutdown guard says of itself.
+// guarded converts the status of the shutdown guard for the Node.
 func (f *Facts) guarded(g shutdown.Status) status.Shutdown {
 	s := status.Shutdown{
 		State: g.State.String(), Reason: g.Reason,

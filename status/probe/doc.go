@@ -1,14 +1,12 @@
-// Package probe reads the host: /proc, /sys, a few files of /etc, statfs and
-// netlink. It is the only place that knows where the kernel keeps a figure, and
-// the only one that knows cadvisor.
+// Package probe reads the host: /proc, /sys, a few files of /etc, statfs and netlink. Only this
+// package knows where the kernel has a value, and only this package uses cadvisor.
 //
-// It measures and refuses to judge: no thresholds, no choice among addresses,
-// nothing that needs a time. What a host lacks (DMI, NUMA, a limit) returns
-// empty and is no error; what should be there and cannot be read says why.
+// It measures, and does not judge: no thresholds, no choice among addresses, no time. If a host
+// lacks something (DMI, NUMA, a limit), the value is empty without an error. If something should
+// exist and cannot be read, an error says why.
 //
-// Everything under /proc, /sys and /etc is read below a root folder, so that a
-// captured tree of another machine reads like this one. Of cadvisor it calls
-// sysinfo over a sysfs of its own: the rest of cadvisor hard-codes its paths,
-// takes the machine ID for a system UUID where there is no DMI, and registers
-// command-line flags as a side effect of being imported.
+// Everything under /proc, /sys and /etc is read below a root folder, so that tests can use a
+// captured tree of another machine. Of cadvisor it calls sysinfo with its own sysfs. The rest of
+// cadvisor hard-codes paths, uses the machine ID as system UUID on hosts without DMI, and registers
+// command-line flags when it is imported.
 package probe

@@ -16,7 +16,7 @@ import (
 // what a process without privileges may still use.
 type Filesystem struct {
 	Path       string // the folder that was requested
-	Mountpoint string // empty where the mount could not be told
+	Mountpoint string // empty if the mount is unknown
 	Device     string // source of the mount, such as "/dev/sda2" or "tmpfs"
 	Type       string // such as "ext4"
 	ReadOnly   bool
@@ -43,8 +43,8 @@ type mountKey struct {
 	major, minor uint32
 }
 
-// question is one statfs in progress. A filesystem that does not answer, such as
-// NFS whose server is gone, holds it for as long as that lasts.
+// question is one statfs in progress. A filesystem that does not answer, such as NFS without its
+// server, blocks it.
 type question struct {
 	done   chan struct{} // closed once the answer stands
 	answer answer
@@ -73,8 +73,8 @@ func (r *Reader) filesystems(ctx context.Context, folders []string) []Filesystem
 	return result
 }
 
-// wait reports whether the answer stands, at the latest when ctx ends. An answer
-// counts even then: one folder that hangs must not make the others look so.
+// wait reports whether the answer has arrived, at the latest when ctx ends. An answer counts even
+// then: one folder that hangs must not affect the others.
 func (q *question) wait(ctx context.Context) bool {
 	select {
 	case <-q.done:
@@ -170,9 +170,8 @@ func (r *Reader) mountOf(folder string, key mountKey) mount {
 	return m
 }
 
-// mountAt finds a folder's mount, by its ID if that is not 0. It is named as people on
-// the host find it: the agent's own mounts, such as that of the unit's StateDirectory=, nobody
-// else sees.
+// mountAt finds the mount of a folder, by its ID if that is not 0. It returns the mount that other
+// processes see, not mounts of the agent itself, such as that of StateDirectory=.
 func (r *Reader) mountAt(folder string, id uint64) mount {
 	real := folder
 	if p, err := filepath.EvalSymlinks(folder); err == nil {

@@ -74,9 +74,8 @@ func (r *Reader) Machine() (Machine, error) {
 	return m, errors.Join(errs...)
 }
 
-// HostName is the host's name as the kernel has it now. It is empty if that is what the
-// kernel, or the operating system (DEFAULT_HOSTNAME of os-release(5)), calls a host that
-// nobody has named.
+// HostName returns the host name of the kernel. It is empty if it is only a default of the kernel
+// or of the operating system (DEFAULT_HOSTNAME of os-release(5)).
 func (r *Reader) HostName() string {
 	name := r.text("/proc/sys/kernel/hostname")
 	fallback := osRelease(r.text("/etc/os-release", "/usr/lib/os-release"))["DEFAULT_HOSTNAME"]

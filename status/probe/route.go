@@ -137,11 +137,10 @@ type reply struct {
 	gateway, source netip.Addr
 }
 
-// queryRoute requests the route to a destination, of TCP where it names a port: rules
-// may tell connections by that. Unless link is 0 the route goes through it. An
-// error says why there is no route.
+// queryRoute requests the route to a destination, for TCP if it has a port: routing rules may
+// depend on that. If link is not 0, the route must use it. An error says why there is no route.
 //
-// netlink.RouteGet knows no ports. Kernels before 4.18 pass them over.
+// netlink.RouteGet does not support ports. Kernels before 4.18 ignore them.
 func queryRoute(to netip.AddrPort, link int, flags uint32) (reply, error) {
 	ip := to.Addr()
 	message := &nl.RtMsg{}

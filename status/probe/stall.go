@@ -16,7 +16,7 @@ type Stall struct {
 	Resource string   // as its file below /proc/pressure is called: "cpu", "memory" or "io"
 	Some     Averages // at least one task waited
 	Full     Averages // all tasks that were not idle waited at once; of the CPUs always zero
-	Absent   bool     // the kernel has none, or was not told to keep it
+	Absent   bool     // the kernel has no PSI, or it is disabled
 	Problem  string   // why it was not measured although the kernel has it; empty if it was
 }
 
@@ -40,7 +40,7 @@ func (r *Reader) stall(resource string) Stall {
 	return newStall(resource, stats, err)
 }
 
-// newStall says what was read of a resource, or why nothing was.
+// newStall returns the values of a resource, or why they are unknown.
 func newStall(resource string, stats procfs.PSIStats, err error) Stall {
 	s := Stall{Resource: resource}
 	file := "/proc/pressure/" + resource

@@ -17,9 +17,8 @@ type Usage struct {
 	Filesystems []Filesystem // one for each folder requested, in that order
 }
 
-// Layout is by what a change of the Machine is told without reading all of it: equal
-// ones belong to the same CPUs, memory, huge pages and swap. The zero value is that
-// of a host that could not be read.
+// Layout detects changes of the Machine without reading all of it: equal Layouts have the same
+// CPUs, memory, huge pages and swap. The zero value is a host that could not be read.
 type Layout struct {
 	cpus                    string // as the kernel lists those that are online
 	memory, hugePages, swap uint64 // bytes
@@ -53,10 +52,10 @@ func (p PIDs) Available() uint64 {
 	return p.Limit - p.Used
 }
 
-// Usage measures memory, PIDs and the filesystems that hold the given folders.
-// Whatever it cannot measure carries a Problem and leaves the rest alone. It
-// returns when ctx ends at the latest: a folder whose filesystem does not answer
-// then says so, and is not asked again until it has.
+// Usage measures memory, PIDs and the filesystems of the given folders. A value that cannot be
+// measured has a Problem, and does not affect the others. Usage returns at the latest when ctx
+// ends. A folder whose filesystem does not answer then has a Problem, and is not queried again
+// until it has answered.
 func (r *Reader) Usage(ctx context.Context, folders ...string) Usage {
 	memory, layout := r.memory()
 	return Usage{

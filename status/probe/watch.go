@@ -28,7 +28,7 @@ func Watch(ctx context.Context, destinations func() []netip.Addr, changes chan<-
 	if err != nil {
 		return fmt.Errorf("watch addresses: open netlink socket: %w", err)
 	}
-	// One socket and no decoding: what the messages say is asked afresh anyway.
+	// One socket and no decoding: each message only leads to a new read.
 	socket := os.NewFile(uintptr(fd), "netlink")
 	defer socket.Close()
 	groups := group(unix.RTNLGRP_LINK) | group(unix.RTNLGRP_IPV4_IFADDR) | group(unix.RTNLGRP_IPV6_IFADDR) |
@@ -109,9 +109,8 @@ func empty(ctx context.Context, socket *os.File, buffer []byte) error {
 	return errors.Join(err, readErr)
 }
 
-// isRelevant reports whether a datagram of route messages holds anything but routes
-// to where nobody wants to go, which a router changes by the thousand. A message
-// that cannot be told counts.
+// isRelevant reports whether a datagram of route messages has anything but routes that do not
+// matter, which a router changes by the thousand. An unknown message is relevant.
 func isRelevant(datagram []byte, destinations func() []netip.Addr) bool {
 	if len(datagram) == 0 {
 		return true

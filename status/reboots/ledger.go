@@ -37,7 +37,7 @@ func (m Machine) differs(o Machine) bool {
 	return m.ID != "" && o.ID != "" && m.ID != o.ID || m.UUID != "" && o.UUID != "" && m.UUID != o.UUID
 }
 
-// Options say which boot this is, and what there is to judge it by.
+// Options are this boot, and the facts about the one before.
 type Options struct {
 	Boot    string // names it: the kernel's boot ID, and after an @ systemd's start where that is known
 	Machine Machine
@@ -94,8 +94,8 @@ type Ledger struct {
 	foreign bool // what the store and the journal hold is of another machine
 }
 
-// Open reads what is kept, and settles how this boot came about if that can be told
-// now.
+// Open reads the stored ledger, and decides how this boot followed the one before if that is known
+// already.
 func Open(o Options) *Ledger {
 	o.Log = o.Log.With("component", "reboots")
 	if o.Now == nil {
@@ -114,9 +114,8 @@ func Open(o Options) *Ledger {
 	return l
 }
 
-// Settle decides how this boot came to follow the one before, once, and tells
-// whether it has. A journal that cannot be read yet may know more later; anyway
-// settles without it.
+// Settle decides once how this boot followed the one before, and reports whether it has. A journal
+// that cannot be read yet may have the answer later; with anyway it decides without the journal.
 func (l *Ledger) Settle(anyway bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,8 +167,8 @@ func (l *Ledger) count(r Reboot) {
 	l.o.Log.Log(context.Background(), level, "host rebooted", "bootID", r.BootID, "verdict", r.Verdict, "how", r.String())
 }
 
-// write has it written at once, ahead of the journal, which takes a second: else a boot that ends within seconds
-// would be in the journal alone, which is then taken for that of a boot before.
+// write persists it at once, before the journal, which takes a second. Otherwise a boot that ends
+// within seconds would be only in the journal, and be counted as an earlier boot.
 func (l *Ledger) write() {
 	value, err := json.Marshal(l.kept)
 	if err == nil {
@@ -241,7 +240,7 @@ type Status struct {
 	Last *Reboot `json:"last"`
 }
 
-// Status tells it, for a kernel that has run for uptime.
+// Status returns it, for a kernel that has run for uptime.
 func (l *Ledger) Status(uptime time.Duration) Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()

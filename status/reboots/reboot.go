@@ -42,7 +42,7 @@ type Reboot struct {
 	Error string           `json:"error,omitempty"` // why it was not graceful, or not expected
 }
 
-// judge says how o's boot came to follow the boot before, whose agent ended so.
+// judge decides how this boot followed the boot before, whose agent ended as recorded.
 func judge(before string, ended ending, o Options) Reboot {
 	r := Reboot{BootID: kernel(o.Boot)}
 	last := o.Journal.LastBoot()
@@ -79,8 +79,8 @@ func judge(before string, ended ending, o Options) Reboot {
 	return r
 }
 
-// By says who took the host down, as far as that is certain. Which person did, logind
-// writes to its log and tells nobody.
+// By returns what took the host down, as far as that is certain. logind writes the name of the user
+// only to its log.
 func (r Reboot) By() string {
 	by := ""
 	switch {
@@ -101,7 +101,7 @@ func (r Reboot) By() string {
 	return strings.Trim(r.Kind+" "+by, " ")
 }
 
-// String says it to a person.
+// String returns it as text for people.
 func (r Reboot) String() string {
 	if r.Verdict == Unknown {
 		return "not known whether expected: " + r.By()

@@ -19,7 +19,7 @@ import (
 // Keys in the agent's own store.
 const (
 	keyEvents   = "events" // that the control plane did not take
-	keyReported = "told"   // the boot whose end was told of
+	keyReported = "told"   // the boot whose end was reported
 )
 
 // maxKeptEvents is how many of them outlive the agent: the latest, which report
@@ -81,7 +81,7 @@ func (c *BootEvents) ReportLastBoot(ctx context.Context) {
 			c.reboots.Reported()
 			switch {
 			case last != "":
-				// Lost, it is told once more.
+				// If it is lost, it is reported again.
 				_ = c.store.Write(map[string][]byte{keyReported: quote(last)}, nil)
 				return
 			case read:
@@ -113,9 +113,8 @@ func (c *BootEvents) recordReboot() {
 	c.event(kind, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s: %v", c.node, r.BootID, r))
 }
 
-// recordLastBoot makes an Event of how the boot before this one ended, if that is
-// known, and names that boot; told is whether an earlier process of this boot has
-// told of it.
+// recordLastBoot records an Event of how the boot before this one ended, if that is known, and
+// returns that boot. told reports whether an earlier process of this boot has recorded it.
 func (c *BootEvents) recordLastBoot() (boot string, reported bool) {
 	last := c.journal.LastBoot()
 	if last == nil {
@@ -135,7 +134,7 @@ func (c *BootEvents) recordLastBoot() (boot string, reported bool) {
 	return last.BootID, false
 }
 
-// reportedBy reports whether an earlier process of this boot has told of the record.
+// reportedBy reports whether an earlier process of this boot has reported the record.
 func (c *BootEvents) reportedBy(last *journal.Record) bool {
 	values, err := c.store.Load()
 	return err == nil && bytes.Equal(values[keyReported], quote(last.BootID))
@@ -150,7 +149,7 @@ func quote(text string) []byte {
 	return value
 }
 
-// event tells something of the Node.
+// event is an Event about the Node.
 func (c *BootEvents) event(kind, reason, message string) {
 	c.recorder.Record(controlplane.NodeReference(c.node), kind, reason, message)
 }

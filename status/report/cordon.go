@@ -14,8 +14,8 @@ import (
 // KeyCordon is where the notes keep what a person decided.
 const KeyCordon = "cordon"
 
-// Decision is what a person on this host said last of whether the Node takes new
-// pods. It outlives the agent, the boot and the Node.
+// Decision is the last cordon or uncordon on this host. It survives the agent, the boot and the
+// Node.
 type Decision struct {
 	Unschedulable bool      `json:"unschedulable"`
 	By            string    `json:"by"`
@@ -50,7 +50,7 @@ func (c *cordons) wanted(configured bool) bool {
 	return configured
 }
 
-// pending reports whether the control plane has yet to be told.
+// pending reports whether the decision is not yet written to the control plane.
 func (c *cordons) pending() bool {
 	d := c.decided()
 	return d != nil && !d.Delivered
@@ -65,14 +65,13 @@ var (
 // errNoNode is an error of Cordon that passes.
 var errNoNode = errors.New("the node is not registered yet")
 
-// Decided is what a person said last; nil if nobody did, or somebody changed it
-// since on the control plane.
+// Decided returns the last decision on this host; nil if there is none, or if the control plane was
+// changed since.
 func (r *Reporter) Decided() *Decision { return r.cordons.decided() }
 
-// Cordon has the Node closed to new pods, or opened, because a person said so. It
-// reports whether that changes anything. ErrNotOurs and ErrNoCordoner mean that
-// nothing was done; any other error, that the control plane is told as soon as it
-// answers.
+// Cordon closes the Node to new pods, or opens it, on request of an operator. It reports whether
+// that changes anything. With ErrNotOurs and ErrNoCordoner nothing was done. With any other error
+// the decision is saved, and written when the control plane answers.
 func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err error) {
 	if !r.o.Mine() {
 		return false, ErrNotOurs
@@ -137,9 +136,8 @@ func (r *Reporter) reportCordon(stored *corev1.Node) {
 	r.event(corev1.EventTypeNormal, reason, did+" on the control plane")
 }
 
-// settle brings a person's decision and the stored Node together: what was not
-// delivered is, and what somebody changed on the control plane since is right.
-// The caller has the turn.
+// settle reconciles the last decision with the stored Node. A decision that was not delivered is
+// written. A later change on the control plane wins. The caller has the turn.
 func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Node, error) {
 	d := r.cordons.decided()
 	switch {

@@ -38,6 +38,7 @@ type desk struct {
 	kept     *shelf // what outlives the agent
 	noted    *shelf // and the state file
 	named    []types.UID
+	lost     int
 	counted  []string // transitions
 	theirs   []bool   // whether the Node had a kubelet's status
 
@@ -129,6 +130,7 @@ func newUnaskedDesk(t *testing.T) *desk {
 		Storage: Storage{Store: d.kept, Notes: d.noted, Departures: departures},
 		Listeners: Listeners{
 			Named:   func(uid types.UID) { d.named = append(d.named, uid) },
+			Lost:    func() { d.lost++ },
 			Observe: func(error) {},
 			Theirs:  func(kubelets bool) { d.mu.Lock(); defer d.mu.Unlock(); d.theirs = append(d.theirs, kubelets) },
 			Count:   func(c corev1.NodeCondition) { d.counted = append(d.counted, string(c.Type)+"="+string(c.Status)) },

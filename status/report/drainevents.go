@@ -30,7 +30,7 @@ func (d *DrainEvents) ShutdownChanged(change shutdown.Change) {
 	node := controlplane.NodeReference(d.node)
 	switch r := change.Status.Current; {
 	case change.From == shutdown.Released && change.To == shutdown.Draining && again:
-		// The service stops at the end of a shutdown that was told of.
+		// The service stops at the end of a shutdown that was reported.
 	case change.To == shutdown.Draining:
 		d.recorder.Record(node, corev1.EventTypeNormal, "Shutdown", "pods are being stopped: "+change.Status.Reason)
 	case change.From == shutdown.Draining && change.To == shutdown.Released && r != nil:

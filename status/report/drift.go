@@ -10,8 +10,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// NodeState is how it stands with the Node on the control plane, beside what the
-// Node says itself.
+// NodeState is the state of the Node on the control plane, apart from its content.
 type NodeState struct {
 	Waits string  // why nothing is written there although nothing failed; empty if it is
 	Drift []Drift // what of the Node is not as configured, and not hostler's to correct

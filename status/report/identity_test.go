@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,19 +209,24 @@ func TestANodeThatMayOnlyBeAdoptedWaitsForTheWatchToo(t *testing.T) {
 
 func TestClonesAreReportedOnceAndUntilTheyAreGone(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		var mu sync.Mutex
-		var clones []controlplane.Clone
-		d.o.Clones = func() []controlplane.Clone { mu.Lock(); defer mu.Unlock(); return clones }
-		set := func(c ...controlplane.Clone) {
-			mu.Lock()
-			clones = c
-			mu.Unlock()
+		var twin atomic.Pointer[controlplane.Clone]
+		d.o.Twin = twin.Load
+		set := func(t *testing.T, clone *controlplane.Clone, named string) {
+			t.Helper()
+			twin.Store(clone)
+			d.edit(t, func(n *corev1.Node) {
+				delete(n.Annotations, controlplane.AnnotationSameMachine)
+				if named != "" {
+					n.Annotations[controlplane.AnnotationSameMachine] = named
+				}
+			})
 			time.Sleep(5 * d.o.Update)
 			synctest.Wait()
 		}
 		d.configure(func(o *status.Options) { o.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}} })
 		d.start(t)
-		set(controlplane.Clone{Node: nodeName, Instance: "boot/1/x"}, controlplane.Clone{Node: "node-b"})
+		d.watch(t)
+		set(t, &controlplane.Clone{Node: nodeName, Instance: "boot/1/x"}, "node-b,\x1b[2J, "+nodeName)
 		reported := d.events("MachineCloned")
 		if len(reported) != 2 || !strings.Contains(reported[0], "boot/1/x") || !strings.Contains(reported[1], "node-b") || !strings.Contains(reported[1], "systemd-machine-id-setup") {
 			t.Errorf("Events = %q, want each clone told once, with the fix", reported)
@@ -228,11 +234,11 @@ func TestClonesAreReportedOnceAndUntilTheyAreGone(t *testing.T) {
 		if s := d.NodeState(); len(s.Drift) != 2 || !strings.Contains(s.Drift[1].Fix, "rm -f /etc/machine-id") {
 			t.Errorf("NodeState() = %+v, want both clones", s)
 		}
-		set()
+		set(t, nil, "")
 		if s := d.NodeState(); len(s.Drift) != 0 {
 			t.Errorf("NodeState() = %+v, want nothing once they are gone", s)
 		}
-		set(controlplane.Clone{Node: "node-b"})
+		set(t, nil, "node-b")
 		counts := map[int32]int{} // the same Event again is counted
 		for _, e := range d.o.Recorder.Queued() {
 			if e.Reason == "MachineCloned" {

@@ -15,9 +15,9 @@ import (
 // KeyLeft is where the notes keep that a person took the Node away.
 const KeyLeft = "left"
 
-// Departure is a person's word that a Node is to stay off a control plane. It
-// outlives the agent and the boot, until somebody takes it back. It says nothing of
-// a Node of another name, nor of another type of control plane.
+// Departure is the request of an operator that a Node stays deregistered. It survives the agent and
+// the boot, until it is undone. It applies only to this name of a Node and this type of control
+// plane.
 type Departure struct {
 	Node         string    `json:"node"`
 	ControlPlane string    `json:"controlPlane"` // its type
@@ -28,7 +28,7 @@ type Departure struct {
 	Deleted bool `json:"deleted"`
 }
 
-// String tells a person why nothing is written, and how that ends.
+// String says why nothing is written, and what ends that.
 func (d Departure) String() string {
 	what := "deregistered the Node"
 	if !d.Deleted {
@@ -56,8 +56,7 @@ func OpenDepartures(notes Store, node, controlPlane string, log *slog.Logger) *D
 	return &Departures{departure, node, controlPlane}
 }
 
-// Left is who took this Node off this control plane; nil if nobody did, or
-// somebody took it back.
+// Left returns who deregistered this Node; nil if nobody did, or if it was undone.
 func (d *Departures) Left() *Departure {
 	latest := d.get()
 	if latest == nil || latest.Node != d.node || latest.ControlPlane != d.controlPlane {
@@ -72,13 +71,11 @@ func (d *Departures) Gone() bool { return d.Left() != nil }
 // Left is that of the Departures.
 func (r *Reporter) Left() *Departure { return r.o.Departures.Left() }
 
-// Leave takes the Node and its Lease off the control plane, because a person, named
-// by, said so. Neither is written there from then on until Return.
-// The Lease must have come to rest before. controlplane.ErrForbidden means that
-// another client has to delete them, and that they are not written meanwhile;
-// controlplane.ErrLeaseStays, that the Node is gone and the Lease runs out by itself;
-// ErrNotOurs, *controlplane.IdentityError where the Node is another machine's, and any
-// other error, that all continues as before.
+// Leave deletes the Node and its Lease, on request of the operator by. Neither is written again
+// until Return. The Lease must not be renewed any more. With controlplane.ErrForbidden another
+// client must delete them, and they are not written meanwhile. With controlplane.ErrLeaseStays the
+// Node is deleted, and the Lease expires. With ErrNotOurs, *controlplane.IdentityError (the Node
+// belongs to another machine) or any other error, nothing changes.
 func (r *Reporter) Leave(ctx context.Context, by string) error {
 	if !r.o.Mine() {
 		return ErrNotOurs

@@ -85,9 +85,9 @@ func (r *Reporter) reportTransitions(node string, transitions []status.Transitio
 	}
 }
 
-// reportReserved logs that the host does not have what is reserved of it, and when it has
-// it again. At the start and by a reload such a reservation is refused; but a host may shrink
-// later, and a filesystem come later.
+// reportReserved logs when the host has less than is reserved, and when it has enough again. Such a
+// reservation is rejected at the start and by a reload, but a host may shrink later, or a
+// filesystem may appear later.
 func (r *Reporter) reportReserved(facts status.Facts, o status.Options) {
 	err := status.CheckReserved(facts, o.Reserved, o.Pressure)
 	switch {
@@ -115,8 +115,27 @@ func (r *Reporter) reportClones(node string) {
 
 // clones are the other hosts with this machine's identity.
 func (r *Reporter) clones() []controlplane.Clone {
-	if r.o.Clones == nil {
-		return nil
+	named := r.view.clones()
+	if r.o.Twin != nil {
+		if twin := r.o.Twin(); twin != nil {
+			named = append([]controlplane.Clone{*twin}, named...)
+		}
 	}
-	return r.o.Clones()
+	return named
+}
+
+// noteClones takes in which clones the stored Node names.
+func (r *Reporter) noteClones(stored *corev1.Node) {
+	now := controlplane.NamedClones(stored)
+	before := r.view.setClones(now)
+	if slices.Equal(before, now) {
+		return
+	}
+	if len(now) == 0 {
+		r.o.Log.Info("no other node shares this host's machine ID any more")
+	}
+	for _, c := range now {
+		r.o.Log.Error("another node shares this host's machine ID", "problem", c.Message(stored.Name), "mend", c.Fix())
+	}
+	r.reportClones(stored.Name)
 }

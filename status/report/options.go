@@ -15,22 +15,22 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// Options say what is reported, and to whom.
+// Options are what is reported, and where.
 type Options struct {
 	Client   controlplane.Client
 	Recorder *controlplane.Recorder
 	Facts    Facts
 	Node     func() status.Options // the effective ones, as configured
 	Policy
-	Watch  *controlplane.LeaseWatch    // judges whether another machine of this name is alive
-	Clones func() []controlplane.Clone // other hosts with this machine's identity; none if nil
-	Mine   func() bool                 // whether the Node is hostler's to write
-	Beside func() bool                 // whether it is a kubelet's on this host; never if nil
-	Boot   string                      // the present one
+	Watch  *controlplane.LeaseWatch   // judges whether another machine of this name is alive
+	Twin   func() *controlplane.Clone // that renews the Lease of this name, too; none if nil
+	Mine   func() bool                // whether the Node is hostler's to write
+	Beside func() bool                // whether it is a kubelet's on this host; never if nil
+	Boot   string                     // the present one
 	Storage
 	Listeners
-	// Changed is sent by whoever knows that the host has changed: the next check is taken now.
-	// The reporter makes its own if it is nil.
+	// Changed triggers a check at once, because the host has changed. The reporter creates its own
+	// if it is nil.
 	Changed loop.Signal
 	Now     func() time.Time // the wall clock; time.Now if nil
 	Log     *slog.Logger
@@ -58,6 +58,8 @@ type Storage struct {
 // nil.
 type Listeners struct {
 	Named     func(types.UID)            // with the UID that the control plane gave the Node
+	Lost      func()                     // once the Node is deleted or somebody else's
+	Taints    func([]corev1.Taint)       // with those of the stored Node, with each read; none if it is gone
 	Requested func(leaseDuration string) // with what the stored Node requests of its Lease, with each read
 	Waits     func(why string)           // with why the Lease has to wait for the Node; empty once it need not
 	Theirs    func(kubelets bool)        // with whether the Node has a kubelet's status, where it is not hostler's

@@ -74,8 +74,8 @@ func (p *published) change(how func([]corev1.NodeConditionType) []corev1.NodeCon
 	}
 }
 
-// retire removes conditions of other domains whose checks are gone from the Node. The client
-// knows those of hostler's own domain, and those that this run has published.
+// retire removes conditions of other domains whose checks were removed. The client knows the
+// conditions of hostler's own domain and those that this process has published.
 func (r *Reporter) retire(ctx context.Context, stored, node *corev1.Node) error {
 	has := func(n *corev1.Node, kind corev1.NodeConditionType) bool {
 		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })

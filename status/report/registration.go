@@ -17,7 +17,7 @@ import (
 // registration is what is known of the Node on the control plane. The turn guards it.
 type registration struct {
 	state     State
-	observe   func(from, to State) // is told of each transition; may be nil
+	observe   func(from, to State) // called for each transition; may be nil
 	entered   bool                 // it was registered by this process: what it has lost since it may not take from the living
 	known     *corev1.Node         // as last stored, without status; nil if it is not registered
 	wanted    *corev1.Node         // as last seen from the host, without what changes there by itself
@@ -204,15 +204,15 @@ func (r *Reporter) gone(name string) {
 	r.event(corev1.EventTypeWarning, "NodeGone", "the Node was deleted on the control plane; "+next)
 }
 
-// taken notes that another machine has taken the Node over, whose it is until that one
-// is dead, which registering finds out. The Lease need not wait: its keeper goes by the same.
+// taken records that another machine has taken over the Node. It stays the owner until its Lease
+// has expired, which registration checks. The keeper of the Lease uses the same rule.
 func (r *Reporter) taken(by *controlplane.IdentityError) {
 	r.drop()
 	r.o.Log.Warn("another machine took over the node", "node", by.Name, "theirs", by.Theirs.String(), "ours", by.Ours.String())
 }
 
-// leaveToOwner forgets the Node that is not hostler's: whoever has it meanwhile
-// changes it. Its Lease, where that is hostler's, waits for nobody.
+// leaveToOwner forgets a Node that does not belong to hostler. If the Lease belongs to hostler, it
+// is renewed independently.
 func (r *Reporter) leaveToOwner() {
 	if r.registration.registered() {
 		r.drop()
@@ -227,6 +227,10 @@ func (r *Reporter) drop() {
 	r.registration.drop()
 	r.writer.reset()
 	r.view.drop()
+	if r.o.Lost != nil {
+		r.o.Lost()
+	}
+	r.reportTaints(nil)
 }
 
 // reread takes in what another client has made of the Node.
@@ -274,9 +278,17 @@ func (r *Reporter) takeIn(stored, node *corev1.Node) {
 	r.adopt(stored)
 	r.noteTaints(stored)
 	r.noteRemains(stored)
+	r.noteClones(stored)
 }
 
 // adopt takes over the control plane's metadata and spec.
 func (r *Reporter) adopt(stored *corev1.Node) {
 	r.registration.known = r.view.adopt(stored, r.options().ExternalCloud)
+	r.reportTaints(stored.Spec.Taints)
+}
+
+func (r *Reporter) reportTaints(taints []corev1.Taint) {
+	if r.o.Taints != nil {
+		r.o.Taints(taints)
+	}
 }

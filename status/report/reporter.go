@@ -213,9 +213,10 @@ func (r *Reporter) event(kind, reason, message string) {
 	r.o.Recorder.Record(controlplane.NodeReference(r.options().Name), kind, reason, message)
 }
 
-// flushIfSlow has what is kept written to the disk while the control plane is being asked, which
-// may take all the time that there is. Nobody waits for it: ShutdownReporter flushes at the end. Where the
-// control plane answers at once that is the only flush. The caller calls stop when it has answered.
+// flushIfSlow writes the state to disk while a request to the control plane is in progress, which
+// may use all the time that is left. Nobody waits for it: ShutdownReporter flushes at the end. If
+// the control plane answers at once, that is the only flush. The caller calls stop after the
+// answer.
 func (r *Reporter) flushIfSlow() (stop func() bool) {
 	return time.AfterFunc(slowAnswer, func() {
 		if r.o.Flush != nil {

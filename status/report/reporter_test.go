@@ -59,7 +59,7 @@ func TestANodeThatWasDeletedIsRegisteredAgain(t *testing.T) {
 		d.Changed()
 		d.after(t, 0, "at the next write", 2, 3)
 		node := d.stored(t)
-		if node == nil || node.UID == first || !slices.Equal(d.named, []types.UID{first, node.UID}) {
+		if node == nil || node.UID == first || !slices.Equal(d.named, []types.UID{first, node.UID}) || d.lost != 1 {
 			t.Errorf("the Node = %v, and the lease's owners = %v, want a new one that the lease knows", node, d.named)
 		}
 		if d.log.Count("registers it again") != 1 || d.log.Count("node registered") != 2 {

@@ -10,8 +10,8 @@ import (
 // errPreempted ends work that a shutdown's report does not wait for.
 var errPreempted = errors.New("interrupted to report a shutdown first")
 
-// turn is the lock that guards what the Reporter knows of the host and of the stored Node.
-// It can be waited for with a deadline, and whoever holds it yields to urgent callers.
+// turn is the lock that guards what the Reporter knows of the host and of the stored Node. Waiting
+// for it can have a deadline, and its holder yields to urgent callers.
 type turn struct {
 	token chan struct{} // holds one token while nobody has the turn
 

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/status"
 )
 
@@ -17,9 +18,10 @@ type view struct {
 	facts     status.Facts // that it was made from
 	connected bool
 	lastError error
-	waits     string  // why nothing is written although nothing failed
-	taints    []Drift // configured taints that the stored Node lacks
-	remains   []Drift // of a machine that had the Node before
+	waits     string               // why nothing is written although nothing failed
+	taints    []Drift              // configured taints that the stored Node lacks
+	remains   []Drift              // of a machine that had the Node before
+	named     []controlplane.Clone // by the stored Node
 }
 
 // see takes in a check of the host. The addresses stay those that are stored if
@@ -111,7 +113,22 @@ func (v *view) setRemains(drift []Drift) (before []Drift) {
 func (v *view) drop() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.waits, v.taints, v.remains = "", nil, nil
+	v.waits, v.taints, v.remains, v.named = "", nil, nil, nil
+}
+
+// setClones returns what was noted before.
+func (v *view) setClones(named []controlplane.Clone) (before []controlplane.Clone) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	before, v.named = v.named, named
+	return before
+}
+
+// clones are those that the stored Node names.
+func (v *view) clones() []controlplane.Clone {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.named)
 }
 
 // unschedulable is the stored cordon, and whether any check was taken yet.

@@ -15,10 +15,9 @@ import (
 	"hostler.io/hostler/internal/bounded"
 )
 
-// Watch follows the stored Node until ctx ends, so that what another client changes is taken
-// in as it happens. It hands what it sees to Run, for which it is a reason to read the Node,
-// and no more: it may be older than what was written since. beat is called with how it goes.
-// One Watch may run at a time.
+// Watch follows the stored Node until ctx ends, so that changes by other clients are noticed at
+// once. It wakes Run, which reads the Node again, because the watched state may be older than the
+// last write. beat is called with the result. One Watch may run at a time.
 func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, heartbeat func(error)) error {
 	backoff, failing := controlplane.Retry(), false
 	for {
@@ -91,17 +90,18 @@ func (r *Reporter) judge(seen *corev1.Node) (news bool) {
 		known.Spec.Taints = seen.Spec.Taints
 		g.known = &known
 		r.view.setTaints(seen.Spec.Taints)
+		r.reportTaints(seen.Spec.Taints)
 	}
 	return false
 }
 
-// isNews reports whether what is seen differs from what is known in anything that
-// hostler goes by.
+// isNews reports whether the watched Node differs from the known one in a field that hostler uses.
 func (r *Reporter) isNews(seen *corev1.Node) bool {
 	known, wanted := r.registration.known, r.registration.wanted
 	return seen == nil || seen.UID != known.UID || controlplane.CheckOwner(seen, wanted) != nil ||
 		seen.Spec.Unschedulable != known.Spec.Unschedulable ||
 		seen.Annotations[controlplane.AnnotationLeaseDuration] != known.Annotations[controlplane.AnnotationLeaseDuration] ||
+		seen.Annotations[controlplane.AnnotationSameMachine] != known.Annotations[controlplane.AnnotationSameMachine] ||
 		!equality.Semantic.DeepEqual(decided(seen.Spec.Taints), decided(known.Spec.Taints)) ||
 		!slices.Equal(r.drift(seen, wanted), r.drift(known, wanted)) ||
 		r.writer.written != nil && overwritten(seen.Status.Conditions, r.writer.written.Conditions, r.reconciles())

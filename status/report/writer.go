@@ -29,7 +29,7 @@ type statusWriter struct {
 	pause       pause
 }
 
-// reset forgets what was written to a Node that is gone.
+// reset forgets what was written to a deleted Node.
 func (w *statusWriter) reset() {
 	w.written, w.overwritten, w.overruled = nil, false, nil
 }
@@ -139,11 +139,10 @@ func (r *Reporter) outgoing(node *corev1.Node) *corev1.Node {
 	return &out
 }
 
-// overwritten reports whether the conditions that were written have to be written again.
-// A cluster's node lifecycle controller sets them Unknown on a Node that it has not heard
-// of, and leaves it to the Node to say otherwise; a Lease that is renewed again does not.
-// Where a host has its Node for itself, nobody else changes them but by mistake, or because
-// a backup of the store was restored.
+// overwritten reports whether the written conditions must be written again. The node lifecycle
+// controller of a cluster sets them Unknown while a Node is silent, and does not reset them when
+// only the Lease is renewed again. On other control planes they change only by mistake, or by the
+// restore of a backup.
 func overwritten(stored, written []corev1.NodeCondition, exclusive bool) bool {
 	return len(overruled(stored, written)) > 0 || exclusive && slices.ContainsFunc(written, func(w corev1.NodeCondition) bool {
 		return !slices.ContainsFunc(stored, func(s corev1.NodeCondition) bool {
@@ -181,9 +180,9 @@ func (r *Reporter) noteOverwritten(stored *corev1.Node) {
 	r.o.Log.Info("node status was changed by another client, writing it again", "node", stored.Name)
 }
 
-// correctOverruled has conditions that the control plane has set Unknown change again with
-// the write that follows, though the host was so throughout: what is stored changes then,
-// as with kubelet, and whoever reads it counts from there.
+// correctOverruled gives conditions that the control plane has set Unknown a new transition time
+// with the next write, although the host did not change: the stored conditions do change, as with
+// kubelet, and readers count from there.
 func (r *Reporter) correctOverruled(node *corev1.Node) {
 	now := metav1.NewTime(r.o.Now())
 	var transitions []status.Transition

@@ -166,8 +166,8 @@ func wake(ctx context.Context, conn *dbus.Conn) {
 	}
 }
 
-// Call asks and stores the answer. FlagNoAutoStart, because whoever is away
-// should be seen to be away instead of being started by the question.
+// Call calls a method and stores the answer. FlagNoAutoStart: a service that does not run must be
+// reported as such, and not be started.
 func Call(ctx context.Context, conn *dbus.Conn, dest string, path dbus.ObjectPath, method string, answer any, args ...any) error {
 	reply := conn.Object(dest, path).CallWithContext(ctx, method, dbus.FlagNoAutoStart, args...)
 	if reply.Err != nil {
@@ -201,8 +201,8 @@ func ErrorName(err error) string {
 	return ""
 }
 
-// Absent reports whether err says that the peer is not there, or was gone before
-// it answered.
+// Absent reports whether an error means that the peer does not exist, or has left before it
+// answered.
 func Absent(err error) bool {
 	name := ErrorName(err)
 	switch name {

@@ -23,9 +23,9 @@ const Socket = "/run/systemd/journal/socket"
 // Prefix is what the names of fields begin with.
 const Prefix = "HOSTLER_"
 
-// Connected reports whether what is written to w goes to the journal, by the variable
-// JOURNAL_STREAM that systemd sets for its services (systemd.exec(5)). Programs that a
-// service starts inherit the variable, and may write somewhere else.
+// Connected reports whether w writes to the journal, by the variable JOURNAL_STREAM that systemd
+// sets for its services (systemd.exec(5)). Child processes inherit the variable, and may write
+// somewhere else.
 func Connected(w io.Writer, stream string) bool {
 	f, ok := w.(*os.File)
 	if !ok {

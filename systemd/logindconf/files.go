@@ -157,10 +157,10 @@ func delayLines(files []File) (lines []delayLine, broken string) {
 	return lines, ""
 }
 
-// settings returns the values of key in a section, in order, read as
-// systemd.syntax(7) has it: what is not understood is passed over. systemd gives
-// up at a section that does not end or a line that is no UTF-8; then what stands
-// before it counts, and whole is false (config_parse in src/shared/conf-parser.c).
+// settings returns the values of key in a section, in order, as described in systemd.syntax(7):
+// unknown lines are skipped. systemd stops at a section header that is not closed, or at a line
+// that is not UTF-8; then the values before it count, and whole is false (config_parse in
+// src/shared/conf-parser.c).
 func settings(text, section, key string) (values []string, whole bool) {
 	current, pending := "", ""
 	// systemd takes a null byte, of which a torn file is full, for the end of a line.

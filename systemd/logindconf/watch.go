@@ -35,7 +35,7 @@ func allPaths(root string) []string {
 		paths = append(paths, filepath.Join(root, folder, "logind.conf"))
 		entries, err := os.ReadDir(filepath.Join(root, folder, "logind.conf.d"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			paths = append(paths, filepath.Join(root, folder, "logind.conf.d")) // whose state tells
+			paths = append(paths, filepath.Join(root, folder, "logind.conf.d")) // its state shows it
 		}
 		for _, entry := range entries {
 			if isDropIn(entry.Name()) {

@@ -19,7 +19,7 @@ import (
 // notifyTimeout bounds a message to a service manager that does not read.
 const notifyTimeout = 500 * time.Millisecond
 
-// Notifier tells systemd how this service is doing, over the socket
+// Notifier reports the state of this service to systemd, over the socket
 // of sd_notify(3), and has it keep descriptors. Without a service manager, as
 // the zero value is, it does nothing. Safe for concurrent use.
 type Notifier struct {

@@ -49,7 +49,7 @@ func sortsLast(_ *testing.T, r *rig) {
 
 func leavesMore(t *testing.T, r *rig) {
 	r.raise()
-	// Somebody wants more, and logind was not told yet.
+	// Another client requests more, and logind has not read its file yet.
 	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=10min\n")
 	if got, err := r.logind.RaiseMaxDelay(t.Context(), 9*time.Minute); err != nil || got != 10*time.Minute {
 		t.Errorf("RaiseMaxDelay(9m) = %v, %v, want the 10m that another file sets", got, err)

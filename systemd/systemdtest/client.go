@@ -65,13 +65,13 @@ func (c *client) serve() {
 	}
 }
 
-// slow takes its time for each answer, one after the other whoever asks.
+// slow delays each answer, one after the other for all clients.
 type slow struct {
 	takes time.Duration
 	turn  chan struct{} // has an element while it is at one
 }
 
-// answer does so unless who asks is gone before.
+// answer answers, unless the client has disconnected.
 func (s *slow) answer(gone <-chan struct{}, how func()) {
 	select {
 	case s.turn <- struct{}{}:
@@ -344,8 +344,7 @@ func (s *server) matches(rule map[string]string, sender string, path dbus.Object
 	return true
 }
 
-// forward passes a message on to one client, as a bus does with what is
-// addressed to a unique name, whoever sends it.
+// forward sends a message to one client, as a bus does with messages to a unique name.
 func (c *client) forward(destination string, msg *dbus.Message) {
 	c.server.mu.Lock()
 	var to *client

@@ -32,8 +32,8 @@ func putBack(t *testing.T, r *rig) {
 	}
 }
 
-// endsWithIt: nobody requests more any longer, so that what hostler needs is left;
-// whether logind has read that the file is gone, or not yet.
+// endsWithIt: no client requests more any longer, so that only the need of hostler is left, whether
+// or not logind has noticed that the file was removed.
 func endsWithIt(t *testing.T, r *rig) {
 	const path = "/etc/systemd/logind.conf.d/99-kubelet.conf"
 	for _, reread := range []bool{false, true} {
@@ -160,8 +160,8 @@ func reportsDelay(t *testing.T, r *rig) {
 	w.expect(shutdown.Altered)
 }
 
-// reportsDelaySeenBetween: who asks between two looks is told that it is as it was
-// before, although nothing has changed since the first check.
+// reportsDelaySeenBetween: a caller between two checks gets the old value, although nothing has
+// changed since the first check.
 func reportsDelaySeenBetween(t *testing.T, r *rig) {
 	const path, other = "/etc/systemd/logind.conf.d/aaa.conf", "/etc/systemd/logind.conf.d/aab.conf"
 	r.raise()

@@ -18,8 +18,7 @@ import (
 // FakeOptions makes the fake one of a certain systemd. The zero value is that
 // of Debian 12: systemd 252.
 type FakeOptions struct {
-	// Metadata: logind also reports what kind a shutdown is, to those who listen and to
-	// those who ask.
+	// Metadata: logind also reports the kind of a shutdown, in signals and in answers.
 	Metadata bool
 	// CanReload: logind's unit has a reload, rather than SIGHUP alone.
 	CanReload bool
@@ -120,8 +119,8 @@ func (f *Fake) StartedUnits() []string {
 // Hold keeps calls of a method, "Inhibit" say, unanswered until release.
 func (f *Fake) Hold(member string) (release func()) { return f.bus.hold(member) }
 
-// OnSubscribe has told called with each signal that somebody subscribes to, before he knows: on
-// another goroutine than the test's.
+// OnSubscribe calls called with each subscribed signal, before the subscriber gets an answer. It
+// runs in another goroutine than the test.
 func (f *Fake) OnSubscribe(reported func(member string)) {
 	f.bus.mu.Lock()
 	defer f.bus.mu.Unlock()
@@ -131,9 +130,8 @@ func (f *Fake) OnSubscribe(reported func(member string)) {
 // HoldManager is Hold for the private socket.
 func (f *Fake) HoldManager(member string) (release func()) { return f.private.hold(member) }
 
-// SlowManager is the manager as asked over pipes, in the time of who calls this, where it may
-// be that of a bubble (testing/synctest): each answer takes so long, one after the other, as
-// on a host that is busy.
+// SlowManager is the manager over pipes, in the time of the caller, which may be that of a bubble
+// (testing/synctest). Each answer takes that long, one after the other, as on a busy host.
 func (f *Fake) SlowManager(takes time.Duration) *systemd.Manager {
 	pace := &slow{takes: takes, turn: make(chan struct{}, 1)}
 	return systemd.NewManagerOver(func(context.Context) (io.ReadWriteCloser, error) {
@@ -143,8 +141,8 @@ func (f *Fake) SlowManager(takes time.Duration) *systemd.Manager {
 	})
 }
 
-// RestartManager has the manager execute itself again: its connections are lost, and those
-// that ask find nobody for a moment.
+// RestartManager makes the manager re-execute itself: its connections are lost, and new ones fail
+// for a moment.
 func (f *Fake) RestartManager(t testing.TB) {
 	t.Helper()
 	f.private.stop()

@@ -25,14 +25,14 @@ const (
 	loginError   = "org.freedesktop.login1."
 )
 
-// login1 is the fake logind. As with the real one, what it knows of a shutdown
-// dies with it, and what it knows of inhibitors lies in /run/systemd/inhibit.
+// login1 is the fake logind. As with the real one, its state of a shutdown is lost when it stops,
+// and its inhibitors are in /run/systemd/inhibit.
 type login1 struct {
 	root     string
 	bus      *server
 	service  *service
 	roots    bool
-	metadata bool // whether it tells the kind of a shutdown
+	metadata bool // whether it sends the kind of a shutdown
 	down     chan time.Time
 
 	mu         sync.Mutex
@@ -173,8 +173,8 @@ func (l *login1) await(i *inhibitor, fifo *os.File) {
 	}
 }
 
-// sendInhibitors signals what is delayed now, as the real one does whenever an
-// inhibitor comes or goes. Called with mu held.
+// sendInhibitors signals the delayed operations, as logind does when an inhibitor is added or
+// removed. Called with mu held.
 func (l *login1) sendInhibitors() {
 	delayed := ""
 	if l.delayed() {
@@ -289,7 +289,7 @@ func (l *login1) abort() {
 	}
 }
 
-// cancelShutdown takes a delayed shutdown back as systemd 257 does: nobody is told.
+// cancelShutdown takes a delayed shutdown back as systemd 257 does: without a signal.
 func (l *login1) cancelShutdown() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,7 +24,7 @@ const (
 	logindUnit     = "systemd-logind.service"
 )
 
-// ManagerOptions say what a Manager knows of logind.
+// ManagerOptions are what a Manager knows of logind.
 type ManagerOptions struct {
 	CanReload bool         // its unit has a reload, rather than SIGHUP alone
 	Stops     bool         // a job to stop it is queued
@@ -153,8 +153,7 @@ func (m *Manager) CancelJobs() error {
 	return errors.Join(errs...)
 }
 
-// emit sends a signal of the manager to all who are connected. Who hangs up meanwhile does not
-// want it.
+// emit sends a signal of the manager to all connections. Errors of closed connections are ignored.
 func (m *Manager) emit(member string, values ...any) error {
 	m.mu.Lock()
 	private, bus := m.private, m.bus

@@ -33,11 +33,12 @@ type server struct {
 	names    map[string]*service // by well-known name: who is there now
 	serials  int                 // for unique names
 	held     map[string]chan struct{}
-	// subscribed is told of each match rule's member before who requests the rule; or nil.
+	// subscribed is called with the member of each match rule, before the client gets an answer;
+	// may be nil.
 	subscribed func(member string)
 }
 
-// service is somebody on the bus who lives in this process.
+// service is a service on the bus in this process.
 type service struct {
 	name    string
 	unique  string

@@ -158,8 +158,8 @@ func (r *rig) watch() *watching {
 	return w
 }
 
-// expect wants the next event to be of a type, and returns its kind. Altered,
-// which every lock of a test's brings about, may come before any other.
+// expect waits for the next event, which must be of a type, and returns its kind. Altered, which
+// every lock causes, may come before.
 func (w *watching) expect(want shutdown.EventType) string {
 	w.Helper()
 	for {
@@ -230,8 +230,7 @@ func (r *rig) expectDelay(want time.Duration) {
 	}, "MaxDelay() = %v", want)
 }
 
-// expectRefusal wants a raise to be refused with what is granted, and the path
-// of what is in the way.
+// expectRefusal expects a raise to fail, with the granted delay and the path of the obstacle.
 func (r *rig) expectRefusal(granted time.Duration, path string) {
 	r.Helper()
 	got, err := r.logind.RaiseMaxDelay(r.Context(), time.Minute)

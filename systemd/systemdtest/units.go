@@ -40,7 +40,7 @@ type ServiceState struct {
 // serviceJob is the number of the job of ServiceState.
 const serviceJob = 7
 
-// SetUnit makes the manager know a unit, loaded and active unless the properties say otherwise.
+// SetUnit adds a unit to the manager, loaded and active unless the properties say otherwise.
 func (m *Manager) SetUnit(name string, properties map[string]any) {
 	unit := UnitState{"ActiveState": "active", "SubState": "running"}
 	maps.Copy(unit, properties)
@@ -103,7 +103,7 @@ func unitPath(name string) dbus.ObjectPath {
 	return systemdPath + "/unit/" + dbus.ObjectPath(systemdbus.PathBusEscape(name))
 }
 
-// properties are all of a unit's, as they are where nobody has said otherwise.
+// properties are all properties of a unit, with their defaults.
 func (u UnitState) properties(name string) map[string]any {
 	all := map[string]any{
 		"Id": name, "Names": []string{name}, "LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead",

@@ -25,7 +25,7 @@ func newKubelet(b *testing.B, c *kube.Cluster, containerd *lab.Containerd, node 
 	return &kubelet{KubeletDaemon: kube.KubeletFor(b, c, kube.KubeletOptions{Node: node, Endpoint: containerd.Endpoint, CgroupRoot: cgroup(b)})}
 }
 
-// start starts it, anew or again.
+// start starts it, the first time or again.
 func (k *kubelet) start(b *testing.B) {
 	b.Helper()
 	check(b, k.Start())

@@ -84,7 +84,7 @@ func newBareAgent(t testing.TB) *agent {
 	return a
 }
 
-// configure writes the configuration anew. Unless settings say otherwise the
+// configure writes the configuration again. Unless settings say otherwise the
 // runtime is the shared containerd, and metrics are not served.
 func (a *agent) configure(settings string) {
 	a.t.Helper()

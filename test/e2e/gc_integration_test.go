@@ -120,7 +120,7 @@ func usedPercent(a *agent) int {
 	return percent
 }
 
-// Where runtimes are looked for, the first is found a moment after the agent has begun.
+// Where runtimes are looked for, the first is found a moment after the agent has started.
 func TestTheStartCollectsFromARuntimeThatHasToBeFound(t *testing.T) {
 	p := newPantry(t)
 	const old = "docker.io/library/old:1"

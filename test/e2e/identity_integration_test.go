@@ -112,28 +112,6 @@ func TestTwoThatAreOneHost(t *testing.T) {
 	first.stop()
 }
 
-// TestTheRightToLookForClones checks the right that docs/reference/kubernetes.md names.
-func TestTheRightToLookForClones(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, kube.Options{})
-	a := startAgent(t, c.asNode("alone", "")+often)
-	eventually(t, "the node is Ready", c.ready("alone"))
-	found(t, a.diagnose(), "cluster-rights", doctor.OK, "hostler does not check for hosts with the same machine ID")
-	c.kubectl("create", "clusterrole", "hostler-may-compare", "--verb=list", "--resource=nodes")
-	c.kubectl("create", "clusterrolebinding", "hostler-may-compare", "--clusterrole=hostler-may-compare", "--group=system:nodes")
-	c.kubectl("create", "role", "hostler-may-compare", "-n", "kube-node-lease", "--verb=get", "--resource=leases.coordination.k8s.io")
-	c.kubectl("create", "rolebinding", "hostler-may-compare", "-n", "kube-node-lease", "--role=hostler-may-compare", "--group=system:nodes")
-	eventually(t, "the right has come", func() bool {
-		for _, check := range a.diagnose().Checks {
-			if check.Name == "cluster-rights" {
-				return strings.Contains(check.Message, "hostler checks the fleet")
-			}
-		}
-		return false
-	})
-	a.stop()
-}
-
 // TestTheRightToListTheFleet runs the commands of docs/reference/kubernetes.md and docs/explanation/heartbeats.md.
 func TestTheRightToListTheFleet(t *testing.T) {
 	t.Parallel()

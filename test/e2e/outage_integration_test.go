@@ -188,7 +188,7 @@ func (c cluster) awaitEvents(node string, reasons ...string) {
 			if slices.Contains(reasons, e.Reason) {
 				reported = append(reported, e.Reason)
 			}
-			if e.Count > 1 { // it was told anew
+			if e.Count > 1 { // it was reported again
 				continue
 			}
 			// Names end in a number that grows.

@@ -45,7 +45,7 @@ func killSandbox(t testing.TB, p *lab.Pod) {
 	untouched(t, p, before)
 }
 
-// TestPodsWhoseSandboxesDieAmidADrainAreStoppedInOrder: one that has been asked to end, and one
+// TestPodsWhoseSandboxesDieAmidADrainAreStoppedInOrder: one that has been sent the stop signal, and one
 // whose turn is yet to come.
 func TestPodsWhoseSandboxesDieAmidADrainAreStoppedInOrder(t *testing.T) {
 	login := logind(t)

@@ -179,7 +179,7 @@ func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 		f.becomes(name, corev1.ConditionTrue, "")
 	}
 	mentions(t, "hostler fleet status", onOneLine(s.prints("status")), "etcd at "+f.Endpoints()[0], "3, 0 not ready", "node-lifecycle Leading this server", "a Normal 2 0", "b Normal 1 0")
-	mentions(t, "hostler fleet plan", s.prints("plan"), "node-lifecycle has nothing to do")
+	mentions(t, "hostler fleet plan", s.prints("plan"), "node-lifecycle: nothing is due. It watches 3 Nodes and their Leases", "eviction: nothing is due. It watches pods and the NoExecute taints of Nodes")
 
 	for _, name := range []string{"n2", "n3"} {
 		t.Run(name+" dies and returns", func(t *testing.T) {

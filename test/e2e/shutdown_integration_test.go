@@ -42,7 +42,7 @@ func fullWorkload(t testing.TB) workload {
 	}
 }
 
-// emptied checks that the house was closed in order, from a time on.
+// emptied checks that the pods were stopped in order, from a time on.
 func (h workload) emptied(t testing.TB, since time.Time) (last time.Time) {
 	t.Helper()
 	politeEnd, politeCode := ended(t, h.polite)

@@ -24,8 +24,8 @@ type Options struct {
 	// Apart puts each member into a network namespace of its own, so that its Cut can
 	// let packets vanish.
 	Apart bool
-	// HTTPApart has members serve metrics and health, which are asked for over HTTP, on an
-	// address apart from that of clients, as etcd recommends.
+	// HTTPApart makes members serve metrics and health over HTTP at a separate address, as etcd
+	// recommends.
 	HTTPApart bool
 	// Disks has each member keep its data on a filesystem of its own, so that its Freeze
 	// can stall that.
@@ -37,8 +37,8 @@ type Options struct {
 type Cluster struct {
 	Members []*Member
 	CAFile  string // the authority of all certificates; empty without TLS
-	// Identity is what members prove who they are by, also at localhost, for who is to
-	// speak in the place of one; empty without TLS.
+	// Identity is the certificate of members, also for localhost, for servers that impersonate one;
+	// empty without TLS.
 	Identity Credentials
 
 	o        Options
@@ -80,8 +80,8 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// newCluster claims a folder, whose number is that of addresses which no other cluster
-// in the lab has.
+// newCluster reserves a folder, whose number determines addresses that no other cluster in the lab
+// has.
 func newCluster(o Options) (*Cluster, error) {
 	for n := 1; n < 60; n++ {
 		dir := filepath.Join(lab.Dir, fmt.Sprintf("etcd-%d", n))
@@ -297,7 +297,8 @@ func (c *Cluster) Leader(ctx context.Context) (*Member, error) {
 // Cut lets all packets to and from the member vanish. It needs Options.Apart.
 func (m *Member) Cut() error { return m.wall.Cut() }
 
-// Restore ends a Cut.
+// Restore stops all members, and starts them with a backup, as an operator does after the loss of a
+// cluster: with the same names, addresses and token.
 func (m *Member) Restore() error { return m.wall.Restore() }
 
 // Backup writes what is stored into a file.

@@ -9,8 +9,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// diskBytes is the size of a member's filesystem, of which what is not written takes no
-// room: etcd lays out its log in files of 64 MB.
+// diskBytes is the size of the filesystem of a member. Unwritten blocks take no space: etcd
+// preallocates its log in files of 64 MB.
 const diskBytes = 512 << 20
 
 // furnish gives a member a filesystem of its own.

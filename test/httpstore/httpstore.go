@@ -27,7 +27,7 @@ const (
 
 // Store is the endpoint. It is an http.Handler, safe for concurrent use.
 type Store struct {
-	born string // begins every ETag: none comes twice, also after the endpoint was made anew
+	born string // begins every ETag: none comes twice, also after the endpoint was made again
 
 	mu    sync.Mutex // guards what follows
 	files map[string]file

@@ -1,6 +1,6 @@
 // Package kept compares what tests find out with what the project keeps of it: files of
 // results, and the tables in its documentation that are made from them. A difference is a
-// failure, unless the run is to write anew what is kept.
+// failure, unless the run is to write again what is kept.
 package kept
 
 import (

@@ -26,7 +26,7 @@ type Options struct {
 	// These follow the flags that the bed gives, and win, such as
 	// --node-monitor-grace-period=3s or --cluster-signing-duration=1m.
 	EtcdFlags, APIServerFlags, ControllerManagerFlags []string
-	// Users are those who come with a static token.
+	// Users are users with a static token.
 	Users []User
 	// Apart puts the servers into a network namespace of their own, so that
 	// Cut can let packets vanish.
@@ -81,9 +81,8 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// newCluster claims a folder, whose number is that of an address which no other
-// cluster in the lab has: a free port could be gone when the server is started
-// again.
+// newCluster reserves a folder, whose number determines an address that no other cluster in the lab
+// has: a free port could be in use when the server is restarted.
 func newCluster() (*Cluster, error) {
 	for n := 1; n < 255; n++ {
 		dir := filepath.Join(lab.Dir, fmt.Sprintf("kube-%d", n))
@@ -158,14 +157,14 @@ func (c *Cluster) daemon(ctx context.Context, programs builder, p Program, flags
 	return lab.NewDaemon(string(p), lab.Tool{Path: line[0]}, c.dir, nil, line[1:]...), nil
 }
 
-// EtcdSocket is where etcd serves all that ask, for who looks behind the API server.
+// EtcdSocket is where etcd serves all clients, for tests that bypass the API server.
 func (c *Cluster) EtcdSocket() string { return c.file("etcd.sock") }
 
 func (c *Cluster) etcdFlags() []string {
 	return []string{
 		"--data-dir=" + c.file("etcd"),
 		"--listen-client-urls=unix://" + c.EtcdSocket(),
-		// Sockets cannot be advertised, and nobody asks: an address that is none.
+		// Sockets cannot be advertised, and the address is not used: any address is valid.
 		"--advertise-client-urls=http://127.0.0.111:0",
 		"--listen-peer-urls=http://127.0.0.1:0",
 		"--log-level=warn",
@@ -236,9 +235,9 @@ func (c *Cluster) get(ctx context.Context, path string) error {
 	return err
 }
 
-// Open asks the API server for a path as the administrator, and returns the answer
-// as it comes: that of a watch until ctx ends. The caller closes it. It needs the
-// servers to be in the lab's network.
+// Open sends a GET of a path to the API server as administrator, and returns the body as a stream:
+// that of a watch until ctx ends. The caller closes it. The servers must be in the network of the
+// lab.
 func (c *Cluster) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Server+path, nil)
 	if err != nil {
@@ -256,8 +255,8 @@ func (c *Cluster) Open(ctx context.Context, path string) (io.ReadCloser, error) 
 	return nil, errors.Join(fmt.Errorf("get %s: %s: %s", path, answer.Status, text), err)
 }
 
-// Kubectl runs kubectl as the administrator, whatever network the servers are in,
-// or as who a --kubeconfig among the arguments says, and returns what it prints.
+// Kubectl runs kubectl as administrator, in the network of the servers, or as the user of a
+// --kubeconfig in the arguments, and returns its output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.runKubectl(ctx, "", args)
 }

@@ -18,8 +18,8 @@ import (
 // authority signs the certificates of servers and clients.
 type authority struct{ *lab.Authority }
 
-// server makes the certificate of who serves at an address. It is a day old, as
-// clients with another clock want it.
+// server creates the certificate of a server at an address. It is one day old, for clients with
+// another clock.
 func (a *authority) server(address string) (lab.Pair, error) {
 	return a.Sign(&x509.Certificate{
 		Subject:   pkix.Name{CommonName: "kube-apiserver"},

@@ -46,7 +46,7 @@ func (p Program) pkg() string {
 }
 
 // bed is the folder of the test bed whose build/go.mod has the program: etcd's tools are
-// apart, so that what they require does not have Kubernetes built anew.
+// apart, so that what they require does not have Kubernetes built again.
 func (p Program) bed() string {
 	if p == Etcdctl || p == Etcdutl {
 		return "etcd"

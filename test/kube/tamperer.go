@@ -17,9 +17,9 @@ import (
 	"sync"
 )
 
-// Tamperer stands in the place of the API server, for clients that are led to it: the
-// cluster's own authority has signed its certificate. It hands on what they ask, as whom
-// they are, and applies a Tamper in the place of each answer that tells of success.
+// Tamperer is a proxy in front of the API server: a server certificate of the cluster's own CA. It
+// forwards requests with the identity of the client, and applies a Tamper to each successful
+// answer.
 type Tamperer struct {
 	Address string // HOST:PORT, of loopback; its certificate is good for localhost
 
@@ -71,7 +71,8 @@ func (c *Cluster) NewTamperer() (*Tamperer, error) {
 	return l, nil
 }
 
-// impersonate has the administrator, as whom the server knows the liar, ask as the client.
+// impersonate sends the request as administrator on behalf of the client, whom the API server does
+// not see.
 func impersonate(header http.Header, client *x509.Certificate) {
 	header.Set("Impersonate-User", client.Subject.CommonName)
 	for _, group := range client.Subject.Organization {
@@ -86,7 +87,7 @@ func (l *Tamperer) Use(tamper Tamper) {
 	l.tamper = tamper
 }
 
-// apply is what is said in the place of a body.
+// apply returns the changed body.
 func (l *Tamperer) apply(header http.Header, body []byte) []byte {
 	l.mu.Lock()
 	tamper := l.tamper

@@ -15,8 +15,7 @@ type User struct {
 	// Lifetime is that of the certificate: a day if zero; a negative one ended
 	// that long ago.
 	Lifetime time.Duration
-	// Token stands in for a certificate. The server knows it if the user is one
-	// of Options.Users.
+	// Token replaces a certificate. The server accepts it if the user is one of Options.Users.
 	Token string
 }
 
@@ -109,8 +108,8 @@ func (c *Cluster) AdminKubeconfig() string { return c.admin }
 // bootstrapToken is made of its ID and its secret.
 const bootstrapToken = "hostlr.0123456789abcdef"
 
-// bootstrapObjects are what kubeadm makes for nodes that join: the token, and
-// who may ask for a certificate, get it without a person, and renew it.
+// bootstrapObjects are what kubeadm creates for joining nodes: the token, and the rights to request
+// certificates, to have them approved automatically, and to renew them.
 const bootstrapObjects = `apiVersion: v1
 kind: Secret
 metadata: {name: bootstrap-token-hostlr, namespace: kube-system}

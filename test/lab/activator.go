@@ -62,7 +62,7 @@ func (a *activator) run() {
 	}
 }
 
-// Starts is how often the service was started by somebody who asked.
+// Starts counts how often a connection started the service.
 func (p *Podman) Starts() int {
 	p.socket.mu.Lock()
 	defer p.socket.mu.Unlock()

@@ -164,8 +164,8 @@ func snapshotControllers() (controllers, error) {
 	return c, nil
 }
 
-// restore switches off again what was off before. A controller that somebody
-// else took into use meanwhile refuses, and stays.
+// restore disables controllers that were disabled before. A controller that is in use by others now
+// stays enabled.
 func (c controllers) restore() {
 	for file, before := range c {
 		data, err := os.ReadFile(file)

@@ -39,8 +39,8 @@ type ContainerdOptions struct {
 	// NoNetwork leaves out the CNI configuration: CRI then reports
 	// NetworkReady false, as on a fresh node.
 	NoNetwork bool
-	// HostLogs has pods' logs where kubelet has them, below /var/log, which all
-	// containerds of a lab share; if not set they lie where nobody looks for them.
+	// HostLogs puts logs of pods where kubelet has them, below /var/log, which all containerds of a
+	// lab share. Otherwise they are in a private folder.
 	HostLogs bool
 	// NoCRI switches CRI off, as in the containerd of Docker's own packages.
 	NoCRI bool

@@ -173,7 +173,7 @@ func (d *Daemon) end(ctx context.Context, s syscall.Signal) error {
 	if !running {
 		return nil
 	}
-	// A process that is gone already is what was asked for.
+	// A process that has ended already is fine.
 	_ = cmd.Process.Signal(s)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 
 // DockerOptions configure a Docker Engine.
 type DockerOptions struct {
-	// Dockerd is another one than the kit's, with whose libraries it runs.
+	// Dockerd is the program, if not that of the kit; it uses the libraries of the kit.
 	Dockerd string
 	// Containerd runs its containers, as on a Debian host where both are installed;
 	// if nil it gets one of its own.
@@ -27,7 +27,7 @@ type DockerOptions struct {
 	// ImageFSBytes is the size of an own ext4 for images and containers, mounted at
 	// Root; if zero they lie in the lab's tmpfs.
 	ImageFSBytes int64
-	// ContainerdStore has containerd keep the images, of which versions before 23 know nothing.
+	// ContainerdStore keeps the images in containerd, which versions before 23 do not support.
 	ContainerdStore bool
 	// LiveRestore lets containers live on while dockerd is down.
 	LiveRestore bool
@@ -151,8 +151,7 @@ func (d *Docker) Restart(ctx context.Context) error {
 	return errors.Join(d.Stop(ctx), d.Start(), d.Ready(ctx))
 }
 
-// Upgrade is Restart with another dockerd, which goes on with what there is, as after an
-// upgrade of its package.
+// Upgrade is Restart with another dockerd, on the same data, as after an upgrade of the package.
 func (d *Docker) Upgrade(ctx context.Context, dockerd string) error {
 	d.replace(dockerd)
 	return d.Restart(ctx)

@@ -154,8 +154,8 @@ func (d *Docker) Load(ctx context.Context, spec ImageSpec) (id string, err error
 	return image.ID, nil
 }
 
-// Reference is the name that an image has which Pull gets from the lab's registry,
-// without whose address Docker asks registries of the world.
+// Reference is the name of an image that Pull gets from the registry of the lab. Without its
+// address Docker would use public registries.
 func (d *Docker) Reference(repository string) string { return d.Registry.Address + "/" + repository }
 
 // Pull makes an image, pushes it to the registry and pulls it under all its names,

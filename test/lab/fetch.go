@@ -235,7 +235,7 @@ func Fetch(ctx context.Context, o FetchOptions, log *slog.Logger) (Tools, error)
 	return tools, nil
 }
 
-// locate fills the kit's fields from a root folder, or says what is missing.
+// locate sets the fields of the kit from a root folder, or returns what is missing.
 func (k kit) locate(root, libraries string, t *Tools) error {
 	for _, p := range k.parts {
 		i := slices.IndexFunc(p.paths, func(rel string) bool {
@@ -297,7 +297,7 @@ func MakeOnce(dir string, fill func(temporary string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
-	// What an earlier, interrupted run left. The lock says that nobody uses it.
+	// Left by an earlier, interrupted run. The lock ensures that nothing uses it.
 	stale, _ := filepath.Glob(dir + ".tmp*")
 	for _, path := range stale {
 		_ = os.RemoveAll(path)

@@ -16,10 +16,10 @@ const (
 	fiThaw   = 0xC0045878
 )
 
-// Freeze has all that writes to the filesystem mounted at a folder of the lab wait, as for
-// a disk that has stalled; reads go on. Who waits cannot even be killed: so Thaw has to
-// come, and come before the filesystem is unmounted, after which nobody can. A lab whose
-// program ends thaws what is frozen. See FIFREEZE in linux/fs.h, and fsfreeze(8).
+// Freeze makes all writes to the filesystem that is mounted at a folder of the lab wait, as on a
+// stalled disk; reads work. Waiting processes cannot even be killed, so Thaw must be called, and
+// before the filesystem is unmounted: afterwards it is impossible. A lab whose program ends thaws
+// what is frozen. See FIFREEZE in linux/fs.h, and fsfreeze(8).
 func Freeze(mountpoint string) error {
 	if err := onFilesystem(mountpoint, fiFreeze); err != nil {
 		return fmt.Errorf("freeze %s: %w", mountpoint, err)

@@ -279,7 +279,7 @@ func furnishNetwork() error {
 	return nil
 }
 
-// mount is mount(2) with an error that says what was to go where.
+// mount is mount(2) with an error that names source and target.
 func mount(source, target, fstype string, flags uintptr, data string) error {
 	if err := unix.Mount(source, target, fstype, flags, data); err != nil {
 		return fmt.Errorf("mount %s on %s: %w", fstype, target, err)

@@ -76,8 +76,8 @@ func StartRegistry() (*Registry, error) {
 // Close stops the registry and forgets its images.
 func (r *Registry) Close() error { return errors.Join(r.server.Close(), os.RemoveAll(r.dir)) }
 
-// Hold keeps a layer back from who pulls an image of it, until release, which may be called
-// more than once. Wanted is closed once somebody waits for it.
+// Hold delays the pull of a layer of an image until release, which may be called more than once.
+// Wanted is closed once a client waits for it.
 func (r *Registry) Hold(layer Layer) (wanted <-chan struct{}, release func(), err error) {
 	digest, err := layer.layer.Digest()
 	if err != nil {

@@ -164,7 +164,7 @@ func (g *Login) RestartLogind(ctx context.Context) error {
 }
 
 // RestartBus kills the bus and starts it again, with logind, which ends with
-// its bus or is of no use without it.
+// its bus or is not usable without it.
 func (g *Login) RestartBus(ctx context.Context) error {
 	return errors.Join(g.Bus.Kill(), g.Logind.Kill(), g.StartBus(ctx), g.StartLogind(ctx))
 }

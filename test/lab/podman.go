@@ -20,9 +20,8 @@ type PodmanOptions struct {
 	// ImageFSBytes is the size of an own ext4 for images and containers, mounted at
 	// Root; if zero they lie in a tmpfs.
 	ImageFSBytes int64
-	// Activated has its service started by whoever connects, as systemd does with
-	// podman.socket, and end itself when nobody has asked for Idle. Else it runs all the
-	// time.
+	// Activated starts its service at a connection, as systemd does with podman.socket, and lets it
+	// exit after Idle without requests. Otherwise it runs all the time.
 	Activated bool
 	Idle      time.Duration // whole seconds; 5 s, as in Podman's own unit, if zero
 	// Runtime runs its containers: "runc", as if empty, or "crun", which is of KitCrun.
@@ -98,7 +97,7 @@ func (p *Podman) start(ctx context.Context, o PodmanOptions) error {
 		if p.idle == 0 {
 			args[3] = "5"
 		}
-		// systemd tells whom a socket is for by the process that it is passed to.
+		// systemd names the process that a socket is passed to.
 		script := fmt.Sprintf("export LISTEN_PID=$$ LISTEN_FDS=1; exec %s %s", p.lab.Tools.Podman.Path, strings.Join(args, " "))
 		p.Daemon = NewDaemon("podman", Tool{Path: "/bin/sh", Libraries: p.lab.Tools.Podman.Libraries}, p.dir, nil, "-c", script)
 		p.socket, err = activate(p.Daemon)

@@ -108,7 +108,7 @@ func (p *Podman) Load(ctx context.Context, spec ImageSpec) (id string, err error
 
 // Share copies an image into another folder, from which Podman has images, too, that it may
 // not change (additionalimagestores). Its service reads that only when it starts, and is
-// started anew.
+// started again.
 func (p *Podman) Share(ctx context.Context, name string) error {
 	shared := filepath.Join(p.dir, "shared")
 	archive := shared + ".tar"

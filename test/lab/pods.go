@@ -105,7 +105,7 @@ func namespaces() *cri.NamespaceOption {
 }
 
 // RunContainer adds a container to a pod, starts it, and returns its ID once it
-// is ready. It is also how a container that ended is run anew, as another attempt.
+// is ready. It is also how a container that ended is run again, as another attempt.
 func (c *Containerd) RunContainer(ctx context.Context, p *Pod, spec ContainerSpec) (string, error) {
 	id, err := c.runContainer(ctx, p, spec)
 	if err != nil {

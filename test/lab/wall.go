@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Wall is a network namespace for servers that is joined to the lab's by a pair of
-// interfaces. Where nothing answers to an address, the kernel says so after a
-// while; so the lab's side knows by heart where the other is, and packets vanish.
+// Wall is a network namespace for servers, connected to that of the lab by a pair of interfaces. If
+// no host answers ARP, the kernel reports an error after a while. Therefore the lab has a static
+// neighbour entry, and packets are dropped silently.
 type Wall struct {
 	Address string // of the servers' side
 
@@ -22,9 +22,9 @@ type Wall struct {
 	link string // name of both interfaces, each in its namespace
 }
 
-// BuildWall makes a namespace whose name is in a file, by interfaces of that name, at
-// the second address of a network of 256, such as "198.18.7". What leads out of it goes
-// by the lab, which has the first, and leads on to the others behind walls of theirs.
+// BuildWall creates a namespace whose name is in a file, with interfaces of that name, at the
+// second address of a network of 256, such as "198.18.7". Its route leads through the lab, which
+// has the first address, and on to the walls of the other networks.
 func BuildWall(file, link, network string) (*Wall, error) {
 	w := &Wall{file: file, link: link, Address: network + ".2"}
 	err := w.build(network + ".1")
@@ -146,8 +146,8 @@ func onThread(do func() error) error {
 	return <-result
 }
 
-// Remove takes away the interfaces, whose name the next wall of that number wants,
-// and the namespace's name; it ends with its last process, and a while later.
+// Remove deletes the interfaces, whose names the next wall of that number needs, and the name of
+// the namespace, which ends some time after its last process.
 func (w *Wall) Remove() error {
 	var errs []error
 	link, err := netlink.LinkByName(w.link)

@@ -64,7 +64,7 @@ func TestAnnouncedShutdowns(t *testing.T) {
 	})
 }
 
-// goDown closes the house in one way, and looks at it from the next boot.
+// goDown shuts the machine down in one way, and looks at it from the next boot.
 func goDown(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) {
 	t.Helper()
 	before := m.BootID()
@@ -152,7 +152,7 @@ func cancelAnnounced(t *testing.T, m *machine.Machine) {
 
 // TestAShutdownIsCancelledTooLate takes one back while it is being delayed. systemd 252 says
 // that it did, and shuts down nevertheless (systemd#34554). 257 does as it says, and tells
-// nobody: what is left of the house stays open until the next shutdown.
+// nobody: the pods that are left run until the next shutdown.
 func TestAShutdownIsCancelledTooLate(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()
@@ -193,7 +193,7 @@ func TestAShutdownIsCancelledTooLate(t *testing.T) {
 	})
 }
 
-// stillOpen checks that nobody has begun to close the house: hostler is Armed
+// stillOpen checks that no shutdown has started: hostler is Armed
 // with one lock, and no workload has got a signal.
 func stillOpen(t *testing.T, m *machine.Machine, when string) {
 	t.Helper()

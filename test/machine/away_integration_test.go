@@ -157,7 +157,7 @@ ExecStop=fsfreeze --unfreeze /var/lib/hostler
 }
 
 // TestARuntimeIsUnreachableWhenTheAgentIsNew has an agent that never saw the runtime asked to close
-// the house: what it cannot see it does not take for gone, and says so after the boot.
+// the host: what it cannot see it does not take for gone, and says so after the boot.
 func TestARuntimeIsUnreachableWhenTheAgentIsNew(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)

@@ -62,7 +62,7 @@ func expectGroup(t *testing.T, m *machine.Machine, pod, begins, ends string) {
 	}
 }
 
-// bypass closes the house in a way of which logind hears nothing.
+// bypass shuts the machine down in a way of which logind hears nothing.
 func bypass(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) closed {
 	t.Helper()
 	before := m.BootID()

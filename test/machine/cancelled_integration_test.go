@@ -205,7 +205,7 @@ func (c *cancelled) outOfTime() {
 	}
 }
 
-// expectTerms looks how often the pod and the critical one were asked to end.
+// expectTerms looks how often the pod and the critical one were sent the stop signal.
 func (c *cancelled) expectTerms(web, db int) {
 	c.Helper()
 	work := c.work()
@@ -216,7 +216,7 @@ func (c *cancelled) expectTerms(web, db int) {
 
 // expectUnharmed waits until the guard is Armed, and looks that all is as if
 // there had been no shutdown: one lock, a Ready Node, and the pods that were not
-// asked to end run.
+// sent the stop signal run.
 func (c *cancelled) expectUnharmed(when string) {
 	c.Helper()
 	c.m.AwaitArmed()

@@ -163,7 +163,7 @@ func kubectl(t *testing.T, cluster *kube.Cluster, args ...string) (string, error
 }
 
 // recording has kubectl watch until the function that it returns is called, which
-// returns each line. It returns when the watch has begun.
+// returns each line. It returns when the watch has started.
 func recording(t *testing.T, cluster *kube.Cluster, args ...string) func() []string {
 	t.Helper()
 	watches := func() int {

@@ -39,8 +39,8 @@ type container struct {
 // rebootCode is how systemd-nspawn ends when the machine asks for a reboot.
 const rebootCode = 133
 
-// nspawnScript gives systemd-nspawn a cgroup v2 where it looks for it, also on
-// hosts whose controllers are on v1.
+// nspawnScript gives systemd-nspawn a cgroup v2 at the expected place, also on hosts whose
+// controllers are on v1.
 const nspawnScript = `mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec "$@"`
 
 func newContainer(p prepared, l *lab.Lab, o Options, name, dir string, files debian.Files) (*container, error) {

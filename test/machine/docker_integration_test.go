@@ -50,7 +50,7 @@ func diaryCommand(pod string) []string {
 	return []string{job.SeenProgram, "work", "-name", "default/" + pod + "/main"}
 }
 
-// dockerRun runs a container by hand, without AppArmor, whose programs are not installed.
+// dockerRun runs a container manually, without AppArmor, whose programs are not installed.
 func dockerRun(m *machine.Machine, name, pod, restart string, labels ...string) {
 	args := []string{"docker run --detach --network none --security-opt apparmor=unconfined --stop-timeout", graceSeconds, "--name", name, "--restart", restart}
 	for _, v := range diaryVolumes() {

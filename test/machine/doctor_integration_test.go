@@ -28,7 +28,7 @@ type ailment struct {
 	verdict   doctor.Status
 	message   string // a part of its message
 	fix       string // a part of its hint, which is run
-	leave     string // the command that is run instead: what that part has a person do by hand, or where nothing is to be mended what ends the state
+	leave     string // the command that is run instead: what that part has a person do manually, or where nothing is to be mended what ends the state
 }
 
 const fakeKubelet = "systemd-run -q --unit=kubelet-like systemd-inhibit --what=shutdown --mode=delay --who=kubelet --why='Kubelet needs time' /usr/local/bin/kubelet infinity"

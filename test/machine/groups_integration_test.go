@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestFourGroups closes a house in four groups by priority. A pod comes into it when the
-// first group has been asked to end.
+// TestFourGroups shuts a machine down in four groups by priority. A pod comes into it when the
+// first group has been sent the stop signal.
 func TestFourGroups(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		grace := 30 * time.Second

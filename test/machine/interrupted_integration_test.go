@@ -83,7 +83,7 @@ func (in interrupted) beforeAShutdown() {
 
 // logindLosesTheBus tells whether logind runs on without a bus that is
 // restarted, until somebody restarts logind: systemd 257's does, where 252's
-// ends and is started anew.
+// ends and is started again.
 func (in interrupted) logindLosesTheBus() bool { return in.m.Options.Release == machine.Debian13 }
 
 // awaitBack waits until logind answers and hostler is Armed by it.
@@ -118,7 +118,7 @@ func (in interrupted) reboot(prefix string) {
 }
 
 // expectShutdown looks that the shutdown of a boot went as if nobody had
-// interrupted it: each pod asked to end once, in order, in the time from the
+// interrupted it: each pod sent the stop signal once, in order, in the time from the
 // announcement on.
 func (in interrupted) expectShutdown(boot, prefix string) {
 	in.Helper()
@@ -132,7 +132,7 @@ func (in interrupted) expectShutdown(boot, prefix string) {
 	last := expectRecord(in.T, in.m, boot, map[string]journal.Outcome{
 		prefix + "-quick": journal.Stopped, prefix + "-stubborn": journal.Killed, prefix + "-db": journal.Stopped,
 	})
-	// Half of it was over at the interruption: had it begun anew, it would have
+	// Half of it was over at the interruption: had it started again, it would have
 	// taken one and a half.
 	stubborn := work.Pod(prefix + "-stubborn")[0]
 	if took := stubborn.Gone().Sub(last.StartedAt); took >= in.stubborn()*4/3 {

@@ -49,7 +49,7 @@ func TestAFailingScenarioLeavesItsJournalAndItsConsole(t *testing.T) {
 		boots int // that are on the console
 	}{
 		{"a machine that answers", false, 2},
-		{"a machine that is off", true, 3}, // it is booted anew, to be asked
+		{"a machine that is off", true, 3}, // it is booted again, to be asked
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -64,8 +64,8 @@ type Options struct {
 // VM, on a loaded host.
 const Patience = 10 * time.Minute
 
-// pause is how long the machine is left alone after it was asked, which took so long, what a
-// test waits for: what it takes to answer it lacks for what is waited for.
+// pause is the time between two queries for an awaited state: as long as the last query took,
+// because queries slow the machine down.
 func (m *Machine) pause(took time.Duration) time.Duration {
 	least := 300 * time.Millisecond
 	if m.Options.Bed == VM {

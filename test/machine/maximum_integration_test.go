@@ -141,7 +141,7 @@ func awaitEnough(t *testing.T, m *machine.Machine, source string) {
 	})
 }
 
-// enough does so too, and looks whether hostler says so.
+// enough does so too, and checks whether hostler says so.
 func enough(t *testing.T, m *machine.Machine, source string) {
 	t.Helper()
 	awaitEnough(t, m, source)
@@ -154,7 +154,7 @@ func enough(t *testing.T, m *machine.Machine, source string) {
 }
 
 // tooLittle waits until hostler knows that logind grants no more than that, and
-// looks whether it says so everywhere, and who is to blame.
+// checks whether it says so everywhere, and who is to blame.
 func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, blames string) {
 	t.Helper()
 	var s api.Status
@@ -200,7 +200,7 @@ func phasesTake(p api.ShutdownPlan) time.Duration {
 	return sum
 }
 
-// shortShutdown closes the house in less time than it was to have: all of it
+// shortShutdown shuts the machine down in less time than it was to have: all of it
 // happens while logind waits.
 func shortShutdown(t *testing.T, m *machine.Machine) {
 	const grants = 40 * time.Second
@@ -244,7 +244,7 @@ func shortShutdown(t *testing.T, m *machine.Machine) {
 	logindWaited(t, m)
 }
 
-// TestLogindsOwnMaximum closes the house in the five seconds that logind grants by itself,
+// TestLogindsOwnMaximum shuts the machine down in the five seconds that logind grants by itself,
 // where somebody has masked what hostler asks for. An emulated processor has hardly begun by
 // then, so that this runs in containers, also in `make test-machine`.
 func TestLogindsOwnMaximum(t *testing.T) {

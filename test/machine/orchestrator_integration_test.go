@@ -66,7 +66,7 @@ func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
 	})
 }
 
-// closeOrchestrated closes a house, in which nothing is to be started again.
+// closeOrchestrated shuts a machine down, in which nothing is to be started again.
 func closeOrchestrated(t *testing.T, m *machine.Machine, pods []machine.Pod, how string, trigger journal.Trigger) closed {
 	t.Helper()
 	m.Deploy(pods...)
@@ -191,7 +191,7 @@ func orchestratorComesBack(t *testing.T, m *machine.Machine) {
 	)
 	m.Run("systemctl reboot")
 	m.Eventually("back-stubborn is asked to end", func() bool { return !m.Work().Pod("back-stubborn")[0].Term().IsZero() })
-	// In one: it has its grace to be called off.
+	// In one: it has its grace to be cancelled.
 	if state := strings.TrimSpace(m.Run("systemctl show -P ActiveState k3s; systemctl reset-failed systemd-logind; " + restartLogind)); state == "active" {
 		t.Errorf("k3s.service is %s while pods stop, want it stopped", state)
 	}

@@ -74,7 +74,7 @@ func (h *packaged) dpkg(what string) string {
 	return h.Run("dpkg " + what + " 2>&1")
 }
 
-// release makes the package anew as another version, and returns its path.
+// release makes the package again as another version, and returns its path.
 func (h *packaged) release(version string) string {
 	h.t.Helper()
 	path := "/root/hostler-" + version + ".deb"
@@ -225,7 +225,7 @@ func (h *packaged) deletesByRunc() {
 }
 
 // upgradedAmidADrain installs a newer version while a person's drain waits for a pod: the
-// drain ends with its agent, and who was not asked to end by then is not.
+// drain ends with its agent, and who was not sent the stop signal by then is not.
 func (h *packaged) upgradedAmidADrain() {
 	h.t.Helper()
 	h.Write("/etc/hostler/conf.d/house.yaml", "shutdown: {gracePeriod: 30m, gracePeriodCriticalPods: 1m}\n")

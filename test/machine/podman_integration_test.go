@@ -61,7 +61,7 @@ WantedBy=multi-user.target
 func podmanVolumes() string { return " --volume " + strings.Join(diaryVolumes(), " --volume ") }
 
 // TestContainersOfUnitsStayDown takes down a Podman whose containers systemd would start
-// again: by hand and, with the machine, from which they come back as they are enabled, each
+// again: manually and, with the machine, from which they come back as they are enabled, each
 // time before what is critical.
 // What is no unit's comes back as its restart policy says.
 func TestContainersOfUnitsStayDown(t *testing.T) {

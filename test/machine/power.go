@@ -144,8 +144,8 @@ func (m *Machine) GoesDown(how string) Down {
 	})
 }
 
-// AwaitDown calls begin, which is told of as what, and returns when the machine
-// has gone down: when it is up again, or off.
+// AwaitDown calls begin, which runs what, and returns when the machine has gone down: when it
+// is up again, or off.
 func (m *Machine) AwaitDown(what string, begin func() error) Down {
 	m.t.Helper()
 	before, began := m.boot.BootID, time.Now()
@@ -193,15 +193,15 @@ func (m *Machine) console(lines int) string {
 	return lab.LastLines(string(text), lines)
 }
 
-// leave leaves the machine's journal, of all boots, what hostler and systemd say of it, and its
-// console for who looks into the failure.
+// leave stores the journals of all boots, the output of hostler and systemd, and the console, for
+// the analysis of a failure.
 func (m *Machine) leave(dist string) {
 	dir := filepath.Join(dist, m.t.Name(), m.String())
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		m.t.Errorf("leave the journal: %v", err)
 		return
 	}
-	// A machine that does not answer any more is booted anew: its disk has
+	// A machine that does not answer any more is booted again: its disk has
 	// what it wrote down.
 	text, err := "", wire.ErrGone
 	select {

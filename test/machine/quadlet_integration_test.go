@@ -14,8 +14,8 @@ import (
 )
 
 // TestPodsOfQuadlet takes down a pod that is a unit (.pod) with a container that is another one
-// (.container), and one of a Kubernetes manifest (.kube): by hand and, with the machine, from
-// which they come back; and, by hand, a oneshot that systemd kills. Podman knows Quadlet's pods from
+// (.container), and one of a Kubernetes manifest (.kube): manually and, with the machine, from
+// which they come back; and, manually, a oneshot that systemd kills. Podman knows Quadlet's pods from
 // version 5 on.
 func TestPodsOfQuadlet(t *testing.T) {
 	onDebians(t, []machine.Release{machine.Debian13}, bed(), func(t *testing.T, o machine.Options) {

@@ -2,9 +2,8 @@ package machine
 
 import "hostler.io/hostler/test/machine/job"
 
-// A machine has Debian's Docker and Podman, which nobody has started. They want to be told that
-// there is no network and, where it is a container, neither controllers of cgroups nor overlays
-// on its root.
+// A machine has Debian's Docker and Podman, not started. They need options, because there is no
+// network and, in a container, neither cgroup controllers nor overlays on its root.
 
 // DockerFiles configure its Docker.
 func DockerFiles(o Options) map[string]string {

@@ -50,7 +50,7 @@ WantedBy=multi-user.target
 }
 
 // TestServicesThatRunContainersAreNotStartedAgain takes down services that run Docker containers by
-// its client, by hand and with a reboot. Each container is asked to end once, and none comes back
+// its client, manually and with a reboot. Each container is sent the stop signal once, and none comes back
 // before the host does. Services that are ordered after them stop before them in the reboot, and
 // run on while a person drains the host.
 func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {

@@ -38,9 +38,9 @@ const (
 	powerButton button = "power button"
 )
 
-// commandLine lets a kernel say little and systemd much, and reboots when the
-// kernel panics. It tries no ciphers that nobody uses, and looks for no lockups, which an
-// emulated processor has on any loaded host.
+// commandLine makes the kernel quiet and systemd verbose, and reboots after a kernel panic. It
+// disables tests of unused ciphers, and the lockup detector, which triggers on emulated processors
+// of any loaded host.
 const commandLine = "console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off no_timer_check cryptomgr.notests nowatchdog panic=1 quiet systemd.log_color=0 systemd.show_status=yes"
 
 // What a VM is made of was chosen by how long a reboot takes. A newer processor's
@@ -162,7 +162,7 @@ func (v *vm) cut() error {
 // silence is how long a kernel may take, on a loaded host, to its first word.
 const silence = 2 * time.Minute
 
-// stuck tells that the machine was reset, and that nothing came of it.
+// stuck reports that the machine was reset, without effect.
 func (v *vm) stuck() bool {
 	v.mu.Lock()
 	startedAt := v.startedAt
@@ -194,7 +194,7 @@ func hangs(console string, unresponsive bool) bool {
 		case strings.Contains(line, "rcu: INFO:"):
 			stalls++
 		case !strings.Contains(line, "rcu: ") && strings.TrimSpace(line) != "":
-			return false // it has begun
+			return false // it has started
 		}
 	}
 	return unresponsive

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// The periods of a house are so long that nothing in it hurries, also where
+// The periods of a machine are so long that nothing in it hurries, also where
 // each call of the runtime takes a second. What must not be waited for shows.
 const (
 	regularPeriod  = 60 * time.Second
@@ -38,7 +38,7 @@ func workload() []machine.Pod {
 	}
 }
 
-// closed is how a house was closed: what its pods wrote down, and what hostler says.
+// closed is how a machine was shut down: what its pods wrote down, and what hostler says.
 type closed struct {
 	bed  machine.Bed
 	work machine.Work
@@ -67,7 +67,7 @@ func readBack(t *testing.T, m *machine.Machine, before string) closed {
 	return closed{m.Options.Bed, m.Work().Boot(before), *last}
 }
 
-// checkWorkload holds the end of a boot to the promise, for what a house's pods
+// checkWorkload holds the end of a boot to the promise, for what the pods of a machine
 // are: two phases in order, SIGTERM before SIGKILL, nobody waited for longer
 // than needed.
 func checkWorkload(t *testing.T, c closed, pods []machine.Pod, trigger journal.Trigger) {

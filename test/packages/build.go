@@ -67,7 +67,7 @@ func makeIn(ctx context.Context, root, dir, umask, target, folder string, enviro
 	return filepath.Join(dir, "dist", folder), nil
 }
 
-// Later makes the rpm anew in the folder of a Build, as a later version brings it: one whose
+// Later makes the rpm again in the folder of a Build, as a later version brings it: one whose
 // hostler.yaml ends with another line. It returns the folder of that rpm.
 func Later(ctx context.Context, dir, line string) (string, error) {
 	file, err := os.OpenFile(filepath.Join(dir, "packaging", "hostler.yaml"), os.O_APPEND|os.O_WRONLY, 0)

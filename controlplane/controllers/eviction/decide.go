@@ -3,7 +3,7 @@
 //
 // Decide is pure: the same facts and time give the same decision, and `hostler fleet plan` prints what
 // the controller executes. The rules are those of Kubernetes' taint eviction controller (see
-// docs/explanation/eviction.md for the differences).
+// docs/explanation/node-lifecycle.md for the differences).
 package eviction
 
 import (

@@ -70,6 +70,9 @@ type Report struct {
 	OldestDue time.Time        // since when the oldest action is due that is not stored yet; zero if there is none
 	Failing   map[string]error // why objects cannot be written, by KIND/NAME
 	Writes    Writes
+	// WatchLag is how long the cache took to show the last write, or takes already for one that it does
+	// not show yet; zero before the first write.
+	WatchLag time.Duration
 }
 
 // Writes counts writes by their result since the start.
@@ -118,7 +121,7 @@ func (e *Executor[A]) Lead(ctx context.Context, term store.Term) error {
 func (e *Executor[A]) Run(ctx context.Context, heartbeat func(error)) error {
 	r := run[A]{
 		Executor: e, heartbeat: heartbeat, due: map[string]time.Time{}, done: make(chan result[A], calls),
-		inFlight: map[string]bool{}, held: map[string]hold{},
+		inFlight: map[string]bool{}, held: map[string]hold{}, unseen: map[string]stored{},
 	}
 	defer r.end()
 	return r.run(ctx)
@@ -134,7 +137,15 @@ type run[A Action] struct {
 	done      chan result[A]
 	held      map[string]hold
 	due       map[string]time.Time // since when actions are due
+	unseen    map[string]stored    // writes that the cache does not show yet
+	lag       time.Duration        // of the last write that it showed
 	writes    Writes
+}
+
+// stored is a write: of which version, and when.
+type stored struct {
+	version string
+	at      time.Time
 }
 
 // result is how a write ended.
@@ -206,6 +217,7 @@ func (r *run[A]) decide(now time.Time) time.Duration {
 		r.publish(Report{At: now, Paused: err.Error()})
 		return pausedRetry
 	}
+	r.measureLag(due, now)
 	maps.DeleteFunc(r.held, func(_ string, h hold) bool { return now.Sub(h.until) > lastRetry })
 	for _, action := range due {
 		switch h := r.held[action.Object()]; {
@@ -248,6 +260,7 @@ func (r *run[A]) finish(done result[A], now time.Time) {
 	switch {
 	case done.err == nil:
 		r.writes.Stored++
+		r.unseen[object] = stored{done.action.Version(), now}
 		r.job.Done(done.action)
 	case errors.Is(done.err, controlplane.ErrConflict), errors.Is(done.err, controlplane.ErrNotFound):
 		r.writes.Conflict++ // the cache is about to show why
@@ -267,6 +280,30 @@ func (r *run[A]) finish(done result[A], now time.Time) {
 	}
 	r.held[object] = h
 	r.changed.Send()
+}
+
+// measureLag finds which writes the cache shows: those on whose version nothing is due any more.
+func (r *run[A]) measureLag(due []A, now time.Time) {
+	same := map[string]bool{}
+	for _, action := range due {
+		w, written := r.unseen[action.Object()]
+		same[action.Object()] = written && w.version == action.Version()
+	}
+	for object, w := range r.unseen {
+		if !same[object] {
+			r.lag = now.Sub(w.at)
+			delete(r.unseen, object)
+		}
+	}
+}
+
+// watchLag is Report.WatchLag.
+func (r *run[A]) watchLag(now time.Time) time.Duration {
+	lag := r.lag
+	for _, w := range r.unseen {
+		lag = max(lag, now.Sub(w.at))
+	}
+	return lag
 }
 
 // oldestDue is since when the oldest action is due that is not stored yet; zero if there is none.
@@ -289,7 +326,7 @@ func (r *run[A]) oldestDue(actions []A, now time.Time) time.Time {
 
 // publish lets others see how it goes.
 func (r *run[A]) publish(report Report) {
-	report.Writes, report.Failing = r.writes, map[string]error{}
+	report.Writes, report.Failing, report.WatchLag = r.writes, map[string]error{}, r.watchLag(report.At)
 	for object, h := range r.held {
 		if h.err != nil {
 			report.Failing[object] = h.err

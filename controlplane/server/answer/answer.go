@@ -18,9 +18,21 @@ type Status struct {
 	Nodes       int          `json:"nodes"`
 	NotReady    int          `json:"notReady"`
 	// NotReadyNodes names the first ten of them.
-	NotReadyNodes []string      `json:"notReadyNodes"`
-	Problems      []Problem     `json:"problems"`
-	Loops         []loop.Health `json:"loops"`
+	NotReadyNodes []string `json:"notReadyNodes"`
+	// Heartbeats is null on Kubernetes, and before it is known.
+	Heartbeats *Heartbeats   `json:"heartbeats"`
+	Problems   []Problem     `json:"problems"`
+	Loops      []loop.Health `json:"loops"`
+}
+
+// Heartbeats is how long Leases last, and why.
+type Heartbeats struct {
+	Hosts        int     `json:"hosts"`     // that renew Leases, or may at any moment
+	PerSecond    float64 `json:"perSecond"` // renewals; 0 if the setting is no duration
+	MaxPerSecond float64 `json:"maxPerSecond"`
+	LeaseSeconds float64 `json:"leaseSeconds"` // 0 if the setting is no duration
+	Setting      string  `json:"setting"`      // settings/lease-duration; empty if there is none
+	Reason       string  `json:"reason"`
 }
 
 // Store is the store as the server reaches it.
@@ -35,7 +47,8 @@ type Store struct {
 // Controller is one controller on this server.
 type Controller struct {
 	Name string `json:"name"`
-	// State is Leading, Standby, Yielding (another program does the job), Disabled or Starting.
+	// State is Leading, Standby, Yielding (another program does the job), Disabled, NotApplicable (to
+	// this type of store) or Starting.
 	State   string     `json:"state"`
 	Leader  string     `json:"leader"` // a candidate; empty if unknown
 	Since   *time.Time `json:"since"`  // of the leader
@@ -50,15 +63,18 @@ type Controller struct {
 	Failed    uint64 `json:"failed"`
 	// OldestDueSeconds is the age of the oldest change that is due and not stored; 0 if there is none.
 	OldestDueSeconds float64 `json:"oldestDueSeconds"`
+	// WatchLagSeconds is how long the watch took to report the last change that this server stored.
+	WatchLagSeconds float64 `json:"watchLagSeconds"`
 }
 
 // States of a Controller.
 const (
-	Leading  = "Leading"
-	Standby  = "Standby"
-	Yielding = "Yielding"
-	Disabled = "Disabled"
-	Starting = "Starting"
+	Leading       = "Leading"
+	Standby       = "Standby"
+	Yielding      = "Yielding"
+	Disabled      = "Disabled"
+	NotApplicable = "NotApplicable"
+	Starting      = "Starting"
 )
 
 // Zone is one zone of the fleet.
@@ -85,11 +101,16 @@ type Plan struct {
 
 // ControllerPlan is the plan of one controller.
 type ControllerPlan struct {
-	Name    string   `json:"name"`
-	State   string   `json:"state"` // of the controller; only a leader executes its plan
-	At      string   `json:"at"`    // when it decided, RFC 3339; empty if it has not yet
-	Paused  string   `json:"paused,omitempty"`
-	Actions []Action `json:"actions"`
+	Name   string `json:"name"`
+	State  string `json:"state"` // of the controller; only a leader executes its plan
+	At     string `json:"at"`    // when it decided, RFC 3339; empty if it has not yet
+	Paused string `json:"paused,omitempty"`
+	// Watches is what it decides from, such as "3 Nodes and their Leases".
+	Watches string `json:"watches"`
+	// Next is when it decides otherwise if nothing is reported before, such as when a Lease ends that its
+	// host does not renew; null if never.
+	Next    *time.Time `json:"next"`
+	Actions []Action   `json:"actions"`
 }
 
 // Action is one change to one object.

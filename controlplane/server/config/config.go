@@ -9,7 +9,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/eviction"
+	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/etcd/endpoint"
 	"hostler.io/hostler/internal/configfile"
@@ -29,6 +31,7 @@ type Config struct {
 	Store         Store         `yaml:"store" doc:"Where the Nodes and Leases of the fleet are."`
 	Controllers   []string      `yaml:"controllers" doc:"The controllers to run: * for all, NAME for one, -NAME to leave one out. On Kubernetes, * leaves out those that kube-controller-manager has, if it was ever there; NAME runs one all the same."`
 	NodeLifecycle NodeLifecycle `yaml:"nodeLifecycle" doc:"When Nodes become Unknown and are tainted."`
+	Heartbeats    Heartbeats    `yaml:"heartbeats" doc:"How long the Leases of a fleet on etcd last."`
 	API           API           `yaml:"api" doc:"The API for the hostler fleet commands."`
 	Metrics       Metrics       `yaml:"metrics" doc:"Prometheus metrics."`
 	Log           Log           `yaml:"log" doc:"The server's log."`
@@ -69,6 +72,11 @@ func (n NodeLifecycle) Policy() lifecycle.Policy {
 	}
 }
 
+// Heartbeats configures the controller heartbeats.
+type Heartbeats struct {
+	MaxPerSecond float64 `yaml:"maxPerSecond" doc:"How many Leases all hosts together may renew per second. For more hosts, the server lengthens their Leases by the setting lease-duration, unless a person has set that. 0 changes nothing, and keeps a setting that exists." reload:"live" least:"0"`
+}
+
 // API configures the socket.
 type API struct {
 	Socket string `yaml:"socket" doc:"Absolute path of the unix socket. Group hostler may read." shape:"path"`
@@ -87,7 +95,9 @@ type Log struct {
 }
 
 // Names are the controllers of this version.
-func Names() []string { return []string{lifecycle.Name, eviction.Name} }
+func Names() []string {
+	return []string{lifecycle.Name, eviction.Name, clones.Name, heartbeats.Name}
+}
 
 // Default has the values of keys that are not set.
 func Default() Config {
@@ -100,9 +110,10 @@ func Default() Config {
 			EvictionRate: p.EvictionRate, SecondaryEvictionRate: p.SecondaryEvictionRate, LargeFleetSizeThreshold: p.LargeFleetSizeThreshold,
 			UnhealthyZoneThreshold: p.UnhealthyZoneThreshold, ZoneLabels: lifecycle.DefaultZoneLabels(), DeadZone: string(p.DeadZone),
 		},
-		API:     API{Socket: DefaultSocket},
-		Metrics: Metrics{Listen: "127.0.0.1:9756"},
-		Log:     Log{Level: "info", Format: "text"},
+		Heartbeats: Heartbeats{MaxPerSecond: heartbeats.DefaultMaxPerSecond},
+		API:        API{Socket: DefaultSocket},
+		Metrics:    Metrics{Listen: "127.0.0.1:9756"},
+		Log:        Log{Level: "info", Format: "text"},
 	}
 }
 
@@ -121,6 +132,8 @@ func (k checker) check(c Config) {
 	k.store(c.Store)
 	k.controllers(c.Controllers)
 	k.nodeLifecycle(c.NodeLifecycle)
+	const most = 1_000_000
+	k.Require(c.Heartbeats.MaxPerSecond >= 0 && c.Heartbeats.MaxPerSecond <= most, "heartbeats.maxPerSecond", "%v is not a rate from 0 to %d renewals per second", c.Heartbeats.MaxPerSecond, most)
 	k.Require(filepath.IsAbs(c.API.Socket) && len(c.API.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.API.Socket)
 	k.metrics(c.Metrics)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")

@@ -12,26 +12,30 @@ const good = "store: {type: etcd, etcd: {endpoints: [\"https://e1:2379\"]}}\n"
 
 func TestConfigurationsThatAreRejected(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"no store":                     {"", "store.type: set it to etcd or kubernetes"},
-		"an unknown store":             {"store: {type: consul}", `store.type: "consul" is none of etcd, kubernetes`},
-		"etcd without members":         {"store: {type: etcd}", "f.yaml:1: store.type: etcd needs to know the cluster"},
-		"keys of another store":        {"store: {type: kubernetes, kubernetes: {kubeconfig: /k}, etcd: {username: u, passwordFile: /p}}", "store.etcd.username: does not apply to store kubernetes; set store.type: etcd"},
-		"an unknown key":               {good + "nodeLifeCycle: {}", "nodeLifeCycle: unknown field; did you mean nodeLifecycle?"},
-		"an unknown controller":        {good + "controllers: [node-livecycle]", `controllers: "node-livecycle" is not a controller of this version`},
-		"a contradiction":              {good + "controllers: [node-lifecycle, -node-lifecycle]", `"-node-lifecycle" contradicts "node-lifecycle"`},
-		"a rate that is no number":     {good + "nodeLifecycle: {evictionRate: slow}", `nodeLifecycle.evictionRate: "slow" is not a number such as 0.1`},
-		"a rate that is not a number":  {good + "nodeLifecycle: {evictionRate: .nan}", "nodeLifecycle.evictionRate"},
-		"a negative rate":              {good + "nodeLifecycle: {evictionRate: -1, secondaryEvictionRate: -1}", "-1 is not a rate from 0 to 1000"},
-		"a secondary rate above":       {good + "nodeLifecycle: {secondaryEvictionRate: 1}", "1 is above nodeLifecycle.evictionRate (0.1, its default)"},
-		"a part above 1":               {good + "nodeLifecycle: {unhealthyZoneThreshold: 55}", "55 is not a part from 0 to 1, such as 0.55"},
-		"a grace period without units": {good + "nodeLifecycle: {gracePeriod: 50}", "nodeLifecycle.gracePeriod"},
-		"a grace period that is short": {good + "nodeLifecycle: {gracePeriod: 1s}", "1s is shorter than 10s"},
-		"a label that is none":         {good + "nodeLifecycle: {zoneLabels: [a b]}", `"a b" is not a label`},
-		"a dead zone":                  {good + "nodeLifecycle: {deadZone: kill}", `"kill" is none of pause, evict`},
-		"metrics for everybody":        {good + `metrics: {listen: "0.0.0.0:9756"}`, "0.0.0.0:9756 is beyond loopback, where everybody who can connect reads metrics, unencrypted: set metrics.insecure: true"},
-		"metrics on a name":            {good + `metrics: {listen: "h:9756"}`, `metrics.listen: "h:9756" is not an IP address with a port`},
-		"insecure for nothing":         {good + "metrics: {insecure: true}", "metrics.insecure: has no effect without a metrics.listen beyond loopback"},
-		"a relative socket":            {good + "api: {socket: s}", `api.socket: "s" is not an absolute path`},
+		"no store":                        {"", "store.type: set it to etcd or kubernetes"},
+		"an unknown store":                {"store: {type: consul}", `store.type: "consul" is none of etcd, kubernetes`},
+		"etcd without members":            {"store: {type: etcd}", "f.yaml:1: store.type: etcd needs to know the cluster"},
+		"keys of another store":           {"store: {type: kubernetes, kubernetes: {kubeconfig: /k}, etcd: {username: u, passwordFile: /p}}", "store.etcd.username: does not apply to store kubernetes; set store.type: etcd"},
+		"an unknown key":                  {good + "nodeLifeCycle: {}", "nodeLifeCycle: unknown field; did you mean nodeLifecycle?"},
+		"an unknown controller":           {good + "controllers: [node-livecycle]", `controllers: "node-livecycle" is not a controller of this version`},
+		"a contradiction":                 {good + "controllers: [node-lifecycle, -node-lifecycle]", `"-node-lifecycle" contradicts "node-lifecycle"`},
+		"a rate that is no number":        {good + "nodeLifecycle: {evictionRate: slow}", `nodeLifecycle.evictionRate: "slow" is not a number such as 0.1`},
+		"a rate that is not a number":     {good + "nodeLifecycle: {evictionRate: .nan}", "nodeLifecycle.evictionRate"},
+		"a negative rate":                 {good + "nodeLifecycle: {evictionRate: -1, secondaryEvictionRate: -1}", "-1 is not a rate from 0 to 1000"},
+		"a secondary rate above":          {good + "nodeLifecycle: {secondaryEvictionRate: 1}", "1 is above nodeLifecycle.evictionRate (0.1, its default)"},
+		"a part above 1":                  {good + "nodeLifecycle: {unhealthyZoneThreshold: 55}", "55 is not a part from 0 to 1, such as 0.55"},
+		"a grace period without units":    {good + "nodeLifecycle: {gracePeriod: 50}", "nodeLifecycle.gracePeriod"},
+		"a grace period that is short":    {good + "nodeLifecycle: {gracePeriod: 1s}", "1s is shorter than 10s"},
+		"a label that is none":            {good + "nodeLifecycle: {zoneLabels: [a b]}", `"a b" is not a label`},
+		"a dead zone":                     {good + "nodeLifecycle: {deadZone: kill}", `"kill" is none of pause, evict`},
+		"a rate of renewals that is none": {good + "heartbeats: {maxPerSecond: fast}", `heartbeats.maxPerSecond: "fast" is not a number`},
+		"a negative rate of renewals":     {good + "heartbeats: {maxPerSecond: -1}", "heartbeats.maxPerSecond: -1 is not a rate from 0 to 1000000 renewals per second"},
+		"no number of renewals":           {good + "heartbeats: {maxPerSecond: .nan}", "heartbeats.maxPerSecond"},
+		"another key of heartbeats":       {good + "heartbeats: {maxPersecond: 1}", "heartbeats.maxPersecond: unknown field; did you mean maxPerSecond?"},
+		"a relative socket":               {good + "api: {socket: s}", `api.socket: "s" is not an absolute path`},
+		"metrics for everybody":           {good + `metrics: {listen: "0.0.0.0:9756"}`, "0.0.0.0:9756 is beyond loopback, where everybody who can connect reads metrics, unencrypted: set metrics.insecure: true"},
+		"metrics on a name":               {good + `metrics: {listen: "h:9756"}`, `metrics.listen: "h:9756" is not an IP address with a port`},
+		"insecure for nothing":            {good + "metrics: {insecure: true}", "metrics.insecure: has no effect without a metrics.listen beyond loopback"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := config.Spec().Parse("f.yaml", []byte(c.text))
@@ -84,6 +88,9 @@ func TestDefaultsAreDocumentedAndAccepted(t *testing.T) {
 		t.Error(err)
 	}
 	c, err := config.Spec().Parse("f.yaml", []byte(good+"nodeLifecycle: {evictionRate: 1, zoneLabels: [rack]}"))
+	if c.Heartbeats.MaxPerSecond != 300 {
+		t.Errorf("heartbeats.maxPerSecond = %v, want 300", c.Heartbeats.MaxPerSecond)
+	}
 	if err != nil || c.NodeLifecycle.Policy().EvictionRate != 1 || !slices.Equal(c.NodeLifecycle.ZoneLabels, []string{"rack"}) {
 		t.Errorf("Parse() = %+v, %v", c.NodeLifecycle, err)
 	}

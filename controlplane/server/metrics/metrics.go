@@ -23,6 +23,7 @@ func Handler(state func() answer.Status) http.Handler {
 		leading: describe("leading", "1 if this server leads the controller.", "controller"),
 		due:     describe("due_actions", "Actions that are due and not done.", "controller"),
 		oldest:  describe("oldest_due_action_seconds", "Age of the oldest action that is due and not done.", "controller"),
+		lag:     describe("watch_lag_seconds", "How long the watch took to report the last change that this server stored.", "controller"),
 		pending: describe("pending_actions", "Actions that are due later, or paused.", "controller"),
 		failing: describe("failing_objects", "Objects that cannot be written.", "controller"),
 		writes:  describe("writes_total", "Writes of the controllers by result: stored, conflict, failed.", "controller", "result"),
@@ -35,13 +36,13 @@ func Handler(state func() answer.Status) http.Handler {
 
 // collector turns the state into metrics.
 type collector struct {
-	state                                                                    func() answer.Status
-	up, leading, due, oldest, pending, failing, writes, nodes, broken, build *prometheus.Desc
+	state                                                                         func() answer.Status
+	up, leading, due, oldest, lag, pending, failing, writes, nodes, broken, build *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(all chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.up, c.leading, c.due, c.oldest, c.pending, c.failing, c.writes, c.nodes, c.broken, c.build} {
+	for _, d := range []*prometheus.Desc{c.up, c.leading, c.due, c.oldest, c.lag, c.pending, c.failing, c.writes, c.nodes, c.broken, c.build} {
 		all <- d
 	}
 }
@@ -62,12 +63,15 @@ func (c *collector) Collect(all chan<- prometheus.Metric) {
 	gauge(c.broken, float64(len(s.Problems)))
 	gauge(c.build, 1, s.Version)
 	for _, controller := range s.Controllers {
-		if controller.State != answer.Yielding && controller.State != answer.Disabled { // somebody has to lead the others
+		switch controller.State {
+		case answer.Yielding, answer.Disabled, answer.NotApplicable:
+		default: // somebody has to lead it
 			gauge(c.leading, is(controller.State == answer.Leading), controller.Name)
 		}
 		gauge(c.due, float64(controller.Due), controller.Name)
 		gauge(c.pending, float64(controller.Pending), controller.Name)
 		gauge(c.oldest, controller.OldestDueSeconds, controller.Name)
+		gauge(c.lag, controller.WatchLagSeconds, controller.Name)
 		gauge(c.failing, float64(controller.Failing), controller.Name)
 		for result, n := range map[string]uint64{"stored": controller.Stored, "conflict": controller.Conflicts, "failed": controller.Failed} {
 			all <- prometheus.MustNewConstMetric(c.writes, prometheus.CounterValue, float64(n), controller.Name, result)

@@ -21,7 +21,7 @@ func served(t *testing.T) string {
 	now := time.Now()
 	state := answer.Status{
 		Version: "1.2.3", Store: answer.Store{Since: &now},
-		Controllers: []answer.Controller{{Name: "node-lifecycle", State: answer.Leading, Due: 1, Pending: 2, Failing: 3, Stored: 4, Conflicts: 5, Failed: 6, OldestDueSeconds: 7}, {Name: "eviction", State: answer.Yielding}, {Name: "reboots", State: answer.Disabled}},
+		Controllers: []answer.Controller{{Name: "node-lifecycle", State: answer.Leading, Due: 1, Pending: 2, Failing: 3, Stored: 4, Conflicts: 5, Failed: 6, OldestDueSeconds: 7, WatchLagSeconds: 8}, {Name: "eviction", State: answer.Yielding}, {Name: "reboots", State: answer.Disabled}},
 		Zones:       []answer.Zone{{Name: "a", State: "Normal", Nodes: 5, NotReady: 1}, {State: "Empty"}},
 		Problems:    []answer.Problem{{Object: "nodes/x"}},
 	}
@@ -49,7 +49,7 @@ func TestTheStateIsServed(t *testing.T) {
 		`hostler_server_nodes{ready="true",state="Normal",zone="a"} 4`, `hostler_server_nodes{ready="false",state="Normal",zone="a"} 1`,
 		`hostler_server_writes_total{controller="node-lifecycle",result="stored"} 4`, `hostler_server_writes_total{controller="node-lifecycle",result="conflict"} 5`,
 		`hostler_server_writes_total{controller="node-lifecycle",result="failed"} 6`,
-		`hostler_server_oldest_due_action_seconds{controller="node-lifecycle"} 7`, `hostler_server_failing_objects{controller="node-lifecycle"} 3`,
+		`hostler_server_oldest_due_action_seconds{controller="node-lifecycle"} 7`, `hostler_server_watch_lag_seconds{controller="node-lifecycle"} 8`, `hostler_server_failing_objects{controller="node-lifecycle"} 3`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("metrics lack %s:\n%s", want, text)

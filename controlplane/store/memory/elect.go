@@ -33,9 +33,9 @@ func (s *Store) guard(term store.Term) error {
 	return nil
 }
 
-// ballot makes a call about a controller, under the fault that befalls it.
-func (s *Store) ballot(ctx context.Context, c Call, controller string, serve func() error) error {
-	fault, err := s.Begin(ctx, c, controller)
+// ballot makes a call about a controller or a setting, under the fault that befalls it.
+func (s *Store) ballot(ctx context.Context, c Call, name string, serve func() error) error {
+	fault, err := s.Begin(ctx, c, name)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *Store) ballot(ctx context.Context, c Call, controller string, serve fun
 		err = fault.Answer()
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", c, controller, err)
+		return fmt.Errorf("%s %s: %w", c, name, err)
 	}
 	return nil
 }

@@ -27,16 +27,18 @@ type Call string
 
 // The calls that a fault can befall, and that are counted.
 const (
-	Any    Call = ""
-	Ping   Call = "Ping"
-	Get    Call = "Get"
-	Update Call = "Update"
-	Delete Call = "Delete"
-	Follow Call = "Follow"
-	Elect  Call = "Elect"
-	Extend Call = "Extend"
-	Resign Call = "Resign"
-	Leader Call = "Leader"
+	Any     Call = ""
+	Ping    Call = "Ping"
+	Get     Call = "Get"
+	Update  Call = "Update"
+	Delete  Call = "Delete"
+	Follow  Call = "Follow"
+	Elect   Call = "Elect"
+	Extend  Call = "Extend"
+	Resign  Call = "Resign"
+	Leader  Call = "Leader"
+	Setting Call = "Setting"
+	Set     Call = "Set"
 )
 
 // Fault is what goes wrong with a call: Delay, Until, Hang, Err, LoseAnswer, and of an Update Conflict.
@@ -63,6 +65,7 @@ type Store struct {
 	objects   map[key]*entry
 	elections map[string]*election
 	watches   map[*watch]struct{}
+	settings  map[string]store.Setting
 }
 
 var _ store.Store = (*Store)(nil)
@@ -93,6 +96,7 @@ func New(o Options) *Store {
 	return &Store{
 		Book: faulttest.NewBook[Call](), o: o,
 		objects: map[key]*entry{}, elections: map[string]*election{}, watches: map[*watch]struct{}{},
+		settings: map[string]store.Setting{},
 	}
 }
 
@@ -251,6 +255,10 @@ func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre st
 	err := s.call(ctx, Update, kind, name, func(fault Fault) error {
 		s.mu.Lock()
 		before, err := s.read(kind, name)
+		var value []byte
+		if err == nil {
+			value = s.objects[key{kind.Name, name}].value
+		}
 		s.mu.Unlock()
 		if err == nil {
 			err = pre.Check(before)
@@ -259,7 +267,7 @@ func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre st
 			return err
 		}
 		stored = before
-		value, err := kind.Edit(before, func(o store.Object) error {
+		value, err = kind.Edit(before, value, func(o store.Object) error {
 			refusal = edit(o)
 			return refusal
 		})

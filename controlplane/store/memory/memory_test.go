@@ -34,6 +34,10 @@ func TestTheStoreKeepsItsPromises(t *testing.T) {
 						s.PutRaw(kind, name, []byte("{"))
 						return nil
 					},
+					PutSetting: func(_ context.Context, name, value string) error {
+						s.PutSetting(name, value)
+						return nil
+					},
 				}
 			})
 		})

@@ -40,6 +40,9 @@ type Backend struct {
 	Put func(ctx context.Context, kind store.Kind, o store.Object) error
 	// PutUnreadable has something stored under that name that cannot be read.
 	PutUnreadable func(ctx context.Context, kind store.Kind, name string) error
+	// PutSetting stores a setting as a person does, and removes it if the value is empty; for a Store
+	// that is a store.Settings.
+	PutSetting func(ctx context.Context, name, value string) error
 }
 
 // Run checks every promise of store.Store, each with a Backend of its own.
@@ -68,6 +71,7 @@ func RunIn(t *testing.T, bubble func(*testing.T, func(*testing.T)), newBackend f
 		"a term that is not extended ends":                             checkTermEnds,
 		"a term that is resigned ends at once":                         checkResign,
 		"a ttl in parts of seconds is invalid":                         checkTTL,
+		"a setting of a person is not replaced":                        checkSettings,
 		"a call whose context has ended ends":                          checkCancelled,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +206,8 @@ func checkGet(b *bench) {
 func newPod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		Spec:       corev1.PodSpec{NodeName: "a.b", Containers: []corev1.Container{{Name: "c", Image: "example.com/c:1"}}},
+		// Without a grace period no host has to confirm a deletion.
+		Spec: corev1.PodSpec{NodeName: "a.b", Containers: []corev1.Container{{Name: "c", Image: "example.com/c:1"}}, TerminationGracePeriodSeconds: new(int64)},
 	}
 }
 

@@ -1,4 +1,4 @@
-// Write writes what hostler's packages hold and nobody writes by hand; `make package` runs
+// Write writes what hostler's packages hold and nobody writes manually; `make package` runs
 // it. The date of all of it is SOURCE_DATE_EPOCH.
 package main
 

@@ -19,10 +19,9 @@ import (
 // this time if whoever did it died.
 const labelExpires = "containerd.io/gc.expire"
 
-// arrivals are images that somebody is pulling, importing, unpacking or building.
-// Whoever does that holds a lease with an end, to which containerd adds all that
-// it touches, what was there before included. Leases without an end, such as those
-// of sandboxes and of build caches, are no sign of work.
+// arrivals are images that are being pulled, imported, unpacked or built. Such work has a lease
+// with an end, to which containerd adds everything that it touches, also existing content. Leases
+// without an end, such as those of sandboxes and build caches, are ignored.
 func (s *Services) arrivals(ctx context.Context) ([]runtime.ImageUser, error) {
 	var resp *leases.ListResponse
 	err := s.Call(ctx, "containerd.Leases.List", "list leases", func(ctx context.Context) (err error) {

@@ -28,7 +28,7 @@ const CRINamespace = "k8s.io"
 // they are made from is.
 type Services struct {
 	Conn grpc.ClientConnInterface
-	// Call makes one call, bounded, whose error says what was attempted.
+	// Call makes one call with a deadline. Its error has the operation.
 	Call func(ctx context.Context, method, what string, rpc func(context.Context) error) error
 	// Images lists CRI's images.
 	Images func(context.Context) ([]runtime.Image, error)

@@ -15,11 +15,10 @@ import (
 // labelKind is what containerd's CRI puts on all that it makes.
 const labelKind = "io.cri-containerd.kind"
 
-// ImageUsers lists who uses images that containerd's CRI holds and is not in its
-// lists: containers that share its namespace, such as those of
-// `nerdctl --namespace k8s.io`; containers of other namespaces on the same image;
-// pulls, imports and builds that are in progress; containers that are being made,
-// which CRI lists only once they are.
+// ImageUsers lists users of CRI images that are not in the lists of CRI: other containers in the
+// same namespace, such as those of `nerdctl --namespace k8s.io`; containers of other namespaces
+// with the same image; pulls, imports and builds in progress; containers that are being created,
+// which CRI lists only afterwards.
 func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	var users [3][]runtime.ImageUser
 	group, ctx := errgroup.WithContext(ctx)

@@ -15,7 +15,7 @@ import (
 	"syscall"
 )
 
-// Folder is where kubelets have runtimes write pods' logs, and so whoever stands in for one.
+// Folder is where runtimes write the logs of pods, as kubelets configure them.
 const Folder = "/var/log/pods"
 
 // ErrElsewhere is a log that is not in the folder, or no file.

@@ -23,7 +23,7 @@ const (
 	labelPodman    = "io.podman.compose.project"
 )
 
-// projectPrefix tells the ID of a project from that of a container.
+// projectPrefix distinguishes IDs of projects from IDs of containers.
 const projectPrefix = "compose:"
 
 // Project is the Compose project of a container with such labels; empty if it is of none.
@@ -89,8 +89,8 @@ func finish(p *runtime.Pod, services map[serviceKey][]string) {
 	}
 }
 
-// keepCommon removes from all what the others do not say alike: what all containers of
-// a pod say the pod says.
+// keepCommon removes from all what is not the same in the others: labels of a pod are those that
+// all its containers have.
 func keepCommon(all, others map[string]string) {
 	maps.DeleteFunc(all, func(key, value string) bool {
 		other, found := others[key]

@@ -60,9 +60,9 @@ func New(path string, observe func(method string, took time.Duration, err error)
 	return c
 }
 
-// NewWaking is New for a daemon that is meant to be started by whoever asks, and ends
-// itself when nobody does: connections are given up soon, so that it can. mayWake is asked
-// before one starts it, and its error is why not.
+// NewWaking is New for a daemon that a connection starts, and that exits when it is idle:
+// connections are closed soon, so that it can exit. mayWake is called before a request that would
+// start it; its error prevents that.
 func NewWaking(socket *local.Activation, observe func(method string, took time.Duration, err error), mayWake func(context.Context) error) *Conn {
 	c := New(socket.Path, observe)
 	c.socket, c.mayWake, c.transport.IdleConnTimeout = socket, mayWake, lingers
@@ -80,9 +80,8 @@ func (c *Conn) closed() error {
 	return fmt.Errorf("%w: the connection to %s was closed", runtime.ErrUnavailable, c.path)
 }
 
-// Life numbers the daemon's lives, as far as they can be told apart: it is another one
-// after a connection broke that was not closed here, or was refused. What a daemon says
-// of itself holds for one life.
+// Life counts the starts of the daemon, as far as they can be distinguished: after a connection
+// that broke or was refused, it may be another process. Facts about the daemon apply to one Life.
 func (c *Conn) Life() uint64 { return c.lives.Load() }
 
 func (c *Conn) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -134,9 +133,8 @@ func (w *watched) note(err error) {
 	}
 }
 
-// client returns one that speaks the daemon's version, which it requests in each life.
-// Whoever comes meanwhile asks, too: nobody waits for another one's answer, whose
-// deadline is not theirs.
+// client returns a client with the API version of the daemon, which is requested after each start
+// of the daemon. Concurrent callers request it, too: none depends on the deadline of another.
 func (c *Conn) client(ctx context.Context) (*client.Client, error) {
 	life := c.lives.Load()
 	if n := c.current.Load(); n != nil && n.life == life {
@@ -154,9 +152,9 @@ func (c *Conn) client(ctx context.Context) (*client.Client, error) {
 	return fresh, nil
 }
 
-// Call makes one call with a deadline. Its error says what was attempted, carries the
-// class that callers branch on, and hides the client's own error. A daemon that was
-// replaced by another version while nobody looked is asked again for its version.
+// Call makes one call with a deadline. Its error has the operation and an error class, and hides
+// the error of the client. If the daemon was replaced by another version, the version is requested
+// again.
 func (c *Conn) Call(ctx context.Context, method, what string, timeout time.Duration, call func(context.Context, *client.Client) error) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)

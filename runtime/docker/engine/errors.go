@@ -22,8 +22,8 @@ import (
 // An event, which has the labels of one of them, may be as large.
 const MaxAnswerBytes = 16 << 20
 
-// ErrNotFound marks an object that is gone. It is for adapters: what is to be stopped
-// or removed and is gone, is done.
+// ErrNotFound means that an object does not exist. It is for adapters: a stop or removal of a
+// missing object has succeeded.
 var ErrNotFound = errors.New("not found")
 
 // deadlineSlack is how much before our deadline an error may come that is due to it.

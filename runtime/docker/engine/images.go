@@ -15,7 +15,7 @@ import (
 type Images struct {
 	Conn     *Conn
 	Timeouts local.Timeouts
-	// Spare says which names are to be removed before an image goes by its ID, and Delete
+	// Spare says which names are to be removed before an image uses its ID, and Delete
 	// removes a name, or by its ID the image. Both are Docker's way if nil.
 	Spare  func(ctx context.Context, what, id string) ([]string, error)
 	Delete func(ctx context.Context, what, name string) error
@@ -92,9 +92,9 @@ func (i Images) Inspect(ctx context.Context, what, name string) (client.ImageIns
 	})
 }
 
-// untag removes a name if it still leads to the image, and reports whether it did: a pull or a
-// build may have moved it to another one since. An error is none if the name is gone: a daemon
-// on a full disk removes names, and cannot write it down.
+// untag removes a name if it still belongs to the image, and reports whether it did: a pull or
+// build may have moved it. If the name is gone, an error is ignored: a daemon on a full disk
+// removes names, but cannot save that.
 func (i Images) untag(ctx context.Context, what, id, name string) (did bool, err error) {
 	led, err := i.Inspect(ctx, what, name)
 	if err != nil || led.ID != id {
@@ -109,13 +109,13 @@ func (i Images) untag(ctx context.Context, what, id, name string) (did bool, err
 	return false, Gone(err)
 }
 
-// Named are those of an image's references that are one: older Dockers tell
-// "<none>:<none>" of an image without a name.
+// Named returns the valid references of an image: older Dockers list "<none>:<none>" for an image
+// without name.
 func Named(references []string) []string {
 	return slices.DeleteFunc(slices.Clone(references), func(ref string) bool { return ref == "" || strings.Contains(ref, "<none>") })
 }
 
-// spareNames are those to remove before the image goes by its ID, which it does once
+// spareNames are those to remove before the image uses its ID, which it does once
 // all that it has are one tag, and digests of that tag's repository. Docker removes a
 // repository's digests with its last tag.
 func spareNames(names []string) []string {
@@ -158,8 +158,8 @@ func (i Images) removeByName(ctx context.Context, what, name string) error {
 	})
 }
 
-// restoreNames tags the image as it was, except names that lead to another one now.
-// Digests cannot be given back: they come again with the next pull.
+// restoreNames tags the image as before, except names that belong to another image now. Digests
+// cannot be restored: the next pull adds them.
 func (i Images) restoreNames(ctx context.Context, what, id string, names []string) error {
 	ctx = context.WithoutCancel(ctx) // also where time is up: it was us who took them
 	var errs []error

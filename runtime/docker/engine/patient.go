@@ -12,15 +12,14 @@ import (
 // retryAfter is how long a daemon may owe an answer before the question may be put again.
 const retryAfter = time.Minute
 
-// maxPending is how many answers to one question a daemon may owe for it to be put again. It is
-// more than one, for who asks next may have more time.
+// maxPending is how many equal requests may be pending before no other one is sent. It is more than
+// one, because a later caller may have more time.
 const maxPending = 3
 
-// patient does not put a question to a daemon again and again that others have given up waiting for,
-// until it has answered one of them: a daemon that is too busy continues with what nobody waits for
-// any more, and comes to an end the later the more often it is asked. The answer itself is of no
-// use then, for much may have happened since. Questions about one container are put whenever
-// somebody has them: its stop may depend on the answer.
+// patient does not repeat requests that callers have given up, until the daemon has answered one of
+// them. A daemon that is too busy continues with abandoned requests, and gets slower with each
+// repetition. The late answer is not used, because it is outdated. Requests about one container are
+// always sent: its stop may depend on the answer.
 type patient struct {
 	http.RoundTripper
 	closed context.Context // ends with the connection to the daemon

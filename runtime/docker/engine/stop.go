@@ -11,12 +11,12 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Stopping is how containers are ended. A stop is made here: that of a daemon continues, and
-// kills, whatever became of who requested it.
+// Stopping is how containers are stopped. The stop is implemented here: the daemon would continue
+// its own stop, and kill, after the caller has cancelled.
 type Stopping struct {
 	Conn *Conn
-	// AwaitEnd waits until a container does not run, and lists say so. It is an error
-	// where somebody has started it again meanwhile.
+	// AwaitEnd waits until a container does not run, and lists say so. It is an error if the
+	// container was started again meanwhile.
 	AwaitEnd func(ctx context.Context, what, id string, timeout time.Duration) error
 	// Margin is how long a daemon may take for a signal.
 	Margin time.Duration
@@ -55,8 +55,8 @@ func (s Stopping) Kill(ctx context.Context, what, id string, timeout time.Durati
 
 var errGraceOver = errors.New("grace period expired")
 
-// Within waits for the end of what was sent the stop signal at a moment, and reports whether it
-// came within the grace. If ctx ends before the grace does, the error is that of ctx.
+// Within waits for the end of a container that was sent the stop signal at that time, and reports
+// whether it ended within the grace. If ctx ends before, the error is that of ctx.
 func Within(ctx context.Context, what string, asked time.Time, grace time.Duration, await func(context.Context) error) (ended bool, err error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, grace-time.Since(asked), errGraceOver)
 	defer cancel()

@@ -21,7 +21,7 @@ func Quantile[T cmp.Ordered](sorted []T, q float64) T {
 // Bucket counts the observations that are not above a bound.
 type Bucket struct{ Bound, Count float64 }
 
-// Histogram counts observations, those of the lower bounds among those of the higher.
+// Histogram counts observations; higher bounds include the lower ones.
 type Histogram []Bucket
 
 // Since is what h counts beyond an earlier reading of it.
@@ -52,8 +52,8 @@ func (h Histogram) Quantile(q float64) float64 {
 	return below.Bound
 }
 
-// Fit returns the factors of the columns of x that come nearest to y, by least squares;
-// false where the columns cannot be told apart.
+// Fit returns the factors of the columns of x that are closest to y, by least squares; false if the
+// columns are not independent.
 func Fit(x [][]float64, y []float64) ([]float64, bool) {
 	if len(x) == 0 || len(x) < len(x[0]) {
 		return nil, false

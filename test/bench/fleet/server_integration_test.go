@@ -210,10 +210,15 @@ type replica struct {
 
 func startReplica(b *testing.B, binary string, endpoints []string) *replica {
 	b.Helper()
+	return startReplicaOf(b, binary, fmt.Sprintf("store: {type: etcd, etcd: {endpoints: [%s]}}", strings.Join(endpoints, ", ")))
+}
+
+func startReplicaOf(b *testing.B, binary, settings string) *replica {
+	b.Helper()
 	folder, err := os.MkdirTemp(lab.Dir, "server-")
 	check(b, err)
 	file, socket := filepath.Join(folder, "server.yaml"), filepath.Join(folder, "s")
-	check(b, os.WriteFile(file, fmt.Appendf(nil, "api: {socket: %s}\nmetrics: {listen: \"\"}\nstore: {type: etcd, etcd: {endpoints: [%s]}}\n", socket, strings.Join(endpoints, ", ")), 0o644))
+	check(b, os.WriteFile(file, fmt.Appendf(nil, "api: {socket: %s}\nmetrics: {listen: \"\"}\n%s\n", socket, settings), 0o644))
 	cmd := exec.Command(binary, "server", "--config", file)
 	cmd.Stderr = os.Stderr
 	if testing.Verbose() {

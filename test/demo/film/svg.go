@@ -74,7 +74,7 @@ func (f Film) pause(i int) time.Duration {
 	return min(max(f[i].At-f[i-1].At, shortest), longest)
 }
 
-// length is how long the picture takes until it begins anew.
+// length is how long the picture takes until it begins again.
 func (f Film) length() time.Duration {
 	total := hold
 	for i := 1; i < len(f); i++ {

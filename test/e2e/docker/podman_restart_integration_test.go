@@ -25,7 +25,7 @@ type stable struct {
 	names   []string
 }
 
-// run makes a container that runs until it is asked to end.
+// run makes a container that runs until it is sent the stop signal.
 func (s *stable) run(c lab.PodmanContainer) {
 	s.Helper()
 	c.Image, c.Command, c.Ready = image, lab.ServeFor(0), "ready"
@@ -150,7 +150,7 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 	}
 }
 
-// What a shutdown has stopped that is called off comes up again.
+// What a shutdown has stopped that is cancelled comes up again.
 func TestAShutdownOfAPodmanHostThatIsCancelledIsMadeUpFor(t *testing.T) {
 	s := &stable{T: t, runtime: lab.PodmanFor(t, lab.PodmanOptions{Activated: true})}
 	_, err := s.runtime.Load(t.Context(), lab.ImageSpec{Names: []string{image}})

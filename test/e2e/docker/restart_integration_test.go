@@ -210,8 +210,8 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 	}
 }
 
-// What a shutdown has stopped that is called off comes up again, but for what nobody wants
-// started anew.
+// What a shutdown has stopped that is cancelled comes up again, but for what nobody wants
+// started again.
 func TestAShutdownThatIsCancelledIsMadeUpFor(t *testing.T) {
 	for name, inTheMiddle := range map[string]bool{"after the drain": false, "in the middle of it": true} {
 		t.Run(name, func(t *testing.T) {

@@ -30,7 +30,7 @@ const eager = "imageGC: {enabled: true, includeLocal: true, interval: 1s, highTh
 // kept is the label of an image that stays though nobody uses it.
 var kept = map[string]string{"hostler.io/keep": "true"}
 
-// collectedSince waits for a collection that has begun and ended since now, and for the end of
+// collectedSince waits for a collection that has started and ended since now, and for the end of
 // an image that nobody uses.
 func (a *agent) collectedSince(t *testing.T, d *lab.Docker, unused string) {
 	t.Helper()

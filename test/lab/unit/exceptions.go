@@ -56,7 +56,7 @@ func Exceptions() map[string]Exception {
 	}
 }
 
-// dropIn is what is said otherwise than in the unit file. command is the spawner's.
+// dropIn is the drop-in with the differences from the unit file. command is that of the spawner.
 func dropIn(command, log string) string {
 	var b strings.Builder
 	b.WriteString("[Service]\n")

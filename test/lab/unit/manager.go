@@ -38,8 +38,8 @@ type Manager struct {
 	last   atomic.Int64 // instance
 }
 
-// Start starts a manager in a lab, which it changes: what is mounted from then on is mounted
-// for all units, too, as systemd has it on a host.
+// Start starts a manager in a lab. It changes the lab: later mounts are visible to all units, as on
+// a host with systemd.
 func Start(ctx context.Context, l *lab.Lab, o Options) (*Manager, error) {
 	folder, err := os.MkdirTemp(lab.Dir, "units-")
 	if err != nil {
@@ -85,7 +85,7 @@ func (m *Manager) Log() string { return m.daemon.Log(50) }
 
 func (m *Manager) units() string { return filepath.Join(m.folder, "units") }
 
-// write writes the unit as it is, and beside it what is said otherwise.
+// write writes the unit unchanged, and beside it the drop-in with the differences.
 func (m *Manager) write(o Options) error {
 	file, err := os.ReadFile(o.File)
 	if err != nil {
@@ -132,8 +132,8 @@ func furnish() error {
 	return nil
 }
 
-// makeCgroup makes the cgroup that a manager takes for its root, and returns the file of its
-// members. It is in the hierarchy by which systemd tells processes apart.
+// makeCgroup creates the cgroup that a manager uses as its root, and returns the file of its
+// members. It is in the hierarchy in which systemd tracks processes.
 func makeCgroup(cgroup string) (members string, err error) {
 	const root = "/sys/fs/cgroup"
 	var stat unix.Statfs_t

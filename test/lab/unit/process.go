@@ -22,7 +22,7 @@ type Process struct {
 	err    error              // why how it has ended is not known
 }
 
-// follow waits for the end of a process, of which the spawner tells.
+// follow waits for the end of a process, which the spawner reports.
 func follow(unit string, pid int, conn *net.UnixConn) (*Process, error) {
 	handle, err := os.FindProcess(pid)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package debian makes Debian releases ready to boot: a root with its kernel and
-// its initramfs, built once from the host's own package sources and kept in the
-// cache. It owns what is in a root, and how a machine's own files come over one;
-// it refuses to boot machines.
+// Package debian prepares Debian releases for booting: a root with kernel and initramfs, built once
+// from the package sources of the host, and cached. It owns the content of a root, and how files of
+// a machine are laid over it. It does not boot machines.
 package debian

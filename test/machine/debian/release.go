@@ -77,7 +77,7 @@ func (r recipe) key() string {
 	return "debian-" + string(r.release) + "-" + r.digest(packages(r.release), kernelHook, initScript, earlyModules(), rootScript, DiskBytes, lines(rootFiles()))
 }
 
-// digest tells what is made of other things, or from other sources, apart.
+// digest identifies the sources and inputs of a root.
 func (r recipe) digest(of ...any) string {
 	sum := sha256.New()
 	fmt.Fprintln(sum, edition, r.release, goruntime.GOARCH)

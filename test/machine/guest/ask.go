@@ -15,7 +15,7 @@ import (
 // agentSocket is where hostler serves its API unless it is told otherwise.
 const agentSocket = "/run/hostler/hostler.sock"
 
-// askTimeout bounds a question: who waits for an answer asks again.
+// askTimeout bounds a query: the caller repeats it.
 const askTimeout = 30 * time.Second
 
 // ask reads a path of the agent's API, and sends what it answers as a command's

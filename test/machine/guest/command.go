@@ -125,7 +125,7 @@ func (c *command) start(run wire.Run, send func(wire.Message)) error {
 	return nil
 }
 
-// hear takes what is said to a command.
+// hear receives the input of a command.
 func (c *command) hear(m wire.Message) {
 	if len(m.Stdin) > 0 {
 		c.say(m.Stdin)

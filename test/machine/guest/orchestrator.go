@@ -22,8 +22,7 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// The sockets of containerd: that of its own service, and that of one which is the
-// orchestrator's.
+// The sockets of the containerd service, and of the containerd of the orchestrator.
 const (
 	usualSocket  = "/run/containerd/containerd.sock"
 	nestedFolder = "/run/k3s/containerd"
@@ -42,9 +41,9 @@ func socket() string {
 // of them within a second.
 const resync = 200 * time.Millisecond
 
-// orchestrate stands in for k3s, RKE2 and k0s: it runs containerd as a child that dies with
-// it, and plays the kubelet, which starts again whatever has ended of this boot's pods. It
-// ends when it is asked to, and leaves the pods running.
+// orchestrate simulates k3s, RKE2 and k0s: it runs containerd as a child that dies with it, and
+// restarts ended pods of this boot as kubelet does. On SIGTERM it ends, and leaves the pods
+// running.
 func orchestrate() error {
 	goruntime.LockOSThread() // whose end is what kills the child
 	boot, err := bootID(bootFile)

@@ -49,7 +49,7 @@ func runPods(from io.Reader) error {
 	return carryOut(order)
 }
 
-// runPod runs the one pod that a person asks for.
+// runPod runs one requested pod.
 func runPod(args []string) error {
 	container := job.Container{Name: "main"}
 	pod := job.Pod{Namespace: "default", Labels: map[string]string{}}

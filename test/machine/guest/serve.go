@@ -125,7 +125,7 @@ func session(hello wire.Hello, from io.Reader, to io.Writer) error {
 		}
 		send := func(answer wire.Message) {
 			answer.Session, answer.ID = m.Session, m.ID
-			// Who does not listen any more does not want to know.
+			// A client that has disconnected needs no answer.
 			_ = out.Write(answer)
 		}
 		switch {

@@ -1,5 +1,5 @@
-// Package job is what a test asks a machine's pods to do, and what they tell of
-// it. It owns the two forms, and refuses to judge.
+// Package job has the tasks that a test gives to pods of a machine, and their reports. It owns both
+// forms, and does not judge.
 package job
 
 import "time"

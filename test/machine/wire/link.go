@@ -23,7 +23,7 @@ type Link struct {
 	out     *Writer
 	calls   map[uint64]*call
 	last    uint64
-	changed chan struct{} // closed, and made anew, when hello changes
+	changed chan struct{} // closed, and made again, when hello changes
 }
 
 // call is a command that runs.
@@ -79,7 +79,7 @@ func (l *Link) talk(ctx context.Context, conn net.Conn) {
 	})
 }
 
-// greet takes note of who answers now. Calls to another one get no answer.
+// greet records the current peer. Calls to an earlier peer get no answer.
 func (l *Link) greet(hello *Hello, out *Writer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +95,7 @@ func (l *Link) greet(hello *Hello, out *Writer) {
 	l.changed = make(chan struct{})
 }
 
-// Await waits until somebody answers who passes, or ctx ends.
+// Await waits until an accepted peer answers, or ctx ends.
 func (l *Link) Await(ctx context.Context, passes func(Hello) bool) (Hello, error) {
 	for {
 		l.mu.Lock()

@@ -1,7 +1,6 @@
-// Package wire is what a test and the guest program in its machine say to each
-// other: messages as lines of JSON, with IDs, so that several commands run at
-// once. It owns the messages, their framing and the test's end of the talk, and
-// refuses to know how a line gets across.
+// Package wire has the protocol between a test and the guest program in its machine: messages as
+// lines of JSON, with IDs, so that several commands run at once. It owns the messages, their
+// framing and the side of the test. It does not know the transport.
 package wire
 
 import (

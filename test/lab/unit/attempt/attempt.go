@@ -1,5 +1,5 @@
-// Package attempt tries what units forbid, by calls to the kernel that change nothing. It
-// owns what is tried, and refuses to say what should come of it.
+// Package attempt tries operations that units forbid, with system calls that change nothing. It
+// does not judge the results.
 package attempt
 
 import (
@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Results are what came of each attempt: what the kernel said, or "" where it did it.
+// Results are the errors of the kernel for each attempt, or "" if it succeeded.
 type Results map[string]string
 
 // All tries everything, with two files of the lab's own: one that only who has the lab's

@@ -1,5 +1,5 @@
-// Package message is what goes between test/lab/unit and its spawner over a socket that
-// keeps messages apart. It owns their form, and refuses to know what becomes of them.
+// Package message has the messages between test/lab/unit and its spawner, over a socket that
+// preserves message boundaries. It owns their form, not their meaning.
 package message
 
 import (

@@ -38,7 +38,7 @@ func run(args []string) error {
 	return fmt.Errorf("unknown arguments %q", args)
 }
 
-// serve starts what is asked for at a socket, and tells how it has ended.
+// serve starts programs on request at a socket, and reports how they ended.
 func serve(socket string) error {
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// manager becomes a service manager in a cgroup, whose file of members it is told. It gets
-// a /tmp and a /var/tmp of its own, where systemd puts the folders of PrivateTmp=, so that
-// none stay behind on the host.
+// manager becomes a service manager in the cgroup with this file of members. It gets its own /tmp
+// and /var/tmp, where systemd creates the folders of PrivateTmp=, so that none stay on the host.
 func manager(program, members string) error {
 	goruntime.LockOSThread() // the thread becomes the program
 	if err := os.WriteFile(members, fmt.Append(nil, os.Getpid()), 0o644); err != nil {

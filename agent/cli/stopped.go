@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// stoppedNow is what of the containers and pods of a drain runs now; nil right after the drain.
+type stoppedNow struct {
+	exited map[container]bool
+	runs   map[string]bool // pods by NAMESPACE/NAME
+}
+
+// container names a container of this host.
+type container struct{ runtime, id string }
+
+// stillStopped returns the record of the last drain, and what of it does not run now. Without a drain,
+// or if the agent does not report all pods, the record is empty.
+func stillStopped(ctx context.Context, c *api.Client) (journal.Record, *stoppedNow) {
+	s, err := c.Status(ctx)
+	if err != nil || s.Shutdown.Drained == nil {
+		return journal.Record{}, nil
+	}
+	list, err := c.Pods(ctx)
+	if err != nil || list.Message != "" {
+		return journal.Record{}, nil
+	}
+	now := &stoppedNow{exited: map[container]bool{}, runs: map[string]bool{}}
+	for _, p := range list.Pods {
+		for _, of := range p.Containers {
+			switch of.State {
+			case runtime.Running.String():
+				now.runs[p.Namespace+"/"+p.Name] = true
+			case runtime.Exited.String():
+				now.exited[container{p.Runtime, of.ID}] = true
+			}
+		}
+	}
+	return *s.Shutdown.Drained, now
+}
+
+// podRuns reports whether a pod of this name runs: its orchestrator or unit may have created it again.
+func (n *stoppedNow) podRuns(p journal.PodRecord) bool {
+	return n != nil && n.runs[p.Namespace+"/"+p.Name]
+}
+
+// changed reports whether a container runs again, or was removed.
+func (n *stoppedNow) changed(p journal.PodRecord, id string) bool {
+	return n != nil && !n.exited[container{p.Runtime, id}]
+}
+
+// printStopped lists what a drain stopped and what does not run again, and who starts it.
+func printStopped(t *table, r journal.Record, now *stoppedNow) {
+	start := map[string][]string{} // names by command
+	var units, others []string
+	for _, p := range r.Pods {
+		if p.Outcome != journal.Stopped && p.Outcome != journal.Killed {
+			continue
+		}
+		name := strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")
+		command := ""
+		for _, program := range []string{"docker", "podman"} {
+			if strings.HasPrefix(p.Runtime, program) {
+				command = program + " start"
+			}
+		}
+		if command == "" {
+			if !now.podRuns(p) {
+				others = append(others, name)
+			}
+			continue
+		}
+		for _, c := range p.Containers() {
+			switch {
+			case c.ByUnit && !now.podRuns(p):
+				units = append(units, name)
+			case !c.ByUnit && !now.changed(p, c.ID):
+				start[command] = append(start[command], cmp.Or(c.Name, short(c.ID)))
+			}
+		}
+	}
+	if len(start)+len(units)+len(others) == 0 {
+		return
+	}
+	t.line("hostler does not start what the drain stopped. To start it again:")
+	for _, command := range []string{"docker start", "podman start"} {
+		if ids := start[command]; len(ids) > 0 {
+			slices.Sort(ids)
+			t.line("  %s %s", command, strings.Join(ids, " "))
+		}
+	}
+	for _, by := range []struct {
+		names []string
+		how   string
+	}{
+		{units, "run `systemctl start UNIT` for the units of "},
+		{others, "the program that created them, such as an orchestrator, must start "},
+	} {
+		if len(by.names) > 0 {
+			slices.Sort(by.names)
+			for _, line := range wrap(by.how+strings.Join(slices.Compact(by.names), ", "), screenWidth-2) {
+				t.line("  %s", line)
+			}
+		}
+	}
+}

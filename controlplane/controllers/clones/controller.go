@@ -1,0 +1,146 @@
+package clones
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/executor"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/loop"
+)
+
+// Name is the controller's name in the configuration, in elections and in metrics.
+const Name = "clones"
+
+// interval is the longest time from one decision to the next. A report of a host causes none.
+const interval = 10 * time.Second
+
+// Controller annotates Nodes while it leads. Its table is filled on every replica.
+type Controller struct {
+	*executor.Executor[Change]
+	store   store.Store
+	contact *store.Contact
+	nodes   *store.Table[entry]
+	log     *slog.Logger
+
+	mu       sync.Mutex // guards decision
+	decision Decision
+}
+
+// Report is what the controller does, for people and metrics. It does not change.
+type Report struct {
+	executor.Report
+	Decision Decision
+}
+
+// New returns a controller for the Nodes of a store.
+func New(s store.Store, contact *store.Contact, log *slog.Logger) *Controller {
+	changed := loop.NewSignal()
+	c := &Controller{
+		store: s, contact: contact, log: log.With("component", Name),
+		nodes: store.NewTable(take, changed.Send),
+	}
+	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Done: c.done}, changed, c.log)
+	return c
+}
+
+// Nodes takes in the Nodes of the fleet.
+func (c *Controller) Nodes() store.Follower { return c.nodes }
+
+// Report returns the last decision, and how its execution goes.
+func (c *Controller) Report() Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Report{Report: c.Executor.Report(), Decision: c.decision}
+}
+
+// entry is a Host, and the time of its last report by its own clock.
+type entry struct {
+	Host
+	heartbeat time.Time
+}
+
+// take takes in a Node.
+func take(before entry, o store.Object) (now entry, news bool) {
+	node := o.(*corev1.Node)
+	info := node.Status.NodeInfo
+	now.Host = Host{Name: node.Name, UID: node.UID, MachineID: info.MachineID, BootID: info.BootID, Stored: node.Annotations[controlplane.AnnotationSameMachine]}
+	if len(validation.IsDNS1123Subdomain(node.Name)) > 0 {
+		now.MachineID = "" // no host has that name
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			now.Alive, now.heartbeat = condition.Status != corev1.ConditionUnknown, condition.LastHeartbeatTime.Time
+			break // the first of a type counts, as in Kubernetes
+		}
+	}
+	now.Since, now.Reported = before.Since, before.Reported
+	news = now.Host != before.Host
+	switch {
+	case !before.Alive || !now.Alive || now.UID != before.UID || now.MachineID != before.MachineID || now.BootID != before.BootID:
+		now.Since, now.Reported = time.Now(), time.Time{}
+	case !now.heartbeat.Equal(before.heartbeat):
+		now.Reported = time.Now()
+	}
+	return now, news
+}
+
+// decide returns the changes that are due.
+func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
+	switch _, ok := c.contact.Since(now); {
+	case !ok:
+		return nil, time.Time{}, errors.New("the store does not answer")
+	case !c.nodes.Ready():
+		return nil, time.Time{}, errors.New("reading Nodes")
+	}
+	entries := c.nodes.Entries()
+	hosts := make([]Host, 0, len(entries))
+	for _, e := range entries {
+		hosts = append(hosts, e.Host)
+	}
+	d := Decide(hosts)
+	c.mu.Lock()
+	c.decision = d
+	c.mu.Unlock()
+	return d.Now, now.Add(interval), nil
+}
+
+// write changes the annotation of a Node, if that is of the same machine and boot still.
+func (c *Controller) write(ctx context.Context, term store.Term, change Change) error {
+	_, err := c.store.Update(ctx, store.Nodes, change.Node, store.Preconditions{UID: change.UID, Term: term}, func(o store.Object) error {
+		node, ok := o.(*corev1.Node)
+		if !ok {
+			return fmt.Errorf("node %q: %w: the store returned a %T", change.Node, controlplane.ErrInvalid, o)
+		}
+		if info := node.Status.NodeInfo; info.MachineID != change.MachineID || info.BootID != change.BootID {
+			return fmt.Errorf("node %q: %w: it is of another machine or boot", change.Node, controlplane.ErrConflict)
+		}
+		if change.Value == "" {
+			delete(node.Annotations, controlplane.AnnotationSameMachine)
+			return nil
+		}
+		if node.Annotations == nil {
+			node.Annotations = map[string]string{}
+		}
+		node.Annotations[controlplane.AnnotationSameMachine] = change.Value
+		return nil
+	})
+	return err
+}
+
+// done logs a change.
+func (c *Controller) done(change Change) {
+	if change.Value == "" {
+		c.log.Info("no other host has the machine ID any more", "node", change.Node)
+		return
+	}
+	c.log.Warn("hosts have the same machine ID", "node", change.Node, "others", change.Value)
+}

@@ -1,0 +1,156 @@
+// Package clones finds running hosts that have the same machine ID, because one was cloned from the
+// other, and names them on their Nodes. It changes nothing else: hosts report it and people fix it.
+//
+// Decide is pure: `hostler fleet plan` prints what the controller executes.
+package clones
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// settle is how long two hosts must have been alive before they are compared. A host that was renamed
+// leaves a Node behind that seems to be alive until its Lease ends.
+const settle = time.Minute
+
+// Host is what a decision needs to know of one Node.
+type Host struct {
+	Name              string
+	UID               types.UID
+	MachineID, BootID string
+	// Alive is false for a Node that is Unknown, or without a status.
+	Alive bool
+	// Since is since when this server sees the host alive, in this boot and with this machine ID.
+	Since time.Time
+	// Reported is when the host has reported its status last, as this server saw it; zero for not since
+	// then.
+	Reported time.Time
+	Stored   string // the annotation
+}
+
+// Decision is what to change, and why.
+type Decision struct {
+	Groups []Group
+	Now    []Change // by Node
+}
+
+// Group are running hosts with one machine ID, by name.
+type Group []string
+
+// Message says what is wrong.
+func (g Group) Message() string {
+	hosts, more := g, ""
+	if n := len(hosts) - controlplane.MostClones; n > 0 {
+		hosts, more = hosts[:controlplane.MostClones], fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("the running hosts %s%s have the same machine ID: one was cloned from the other", strings.Join(hosts, ", "), more)
+}
+
+// Change is another value of the annotation. The Node must still be of that machine and boot.
+type Change struct {
+	Node              string
+	UID               types.UID
+	MachineID, BootID string
+	Before, Value     string // empty for none
+}
+
+// Object implements executor.Action.
+func (c Change) Object() string { return "nodes/" + c.Node }
+
+// Version implements executor.Action.
+func (c Change) Version() string { return c.Before }
+
+// Action says what is done, for people.
+func (c Change) Action() string {
+	if c.Value == "" {
+		return "remove annotation " + controlplane.AnnotationSameMachine
+	}
+	return fmt.Sprintf("set annotation %s=%s", controlplane.AnnotationSameMachine, c.Value)
+}
+
+// Reason says why.
+func (c Change) Reason() string {
+	if c.Value == "" {
+		return "no other running host has its machine ID any more"
+	}
+	return "running hosts have its machine ID"
+}
+
+// Decide returns which Nodes are to name others.
+func Decide(hosts []Host) Decision {
+	machines := map[string][]Host{}
+	for _, h := range hosts {
+		if h.Alive && h.MachineID != "" {
+			machines[h.MachineID] = append(machines[h.MachineID], h)
+		}
+	}
+	var d Decision
+	named := map[string]string{}
+	for _, group := range machines {
+		if len(group) < 2 {
+			continue
+		}
+		slices.SortFunc(group, func(a, b Host) int { return strings.Compare(a.Name, b.Name) })
+		var found Group
+		for i, h := range group {
+			if names := partners(group, i); len(names) > 0 {
+				named[h.Name] = strings.Join(names, ",")
+				found = append(found, h.Name)
+			}
+		}
+		if len(found) > 1 {
+			d.Groups = append(d.Groups, found)
+		}
+	}
+	slices.SortFunc(d.Groups, func(a, b Group) int { return slices.Compare(a, b) })
+	for _, h := range hosts {
+		if value := named[h.Name]; value != h.Stored {
+			d.Now = append(d.Now, Change{Node: h.Name, UID: h.UID, MachineID: h.MachineID, BootID: h.BootID, Before: h.Stored, Value: value})
+		}
+	}
+	slices.SortFunc(d.Now, func(a, b Change) int { return strings.Compare(a.Node, b.Node) })
+	return d
+}
+
+// partners are the hosts that the i-th of a group names, at most MostClones. It begins with the next one
+// by name: of many hosts with one machine ID, each is then named by few, and its end changes few Nodes.
+func partners(group []Host, i int) []string {
+	h := group[i]
+	var names []string
+	if !h.Reported.IsZero() {
+		for k := 1; k < len(group) && len(names) < controlplane.MostClones; k++ {
+			if other := group[(i+k)%len(group)]; h.runsBeside(other) {
+				names = append(names, other.Name)
+			}
+		}
+	}
+	// What an earlier leader has found stays until it is over.
+	for _, name := range controlplane.CloneNames(h.Stored) {
+		k, known := slices.BinarySearchFunc(group, name, func(o Host, name string) int { return strings.Compare(o.Name, name) })
+		if known && k != i && !h.sameBoot(group[k]) && len(names) < controlplane.MostClones && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// sameBoot reports whether both Nodes are of one boot, such as hostler's and a kubelet's of one host.
+func (h Host) sameBoot(other Host) bool { return h.BootID != "" && h.BootID == other.BootID }
+
+// runsBeside reports whether both were alive at the same time, as two machines: each has reported its
+// status after the other was alive for a while.
+func (h Host) runsBeside(other Host) bool {
+	later := h.Since
+	if other.Since.After(later) {
+		later = other.Since
+	}
+	later = later.Add(settle)
+	return !h.sameBoot(other) && !h.Reported.Before(later) && !other.Reported.Before(later)
+}

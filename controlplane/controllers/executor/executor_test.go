@@ -1,0 +1,205 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/executor"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/loop"
+)
+
+// action is a write to an object.
+type action struct{ object, version string }
+
+func (a action) Object() string  { return a.object }
+func (a action) Version() string { return a.version }
+
+// job is a controller that has to write each of its objects once.
+type job struct {
+	mu     sync.Mutex // guards what follows
+	due    map[string]string
+	err    error          // of writes
+	paused error          // why nothing is decided
+	hang   time.Duration  // of writes
+	calls  map[string]int // by object
+	most   int            // concurrent writes, in all and of one object
+	now    map[string]int // writes in progress, by object
+	change loop.Signal
+	stays  bool // the cache does not show writes
+}
+
+func newJob(objects int) *job {
+	j := &job{due: map[string]string{}, calls: map[string]int{}, now: map[string]int{}}
+	for i := range objects {
+		j.due[fmt.Sprintf("nodes/n%03d", i)] = "1"
+	}
+	return j
+}
+
+func (j *job) decide(now time.Time) (due []action, next time.Time, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for object, version := range j.due {
+		due = append(due, action{object, version})
+	}
+	return due, now.Add(5 * time.Second), j.paused
+}
+
+func (j *job) write(ctx context.Context, _ store.Term, a action) error {
+	j.mu.Lock()
+	j.calls[a.object]++
+	j.now[a.object]++
+	running := 0
+	for object, n := range j.now {
+		running += n
+		if n > 1 {
+			panic("two writes at a time to " + object)
+		}
+	}
+	j.most = max(j.most, running)
+	err, hang := j.err, j.hang
+	j.mu.Unlock()
+	select {
+	case <-time.After(hang):
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.now[a.object]--
+	if err == nil && !j.stays {
+		delete(j.due, a.object)
+		j.change.Send()
+	}
+	return err
+}
+
+func (j *job) set(change func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	change()
+	j.change.Send()
+}
+
+// run runs an executor in a bubble, and lets it lead.
+func run(t *testing.T, j *job, test func(*executor.Executor[action])) {
+	synctest.Test(t, func(t *testing.T) {
+		j.change = loop.NewSignal() // of this bubble
+		e := executor.New(executor.Job[action]{Decide: j.decide, Write: j.write, Done: func(action) {}}, j.change, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() { ended <- e.Run(ctx, func(error) {}) }()
+		go func() { ended <- e.Lead(ctx, store.Term{}) }()
+		test(e)
+		cancel()
+		for range 2 {
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("Run() or Lead() = %v, want the end of the context", err)
+			}
+		}
+	})
+}
+
+func TestEachActionIsDoneOnceAndSeveralAtATime(t *testing.T) {
+	j := newJob(100)
+	j.hang = time.Second
+	run(t, j, func(e *executor.Executor[action]) {
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for object, n := range j.calls {
+			if n != 1 {
+				t.Errorf("%s was written %d times, want once", object, n)
+			}
+		}
+		if r := e.Report(); len(j.calls) != 100 || j.most != 16 || r.Writes.Stored != 100 || !r.OldestDue.IsZero() || len(r.Failing) > 0 {
+			t.Errorf("calls = %d, at most %d at a time, report = %+v, want 100, 16 at a time, all stored", len(j.calls), j.most, r)
+		}
+	})
+}
+
+func TestAWriteThatFailsIsTriedAgainLessAndLessOften(t *testing.T) {
+	j := newJob(1)
+	j.err = fmt.Errorf("%w: refused", controlplane.ErrForbidden)
+	run(t, j, func(e *executor.Executor[action]) {
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := j.calls["nodes/n000"]; n < 10 || n > 20 {
+			t.Errorf("tries in 10 minutes = %d, want 1, 2, 4 ... 60 s apart", n)
+		}
+		if r := e.Report(); !errors.Is(r.Failing["nodes/n000"], controlplane.ErrForbidden) || r.OldestDue.IsZero() {
+			t.Errorf("report = %+v, want why the object fails, and since when it is due", r)
+		}
+		j.set(func() { j.err = nil; j.due["nodes/n000"] = "2" }) // another version is tried at once
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if r := e.Report(); r.Writes.Stored != 1 || len(r.Failing) > 0 {
+			t.Errorf("report = %+v, want it stored", r)
+		}
+	})
+}
+
+func TestAPausedControllerWritesNothing(t *testing.T) {
+	j := newJob(1)
+	j.paused = errors.New("reading")
+	run(t, j, func(e *executor.Executor[action]) {
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if r := e.Report(); len(j.calls) > 0 || r.Paused != "reading" {
+			t.Errorf("calls = %v, report = %+v, want none, and why", j.calls, r)
+		}
+	})
+}
+
+func TestAWriteThatTheCacheDoesNotShowIsLag(t *testing.T) {
+	j := newJob(1)
+	j.stays = true
+	run(t, j, func(e *executor.Executor[action]) {
+		time.Sleep(8 * time.Second)
+		synctest.Wait()
+		if lag := e.Report().WatchLag; j.calls["nodes/n000"] != 1 || lag < 4*time.Second || lag > 8*time.Second {
+			t.Errorf("lag = %v after %d writes, want that of one write which is not shown for 8 s", lag, j.calls["nodes/n000"])
+		}
+		j.set(func() { delete(j.due, "nodes/n000") })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if lag := e.Report().WatchLag; lag < 8*time.Second || lag > 9*time.Second {
+			t.Errorf("lag = %v, want about 8 s", lag)
+		}
+	})
+}
+
+func TestNothingIsInFlightWhenLeadReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJob(3)
+		j.hang, j.change = time.Hour, loop.NewSignal()
+		e := executor.New(executor.Job[action]{Decide: j.decide, Write: j.write, Done: func(action) {}}, j.change, slog.New(slog.DiscardHandler))
+		running, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- e.Run(running, func(error) {}) }()
+		leading, depose := context.WithTimeout(t.Context(), 5*time.Second)
+		defer depose()
+		if err := e.Lead(leading, store.Term{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Lead() = %v, want the end of its context", err)
+		}
+		for object, n := range j.now {
+			if n != 0 {
+				t.Errorf("a write to %s is in flight", object)
+			}
+		}
+		before := len(j.calls)
+		time.Sleep(time.Minute)
+		if synctest.Wait(); before != 3 || j.calls["nodes/n000"] != 1 {
+			t.Errorf("calls = %v, want one of each, and none without leadership", j.calls)
+		}
+		stop()
+		<-ended
+	})
+}

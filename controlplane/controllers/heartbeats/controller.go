@@ -1,0 +1,132 @@
+package heartbeats
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/controlplane/controllers/executor"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/loop"
+)
+
+// Name is the controller's name in the configuration, in elections and in metrics.
+const Name = "heartbeats"
+
+// interval is the longest time from one decision to the next, and from one read of the setting to the
+// next.
+const interval = 10 * time.Second
+
+// Controller changes the setting while it leads.
+type Controller struct {
+	*executor.Executor[Change]
+	settings store.Settings
+	contact  *store.Contact
+	nodes    *store.Table[struct{}]
+	changed  loop.Signal
+	reread   loop.Signal
+	log      *slog.Logger
+
+	mu       sync.Mutex // guards what follows
+	facts    Facts      // Hosts are counted in nodes
+	read     bool       // the setting was read
+	decision Decision
+}
+
+// Report is what the controller does, for people and metrics. It does not change.
+type Report struct {
+	executor.Report
+	Decision Decision
+}
+
+// New returns a controller of a store's setting.
+func New(s store.Settings, contact *store.Contact, maxPerSecond float64, log *slog.Logger) *Controller {
+	changed := loop.NewSignal()
+	c := &Controller{
+		settings: s, contact: contact, changed: changed, reread: loop.NewSignal(), log: log.With("component", Name),
+		nodes: store.NewTable(func(struct{}, store.Object) (struct{}, bool) { return struct{}{}, false }, changed.Send),
+		facts: Facts{MaxPerSecond: maxPerSecond},
+	}
+	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Done: c.done}, changed, c.log)
+	return c
+}
+
+// SetMax takes over a changed configuration.
+func (c *Controller) SetMax(perSecond float64) {
+	c.mu.Lock()
+	c.facts.MaxPerSecond = perSecond
+	c.mu.Unlock()
+	c.changed.Send()
+}
+
+// Nodes takes in the Nodes of the fleet.
+func (c *Controller) Nodes() store.Follower { return c.nodes }
+
+// Report returns the last decision, and how its execution goes.
+func (c *Controller) Report() Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Report{Report: c.Executor.Report(), Decision: c.decision}
+}
+
+// RunReads reads the setting now and then, and after each write, until ctx ends.
+func (c *Controller) RunReads(ctx context.Context, heartbeat func(error)) error {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		setting, err := c.settings.Setting(ctx, store.LeaseDuration)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		heartbeat(err)
+		if err == nil {
+			c.take(setting)
+		}
+		select {
+		case <-ticker.C:
+		case <-c.reread:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// take takes in the setting as it was read.
+func (c *Controller) take(setting store.Setting) {
+	c.mu.Lock()
+	news := !c.read || c.facts.Setting != setting
+	c.facts.Setting, c.read = setting, true
+	c.mu.Unlock()
+	if news {
+		c.changed.Send()
+	}
+}
+
+// decide returns the change that is due.
+func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch _, ok := c.contact.Since(now); {
+	case !ok:
+		return nil, time.Time{}, errors.New("the store does not answer")
+	case !c.nodes.Ready() || !c.read:
+		return nil, time.Time{}, errors.New("reading Nodes and the setting")
+	}
+	facts := c.facts
+	facts.Hosts = c.nodes.Len()
+	c.decision = Decide(facts)
+	return c.decision.Now, now.Add(interval), nil
+}
+
+func (c *Controller) write(ctx context.Context, term store.Term, change Change) error {
+	defer c.reread.Send()
+	return c.settings.Set(ctx, store.LeaseDuration, change.Before, change.Value, term)
+}
+
+// done logs a change.
+func (c *Controller) done(change Change) {
+	c.log.Info("lease duration of all hosts changed", "duration", cmp.Or(change.Value, DefaultLease.String()), "before", cmp.Or(change.Before.Value, DefaultLease.String()), "reason", change.Reason)
+}

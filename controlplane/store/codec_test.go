@@ -1,0 +1,82 @@
+package store_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane/store"
+)
+
+func TestAnEditKeepsFieldsThatAreNotKnownHere(t *testing.T) {
+	const value = `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","annotations":{"a":"1","b":"2"},"future":[1]},
+		"spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"}],"future":{"x":12345678901234567890}},
+		"status":{"future":"y","conditions":[{"type":"Ready","status":"True","future":1}]},"future":null}`
+	for name, c := range map[string]struct {
+		edit func(*corev1.Node)
+		want string // the fields of value, with these changes
+	}{
+		"a new field": {
+			func(n *corev1.Node) { n.Spec.ProviderID = "p" },
+			`{"spec":{"providerID":"p","unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"}],"future":{"x":12345678901234567890}}}`,
+		},
+		"a field that is removed": {
+			func(n *corev1.Node) { n.Spec.Unschedulable = false },
+			`{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}],"future":{"x":12345678901234567890}}}`,
+		},
+		"a list": {
+			func(n *corev1.Node) { n.Spec.Taints = nil },
+			`{"spec":{"unschedulable":true,"future":{"x":12345678901234567890}}}`,
+		},
+		"a value of a map": {
+			func(n *corev1.Node) { n.Annotations["b"] = "3"; delete(n.Annotations, "a") },
+			`{"metadata":{"name":"n","uid":"u","annotations":{"b":"3"},"future":[1]}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			left := 1000
+			stored, err := store.Nodes.Decode("n", []byte(value), "7", &left)
+			if err != nil {
+				t.Fatal(err)
+			}
+			edited, err := store.Nodes.Edit(stored, []byte(value), func(o store.Object) error {
+				c.edit(o.(*corev1.Node))
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got, want, changes map[string]any
+			for text, into := range map[string]*map[string]any{string(edited): &got, value: &want, c.want: &changes} {
+				if err := json.Unmarshal([]byte(text), into); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, change := range changes {
+				want[name] = change
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("Edit() = %s, want %v", edited, want)
+			}
+		})
+	}
+}
+
+func TestAnEditThatChangesNothingStoresNothing(t *testing.T) {
+	left := 1000
+	const value = `{"metadata":{"name":"n"},"future":1}`
+	stored, err := store.Nodes.Decode("n", []byte(value), "7", &left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if edited, err := store.Nodes.Edit(stored, []byte(value), func(store.Object) error { return nil }); err != nil || edited != nil {
+		t.Errorf("Edit() = %s, %v, want nothing", edited, err)
+	}
+	refusal := errors.New("refused")
+	if _, err := store.Nodes.Edit(stored, []byte(value), func(store.Object) error { return refusal }); err != refusal {
+		t.Errorf("Edit() = %v, want %v", err, refusal)
+	}
+}

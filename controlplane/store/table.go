@@ -1,0 +1,103 @@
+package store
+
+import (
+	"maps"
+	"sync"
+)
+
+// Table is a Follower that keeps an entry for each object of a kind. It is safe for concurrent use.
+type Table[T any] struct {
+	take    func(before T, object Object) (now T, news bool)
+	changed func()
+
+	mu      sync.Mutex // guards what follows
+	entries map[string]listed[T]
+	lists   int
+	ready   bool
+}
+
+// listed is an entry, and the last list that its object was in.
+type listed[T any] struct {
+	entry T
+	list  int
+}
+
+// NewTable returns an empty table. take returns the entry of an object that is new or has changed, and
+// whether the change is news; before is the zero value for a new one. An object that cannot be read keeps
+// its entry. changed is called after news, a new object and a deletion.
+func NewTable[T any](take func(before T, object Object) (now T, news bool), changed func()) *Table[T] {
+	return &Table[T]{take: take, changed: changed, entries: map[string]listed[T]{}}
+}
+
+// Ready reports whether all objects were listed, and no list is being read again.
+func (t *Table[T]) Ready() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ready
+}
+
+// Len is the number of objects.
+func (t *Table[T]) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.entries)
+}
+
+// Entries returns all entries, in no order.
+func (t *Table[T]) Entries() []T {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	entries := make([]T, 0, len(t.entries))
+	for _, e := range t.entries {
+		entries = append(entries, e.entry)
+	}
+	return entries
+}
+
+// Begin implements Follower.
+func (t *Table[T]) Begin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lists++
+	t.ready = false
+}
+
+// Set implements Follower.
+func (t *Table[T]) Set(name string, o Object) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, known := t.entries[name]
+	now, news := t.take(before.entry, o)
+	t.entries[name] = listed[T]{now, t.lists}
+	if news || !known {
+		t.changed()
+	}
+}
+
+// Unreadable implements Follower.
+func (t *Table[T]) Unreadable(name string, _ error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, known := t.entries[name]
+	t.entries[name] = listed[T]{before.entry, t.lists}
+	if !known {
+		t.changed()
+	}
+}
+
+// Delete implements Follower.
+func (t *Table[T]) Delete(name string, _ Object) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.entries, name)
+	t.changed()
+}
+
+// Synced implements Follower.
+func (t *Table[T]) Synced() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.entries, func(_ string, e listed[T]) bool { return e.list != t.lists })
+	t.ready = true
+	t.changed()
+}

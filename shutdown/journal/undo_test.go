@@ -1,0 +1,94 @@
+package journal_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/shutdown/journal"
+)
+
+func TestAReopenedRecordStopsWhatRanOn(t *testing.T) {
+	now := time.Now()
+	r := &journal.Record{BootID: "one", Trigger: journal.TriggerTaint, StartedAt: now, CancelledAt: now, FinishedAt: now, Graceful: true, Error: "it ended", Pods: []journal.PodRecord{
+		{ID: "stopped", StartedAt: now, FinishedAt: now, Outcome: journal.Stopped},
+		{ID: "killed", StartedAt: now, FinishedAt: now, Outcome: journal.Killed},
+		{ID: "left", StartedAt: now, Outcome: journal.Left, Error: "no answer", Stuck: []string{"main"}},
+		{ID: "gone", Outcome: journal.Stopped},
+		{ID: "not asked", Outcome: journal.Skipped},
+		{ID: "unknown", Outcome: journal.Left},
+	}}
+	got := r.Reopened()
+	if !got.FinishedAt.IsZero() || !got.CancelledAt.IsZero() || got.Graceful || got.Error != "" || !got.StartedAt.Equal(now) {
+		t.Errorf("Reopened() = %+v, want it open, since its start", got)
+	}
+	text := ""
+	for _, p := range got.Pods {
+		text += fmt.Sprintf("%s:%s%s ", p.ID, p.Outcome, p.Error)
+	}
+	if want := "stopped:stopped killed:killed left: gone:stopped "; text != want {
+		t.Errorf("Reopened() has the pods %q, want %q", text, want)
+	}
+	if len(r.Pods) != 6 || r.Pods[2].Outcome != journal.Left {
+		t.Errorf("the record itself = %+v, want it unchanged", r)
+	}
+}
+
+// The agent was killed during the drain, and its cause ended before the next one started.
+func TestADrainIsUndoneByTheNextProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shutdown.json")
+	j := journal.Open(path, "one", quiet)
+	stop := keep(t, j)
+	now := time.Now()
+	j.BeginDrain()
+	j.AddDrainedUnits([]string{"web.service", "db.service"})
+	j.AddDrainedUnits([]string{"web.service"})
+	r := &journal.Record{BootID: "one", Trigger: journal.TriggerTaint, Cause: "taint a:NoExecute", StartedAt: now, Pods: []journal.PodRecord{
+		{Runtime: "docker", ID: "shop", StartedAt: now, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"c": now}}},
+		{Runtime: "docker", ID: "other"},
+		{Runtime: "runc", ID: "once", Once: true, StartedAt: now, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"d": now}}},
+	}}
+	j.PutDrained(r)
+	stop()
+
+	j = journal.Open(path, "one", quiet)
+	stop = keep(t, j)
+	if !j.UndoDrain(now) {
+		t.Fatal("UndoDrain() = false, want the drain undone")
+	}
+	if got := j.Restarts(); len(got) != 1 || got[0].ID != "c" || !got[0].Drained || !got[0].HostLived || got[0].By() != "drain" {
+		t.Errorf("Restarts() = %+v, want the container that can be started again", got)
+	}
+	if got := j.PendingServices(); len(got) != 2 || !got[0].InTurn {
+		t.Errorf("PendingServices() = %+v, want both units", got)
+	}
+	if got := j.Drained(); got == nil || got.CancelledAt.IsZero() || got.Graceful {
+		t.Errorf("Drained() = %+v, want it cancelled", got)
+	}
+	stop()
+
+	j = journal.Open(path, "two", quiet)
+	defer keep(t, j)()
+	if got := j.Restarts(); len(got) != 1 || got[0].HostLived {
+		t.Errorf("Restarts() after a boot = %+v, want it started then", got)
+	}
+}
+
+func TestRestartsThatADrainWaivedArePendingAgainOnceItIsUndone(t *testing.T) {
+	j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", quiet)
+	now := time.Now()
+	j.Put(&journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, StartedAt: now, Pods: []journal.PodRecord{
+		{Runtime: "docker", ID: "shop", StartedAt: now, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"c": now}}},
+	}})
+	j.Settle()
+	j.WaiveRestarts(journal.WaivedFor("taint a:NoExecute"), func(int32) bool { return false })
+	j.PutDrained(&journal.Record{BootID: "one", Trigger: journal.TriggerTaint, Cause: "taint a:NoExecute", StartedAt: now, Pods: []journal.PodRecord{{ID: "x", StartedAt: now}}})
+	if got := j.Restarts(); len(got) != 1 || got[0].Outcome != journal.LeftStopped {
+		t.Errorf("Restarts() during the drain = %+v, want nothing pending", got)
+	}
+	j.UndoDrain(now)
+	if got := j.Restarts(); len(got) != 1 || got[0].Outcome != "" || got[0].Drained {
+		t.Errorf("Restarts() = %+v, want what the shutdown had stopped pending again", got)
+	}
+}

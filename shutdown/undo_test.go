@@ -1,0 +1,149 @@
+package shutdown_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+const taint = "taint a:NoExecute"
+
+// drainedHost has a host of containers that can be started again, one of which takes long to end,
+// drain itself for a while. It returns the units that a guard starts.
+func drainedHost(t *testing.T, r *rig, duration time.Duration) (*units, journal.Record) {
+	t.Helper()
+	u := &units{}
+	r.options.Runtime, r.options.Starter = ofUnits{r.fake, r}, u
+	r.pod("web", 0, runtimetest.ContainerSpec{Restart: runtime.RestartUnlessStopped})
+	r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 10 * time.Second, Restart: runtime.RestartUnlessStopped})
+	r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{Restart: runtime.RestartUnlessStopped})
+	r.start()
+	return u, drain(t, r, shutdown.Demand{Trigger: journal.TriggerTaint, Cause: taint}, duration)
+}
+
+func drain(t *testing.T, r *rig, d shutdown.Demand, duration time.Duration) journal.Record {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), duration)
+	defer cancel()
+	record, err := r.guard.DrainOnDemand(ctx, d, r.options.Journal.PutDrained)
+	r.options.Journal.PutDrained(&record)
+	if (err != nil) != (ctx.Err() != nil) {
+		t.Errorf("DrainOnDemand() = %v, want it cancelled: %v", err, ctx.Err() != nil)
+	}
+	return record
+}
+
+// pending names the containers that are to be started again.
+func pending(j *journal.Journal) string {
+	var names []string
+	for _, o := range j.Restarts() {
+		if o.Outcome == "" {
+			names = append(names, fmt.Sprintf("%s after a %s", o.ID, o.By()))
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+func TestADrainByTheHostCanBeUndone(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		settled := 0
+		r.options.Settled = func() { settled++ }
+		u, record := drainedHost(t, r, 2*time.Second)
+		if record.Cause != taint || record.Trigger != journal.TriggerTaint || record.CancelledAt.IsZero() {
+			t.Errorf("record = %+v, want a cancelled one for the taint", record)
+		}
+		r.expectSignals("dns", "")
+		if got := pending(r.options.Journal); got != "" {
+			t.Errorf("pending = %q before the drain is undone, want nothing", got)
+		}
+		if r.guard.UndoDrain(t.Context(), record.StartedAt.Add(time.Second)) {
+			t.Error("UndoDrain() = true of a drain that there was not")
+		}
+		before := settled
+		if !r.guard.UndoDrain(t.Context(), record.StartedAt) || settled == before {
+			t.Error("UndoDrain() = false, or nobody starts anything, want both stopped containers started")
+		}
+		if got, want := pending(r.options.Journal), "slow-c after a drain, web-c after a drain"; got != want {
+			t.Errorf("pending = %q, want %q", got, want)
+		}
+		time.Sleep(time.Minute)
+		u.expect(t, "after the drain is undone", "slow-c.service", "web-c.service")
+		if d := r.guard.Status().Drained; d == nil || d.CancelledAt.IsZero() {
+			t.Errorf("Drained = %+v, want it cancelled", d)
+		}
+		// What a person drains then stays stopped.
+		drain(t, r, shutdown.Demand{Trigger: journal.TriggerManual}, time.Minute)
+		if got := pending(r.options.Journal); got != "" {
+			t.Errorf("pending = %q after a drain by a person, want nothing", got)
+		}
+	})
+}
+
+func TestADrainByTheHostThatFinishedStartsNothing(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		u, record := drainedHost(t, r, time.Hour)
+		if !record.Graceful || outcomes(record) != "dns=skipped slow=stopped web=stopped" {
+			t.Errorf("drain = %s, want both stopped and the critical one skipped", outcomes(record))
+		}
+		r.again(false)
+		time.Sleep(time.Minute)
+		u.expect(t, "after the drain")
+		if got := pending(r.options.Journal); got != "" {
+			t.Errorf("pending = %q, want nothing", got)
+		}
+	})
+}
+
+// The agent was killed in the middle.
+func TestADrainByTheHostIsContinuedByTheNextProcess(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		_, first := drainedHost(t, r, 2*time.Second)
+		r.again(false)
+		kept := r.options.Journal.Drained()
+		if kept == nil || !kept.StartedAt.Equal(first.StartedAt) {
+			t.Fatalf("Drained() = %+v, want the drain of %v", kept, first.StartedAt)
+		}
+		time.Sleep(time.Minute)
+		record := drain(t, r, shutdown.Demand{Trigger: journal.TriggerTaint, Cause: taint, Resume: kept}, time.Hour)
+		if !record.Graceful || !record.StartedAt.Equal(first.StartedAt) || outcomes(record) != "dns=skipped slow=stopped web=stopped" {
+			t.Errorf("continued: %s since %v, want all stopped since %v", outcomes(record), record.StartedAt, first.StartedAt)
+		}
+		if !r.guard.UndoDrain(t.Context(), record.StartedAt) {
+			t.Error("UndoDrain() = false")
+		}
+		if got, want := pending(r.options.Journal), "slow-c after a drain, web-c after a drain"; got != want {
+			t.Errorf("pending = %q, want %q, of both processes", got, want)
+		}
+	})
+}
+
+func TestAShutdownTakesOverFromADrainByTheHost(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		time.AfterFunc(2*time.Second, func() { r.logind.shutdown("reboot") })
+		u := &units{}
+		r.options.Runtime, r.options.Starter = ofUnits{r.fake, r}, u
+		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 10 * time.Second})
+		r.start()
+		_, err := r.guard.DrainOnDemand(t.Context(), shutdown.Demand{Trigger: journal.TriggerLeaseLost, Cause: "lease not renewed"}, r.options.Journal.PutDrained)
+		if err == nil {
+			t.Error("DrainOnDemand() = nil, want that it was cancelled")
+		}
+		time.Sleep(time.Minute)
+		if last := r.guard.Status().Last; last == nil || last.Trigger != journal.TriggerShutdown || outcomes(*last) != "slow=stopped" {
+			t.Errorf("Last = %+v, want the shutdown", last)
+		}
+		if r.guard.Refusal(t.Context()) == nil {
+			t.Error("Refusal() = nil during a shutdown, want the drain refused")
+		}
+	})
+}

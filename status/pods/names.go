@@ -1,0 +1,46 @@
+package pods
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"hostler.io/hostler/runtime"
+)
+
+// names returns namespace and name of the object of a pod. A pod without a namespace gets the name of
+// its runtime, so that pods of two runtimes do not share an object; one without a name gets its ID.
+func names(p runtime.Pod) (namespace, name string) {
+	namespace, name = cmp.Or(p.Namespace, p.Runtime), cmp.Or(p.Name, p.ID)
+	if len(validation.IsDNS1123Label(namespace)) > 0 {
+		namespace = mapped(namespace, validation.DNS1123LabelMaxLength)
+	}
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		name = mapped(name, validation.DNS1123SubdomainMaxLength)
+	}
+	return namespace, name
+}
+
+// hashLength is how many characters of a hash a mapped name ends with.
+const hashLength = 8
+
+// mapped returns a valid name in place of one that Kubernetes does not allow: in lower case, with
+// hyphens for other characters, and with a hash that tells similar names apart.
+func mapped(name string, most int) string {
+	sum := sha256.Sum256([]byte(name))
+	hash := hex.EncodeToString(sum[:])[:hashLength]
+	valid := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(name))
+	valid = strings.Trim(valid[:min(len(valid), most-hashLength-1)], "-")
+	if valid == "" {
+		return hash
+	}
+	return valid + "-" + hash
+}

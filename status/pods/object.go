@@ -1,0 +1,283 @@
+package pods
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/runtime"
+)
+
+// Bounds of the objects of one host. They bound what a host can add to the store and to the memory of
+// those who watch it. A Node has 110 pods by default, and an object a few kB.
+const (
+	MostPods  = 500
+	MostBytes = 1 << 20
+	// mostObject bounds one object, in bytes.
+	mostObject = mostStored / 2
+)
+
+// tolerationSeconds is what Kubernetes' admission plugin DefaultTolerationSeconds adds.
+const tolerationSeconds = 300
+
+// reasonRestarting is why a container waits that its runtime starts again.
+const reasonRestarting = "Restarting"
+
+// annotationRestartCount is where a kubelet counts the restarts of a container.
+const annotationRestartCount = "io.kubernetes.container.restartCount"
+
+// Facts are what objects are made from.
+type Facts struct {
+	Node NodeFacts
+	Pods []runtime.Pod // all pods of the host, those that have ended too
+	// Networks are those of pods, as far as they are known.
+	Networks map[PodKey]runtime.PodNetwork
+}
+
+// PodKey identifies a pod of this host.
+type PodKey struct{ Runtime, ID string }
+
+// NodeFacts are the Node of this host as it is stored.
+type NodeFacts struct {
+	Name string
+	UID  types.UID
+	IPs  []string // InternalIPs
+}
+
+// Desired are the objects that the store should have of a host.
+type Desired struct {
+	// Running are the objects of pods that run, by path.
+	Running map[string]*corev1.Pod
+	// Ended are those of pods that have ended and that the runtime still knows, by path.
+	Ended map[string]*corev1.Pod
+	// Kept are paths of pods that run and are left out: what is stored stays.
+	Kept    map[string]bool
+	LeftOut []LeftOut
+}
+
+// LeftOut is a pod that runs and has no object of its own.
+type LeftOut struct{ Path, Reason string }
+
+// Desire returns the objects that the store should have. Older pods come first, so that a new pod
+// never replaces the object of one that still runs.
+func Desire(f Facts) Desired {
+	d := Desired{Running: map[string]*corev1.Pod{}, Ended: map[string]*corev1.Pod{}, Kept: map[string]bool{}}
+	pods := slices.SortedFunc(slices.Values(f.Pods), func(a, b runtime.Pod) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Runtime, b.Runtime), cmp.Compare(a.ID, b.ID))
+	})
+	size := 0
+	for _, p := range pods {
+		object := newObject(f, p)
+		path := object.Namespace + "/" + object.Name
+		if object.Status.Phase != corev1.PodRunning {
+			d.Ended[path] = object // the latest
+			continue
+		}
+		text, err := json.Marshal(object)
+		reason := ""
+		switch {
+		case err != nil:
+			reason = err.Error()
+		case d.Running[path] != nil:
+			reason = "an older pod has this name"
+		case len(d.Running) >= MostPods:
+			reason = "the host has more than " + strconv.Itoa(MostPods) + " pods"
+		case len(text) > mostObject:
+			reason = "its object has more than " + strconv.Itoa(mostObject>>10) + " KiB"
+		case size+len(text) > MostBytes:
+			reason = "the objects of the host have more than 1 MiB"
+		default:
+			d.Running[path] = object
+			size += len(text)
+			continue
+		}
+		d.Kept[path] = true
+		d.LeftOut = append(d.LeftOut, LeftOut{path, reason})
+	}
+	return d
+}
+
+// newObject returns the object of a pod, without what only the stored one has.
+func newObject(f Facts, p runtime.Pod) *corev1.Pod {
+	namespace, name := names(p)
+	object := &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, UID: types.UID(cmp.Or(p.UID, p.ID)),
+			CreationTimestamp: seconds(p.CreatedAt), Labels: p.Labels,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: f.Node.Name, UID: f.Node.UID}},
+		},
+		Spec: corev1.PodSpec{NodeName: f.Node.Name, Tolerations: tolerations()},
+	}
+	s := &object.Status
+	if len(f.Node.IPs) > 0 {
+		s.HostIP = f.Node.IPs[0]
+		for _, ip := range f.Node.IPs {
+			s.HostIPs = append(s.HostIPs, corev1.HostIP{IP: ip})
+		}
+	}
+	if !p.CreatedAt.IsZero() {
+		start := seconds(p.CreatedAt)
+		s.StartTime = &start
+	}
+	for _, c := range containers(p) {
+		object.Spec.Containers = append(object.Spec.Containers, corev1.Container{Name: c.name, Image: c.latest.Image})
+		s.ContainerStatuses = append(s.ContainerStatuses, c.status(p.Sandbox))
+	}
+	s.Phase = phase(p)
+	s.Conditions = []corev1.PodCondition{ready(p, s.Phase, s.ContainerStatuses)}
+	network, known := f.Networks[PodKey{p.Runtime, p.ID}]
+	if network.Host { // as Kubernetes shows it
+		object.Spec.HostNetwork, network.IPs, known = true, f.Node.IPs, len(f.Node.IPs) > 0
+	}
+	if known {
+		s.PodIPs = []corev1.PodIP{} // nil keeps what is stored
+	}
+	for _, ip := range network.IPs {
+		s.PodIP = cmp.Or(s.PodIP, ip)
+		s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: ip})
+	}
+	return object
+}
+
+// tolerations are the two that Kubernetes gives each pod.
+func tolerations() []corev1.Toleration {
+	var list []corev1.Toleration
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		after := int64(tolerationSeconds)
+		list = append(list, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &after})
+	}
+	return list
+}
+
+// phase is Running as long as a container runs; else Failed if the end of one is not known to be good.
+func phase(p runtime.Pod) corev1.PodPhase {
+	if slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.State == runtime.Running }) {
+		return corev1.PodRunning
+	}
+	for _, c := range containers(p) {
+		if !completed(c.latest) {
+			return corev1.PodFailed
+		}
+	}
+	return corev1.PodSucceeded
+}
+
+// completed reports whether a container has ended with exit code 0.
+func completed(c runtime.Container) bool {
+	return c.State == runtime.Exited && !c.FinishedAt.IsZero() && c.ExitCode == 0
+}
+
+// ready is the condition Ready. Containers that have completed, such as init containers, do not count.
+func ready(p runtime.Pod, phase corev1.PodPhase, statuses []corev1.ContainerStatus) corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse}
+	var not []string
+	for _, s := range statuses {
+		if !s.Ready && (s.State.Terminated == nil || s.State.Terminated.ExitCode != 0) {
+			not = append(not, s.Name)
+		}
+	}
+	switch {
+	case phase == corev1.PodSucceeded:
+		c.Reason = "PodCompleted"
+	case phase == corev1.PodFailed:
+		c.Reason = "PodFailed"
+	case p.Sandbox && !p.Ready:
+		c.Reason, c.Message = "SandboxNotReady", "the sandbox of the pod does not run"
+	case len(not) > 0:
+		c.Reason, c.Message = "ContainersNotReady", "containers with unready status: ["+strings.Join(not, " ")+"]"
+	default:
+		c.Status = corev1.ConditionTrue
+	}
+	return c
+}
+
+// instances are the containers of one name in a pod.
+type instances struct {
+	name   string
+	latest runtime.Container
+	older  int
+}
+
+// containers returns the containers of a pod by name.
+func containers(p runtime.Pod) []instances {
+	byName := map[string]instances{}
+	for _, c := range p.Containers { // in order of creation
+		name := cmp.Or(c.Name, c.ID)
+		i, found := byName[name]
+		if found {
+			i.older++
+		}
+		i.name, i.latest = name, c
+		byName[name] = i
+	}
+	list := make([]instances, 0, len(byName))
+	for _, i := range byName {
+		list = append(list, i)
+	}
+	slices.SortFunc(list, func(a, b instances) int { return strings.Compare(a.name, b.name) })
+	return list
+}
+
+// status returns the status of the latest container. In a sandbox, a container is started once, soon
+// after its creation.
+func (i instances) status(sandbox bool) corev1.ContainerStatus {
+	c := i.latest
+	started := c.StartedAt
+	if started.IsZero() && sandbox {
+		started = c.CreatedAt
+	}
+	s := corev1.ContainerStatus{
+		Name: i.name, Image: c.Image, ImageID: c.ImageID, ContainerID: c.Runtime + "://" + c.ID,
+		RestartCount: int32(min(i.older, math.MaxInt32)),
+	}
+	if count, counted := restarts(c); counted {
+		s.RestartCount = count
+	}
+	switch {
+	case c.State == runtime.Running && c.Restarting:
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: reasonRestarting}
+	case c.State == runtime.Running:
+		s.Ready = true
+		s.State.Running = &corev1.ContainerStateRunning{StartedAt: seconds(started)}
+	case c.State == runtime.Exited:
+		t := &corev1.ContainerStateTerminated{
+			ExitCode: c.ExitCode, Reason: "Error", ContainerID: s.ContainerID,
+			StartedAt: seconds(started), FinishedAt: seconds(c.FinishedAt),
+		}
+		switch {
+		case c.FinishedAt.IsZero(): // as Kubernetes says it of containers whose end nobody saw
+			t.ExitCode, t.Reason = 137, "ContainerStatusUnknown"
+		case c.ExitCode == 0:
+			t.Reason = "Completed"
+		}
+		s.State.Terminated = t
+	case c.State == runtime.Created:
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+	default:
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "Unknown"}
+	}
+	return s
+}
+
+// restarts is the number of restarts that a kubelet counted, and whether there is one.
+func restarts(c runtime.Container) (int32, bool) {
+	count, err := strconv.ParseUint(c.Annotations[annotationRestartCount], 10, 31)
+	return int32(count), err == nil
+}
+
+// seconds is a time as an object has it.
+func seconds(t time.Time) metav1.Time {
+	if t.IsZero() {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(t.UTC().Truncate(time.Second))
+}

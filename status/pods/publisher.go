@@ -1,0 +1,360 @@
+package pods
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/runtime"
+)
+
+const (
+	// gather is the least time from one pass to the next.
+	gather = time.Second
+	// compareInterval is how often all objects are read, for changes by others.
+	compareInterval = 10 * time.Minute
+	// passTimeout bounds a pass. One that is not complete continues with the next.
+	passTimeout = 2 * time.Minute
+	// tries is how often a write is repeated that conflicts with those of others.
+	tries = 5
+)
+
+// Store keeps the objects of one Node. Each call has a deadline. The error classes are those of
+// package controlplane.
+type Store interface {
+	// List reads a page of the objects; page is empty for the first.
+	List(ctx context.Context, page string) (controlplane.PodPage, error)
+	// Put stores an object if the stored version is instead. It returns what is stored then, also
+	// with ErrConflict.
+	Put(ctx context.Context, path string, value []byte, instead controlplane.PodVersion) (controlplane.StoredPod, error)
+	// Delete removes an object if it has that version. With ErrConflict, it returns what is stored.
+	Delete(ctx context.Context, path string, version controlplane.PodVersion) (controlplane.StoredPod, error)
+	// Current reports whether a connection is in use. It makes no call.
+	Current(connection int64) bool
+}
+
+// Options are what a Publisher works with.
+type Options struct {
+	Store Store
+	// Node returns name and addresses of this host's Node. Named has the UID.
+	Node func() NodeFacts
+	// Unseen reports that there may be pods that no runtime lists. Then no object is deleted of a pod
+	// that is not listed.
+	Unseen func() bool
+	// Network returns the network of a pod, which it keeps as long as it runs. The error is
+	// runtime.ErrUnsupported if its runtime does not report it.
+	Network func(context.Context, runtime.Pod) (runtime.PodNetwork, error)
+	// Written is called before the first object is written, and after the last one was removed.
+	Written func(bool)
+	// Heartbeat is called with the result of each pass.
+	Heartbeat func(error)
+	Log       *slog.Logger
+}
+
+// Publisher keeps the objects. Observe, Named and Lost are safe for concurrent use with the other methods;
+// Run and Remove may not run at the same time.
+type Publisher struct {
+	o    Options
+	seen atomic.Pointer[[]runtime.Pod]
+	uid  atomic.Pointer[types.UID]
+	wake loop.Signal
+}
+
+// New returns a Publisher that has done nothing yet.
+func New(o Options) *Publisher { return &Publisher{o: o, wake: loop.NewSignal()} }
+
+// Observe takes in the latest complete list of pods. The list must not be changed afterwards.
+func (p *Publisher) Observe(pods []runtime.Pod) {
+	p.seen.Store(&pods)
+	p.wake.Send()
+}
+
+// Named takes in the UID that the control plane gave the Node, which owns the objects.
+func (p *Publisher) Named(uid types.UID) {
+	p.uid.Store(&uid)
+	p.wake.Send()
+}
+
+// Lost takes in that the Node was deleted or is somebody else's, who may use the same paths.
+func (p *Publisher) Lost() { p.uid.Store(nil) }
+
+// Run keeps the objects up to date until ctx ends. It begins with a comparison of all objects.
+func (p *Publisher) Run(ctx context.Context) error {
+	s, owner := session{o: p.o}, p.uid.Load()
+	return p.repeat(ctx, func(ctx context.Context) (time.Duration, error) {
+		pods, uid := p.seen.Load(), p.uid.Load()
+		if uid != owner { // somebody else may have written in between
+			s.known, owner = nil, uid
+		}
+		if pods == nil || uid == nil {
+			return compareInterval, nil // Observe or Named continues
+		}
+		node := p.o.Node()
+		node.UID = *uid
+		return s.pass(ctx, Facts{Node: node, Pods: *pods})
+	})
+}
+
+// RunRemoval removes all objects, tries until it is done, and then waits until ctx ends: for a host
+// that does not keep objects any more.
+func (p *Publisher) RunRemoval(ctx context.Context) error {
+	done := false
+	return p.repeat(ctx, func(ctx context.Context) (time.Duration, error) {
+		if done || p.uid.Load() == nil {
+			return compareInterval, nil
+		}
+		err := p.remove(ctx)
+		done = err == nil
+		p.o.Heartbeat(err)
+		return compareInterval, err
+	})
+}
+
+// Remove removes all objects of the Node; those with finalizers it marks as ended. Run continues after
+// the next Named.
+func (p *Publisher) Remove(ctx context.Context) error {
+	p.Lost()
+	return p.remove(ctx)
+}
+
+func (p *Publisher) remove(ctx context.Context) error {
+	o := p.o
+	o.Unseen = func() bool { return false }
+	s := session{o: o}
+	if err := s.compare(ctx, Desired{}); err != nil {
+		return err
+	}
+	o.Written(false)
+	return nil
+}
+
+// repeat calls do whenever the Publisher is woken or the returned time is over, and after an error
+// ever less often. It logs when trouble begins and ends.
+func (p *Publisher) repeat(ctx context.Context, do func(context.Context) (time.Duration, error)) error {
+	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: time.Minute, Jitter: 0.1}
+	pause, failing := fresh, false
+	for {
+		began := time.Now()
+		bound, cancel := context.WithTimeoutCause(ctx, passTimeout, controlplane.ErrNoAnswer)
+		next, err := do(bound)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			if !failing {
+				p.o.Log.Warn("cannot update pod objects", "error", err)
+			}
+			failing = true
+			if err := bounded.Sleep(ctx, pause.Step()); err != nil {
+				return err
+			}
+			continue
+		case failing:
+			p.o.Log.Info("pod objects updated again")
+		}
+		pause, failing = fresh, false
+		select {
+		case <-p.wake:
+		case <-time.After(next):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := bounded.Sleep(ctx, gather-time.Since(began)); err != nil {
+			return err
+		}
+	}
+}
+
+// session is what one Run knows of the stored objects. It belongs to the goroutine of Run.
+type session struct {
+	o          Options
+	known      map[string]Stored // nil: they have to be compared
+	connection int64             // that they were read over
+	compared   time.Time
+	networks   map[PodKey]runtime.PodNetwork
+	noted      bool      // Written was called
+	waiting    []LeftOut // in this pass, for the removal of another object
+}
+
+// pass brings the stored objects to what facts say, and returns when they have to be compared.
+func (s *session) pass(ctx context.Context, f Facts) (time.Duration, error) {
+	f.Networks = s.ask(ctx, f.Pods)
+	d := Desire(f)
+	s.waiting = nil
+	var err error
+	if s.known == nil || time.Since(s.compared) >= compareInterval || !s.o.Store.Current(s.connection) {
+		err = s.compare(ctx, d)
+	} else {
+		err = s.update(ctx, d)
+	}
+	if err != nil {
+		s.known = nil // what was stored is not certain
+		s.o.Heartbeat(err)
+		return 0, err
+	}
+	s.o.Heartbeat(leftOut(append(d.LeftOut, s.waiting...), len(d.Running)))
+	return time.Until(s.compared.Add(compareInterval)), nil
+}
+
+// ask returns the networks of the pods that run. Each is asked for once. If a runtime does not answer,
+// the others are asked for in the next pass.
+func (s *session) ask(ctx context.Context, pods []runtime.Pod) map[PodKey]runtime.PodNetwork {
+	known, failed := map[PodKey]runtime.PodNetwork{}, false
+	for _, p := range pods {
+		if phase(p) != corev1.PodRunning || len(known) >= MostPods {
+			continue
+		}
+		key := PodKey{p.Runtime, p.ID}
+		network, asked := s.networks[key]
+		if !asked && !failed {
+			var err error
+			network, err = s.o.Network(ctx, p)
+			asked = err == nil || errors.Is(err, runtime.ErrUnsupported)
+			failed = errors.Is(err, runtime.ErrUnavailable)
+		}
+		if asked {
+			known[key] = network
+		}
+	}
+	s.networks = known
+	return known
+}
+
+// leftOut is an error that names pods without an object of their own; nil if there are none.
+func leftOut(all []LeftOut, objects int) error {
+	if len(all) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d running pods have no object in the control plane, %d have: %s", len(all), objects, named(all))
+}
+
+// compare reads all objects, and changes those that are not as they should be.
+func (s *session) compare(ctx context.Context, d Desired) error {
+	s.known, s.connection, s.compared = map[string]Stored{}, 0, time.Now()
+	var errs []error
+	seen := map[string]bool{}
+	for page, first := "", true; page != "" || first; first = false {
+		list, err := s.o.Store.List(ctx, page)
+		if err != nil {
+			return err
+		}
+		if first {
+			s.connection = list.Connection
+		}
+		for _, stored := range list.Pods {
+			seen[stored.Path] = d.Running[stored.Path] != nil
+			have, err := read(stored)
+			if err != nil {
+				s.o.Log.Warn("replacing unreadable pod object", "path", stored.Path, "error", err)
+			}
+			if err := s.change(ctx, d, stored.Path, have); err != nil {
+				if !errors.Is(err, controlplane.ErrInvalid) {
+					return err
+				}
+				errs = append(errs, err)
+			}
+		}
+		page = list.Next
+	}
+	for _, path := range slices.Sorted(maps.Keys(d.Running)) {
+		if seen[path] {
+			continue
+		}
+		if err := s.change(ctx, d, path, Stored{}); err != nil {
+			if !errors.Is(err, controlplane.ErrInvalid) {
+				return err
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// update changes the objects that are not as they should be, as far as it is known what is stored.
+func (s *session) update(ctx context.Context, d Desired) error {
+	paths := map[string]bool{}
+	for path := range d.Running {
+		paths[path] = true
+	}
+	for path := range s.known {
+		paths[path] = true
+	}
+	var errs []error
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		if err := s.change(ctx, d, path, s.known[path]); err != nil {
+			if !errors.Is(err, controlplane.ErrInvalid) {
+				return err
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// change does what Decide says of one object, again after a conflict.
+func (s *session) change(ctx context.Context, d Desired, path string, have Stored) error {
+	want := d.Running[path]
+	if want == nil {
+		want = d.Ended[path]
+	}
+	running := d.Running[path] != nil
+	for try := 1; ; try++ {
+		var c Change
+		seen := want != nil && have.Pod != nil && have.Pod.UID == want.UID
+		if running || !d.Kept[path] && (seen || !s.o.Unseen()) {
+			c = Decide(want, have, time.Now())
+		}
+		var stored controlplane.StoredPod
+		var err error
+		switch c.Action {
+		case Keep:
+			s.learn(path, have, c.Waits)
+			return nil
+		case Delete:
+			stored, err = s.o.Store.Delete(ctx, path, have.Version)
+		case Put:
+			var value []byte
+			if value, err = json.Marshal(c.Pod); err != nil {
+				return fmt.Errorf("put pod object %s: %w: %w", path, controlplane.ErrInvalid, err)
+			}
+			if !s.noted {
+				s.o.Written(true)
+				s.noted = true
+			}
+			stored, err = s.o.Store.Put(ctx, path, value, have.Version)
+		}
+		if err != nil && (!errors.Is(err, controlplane.ErrConflict) || try == tries) {
+			return err
+		}
+		if have, _ = read(stored); err == nil { // what cannot be read is replaced
+			s.learn(path, have, c.Waits)
+			return nil
+		}
+	}
+}
+
+// learn notes what is stored. What does not fit is compared later.
+func (s *session) learn(path string, have Stored, waits bool) {
+	if waits {
+		s.waiting = append(s.waiting, LeftOut{path, "the object of an earlier pod has finalizers"})
+	}
+	if have.exists() && len(s.known) < 2*MostPods {
+		s.known[path] = have
+	} else {
+		delete(s.known, path)
+	}
+}
