@@ -205,4 +205,3 @@ func add(w *tar.Writer, header *tar.Header, content io.Reader) error {
 	_, err := io.Copy(w, content)
 	return err
 }
-
