@@ -110,10 +110,11 @@ func (s *server) status() fleetanswer.Status {
 	return a
 }
 
-// leads reports whether the server leads all its controllers.
+// leads reports whether the server leads all controllers that run on it.
 func (s *server) leads() bool {
+	idle := []string{fleetanswer.Disabled, fleetanswer.NotApplicable}
 	return !slices.ContainsFunc(s.status().Controllers, func(c fleetanswer.Controller) bool {
-		return c.State != fleetanswer.Leading && c.State != fleetanswer.NotApplicable
+		return c.State != fleetanswer.Leading && !slices.Contains(idle, c.State)
 	})
 }
 
