@@ -80,8 +80,11 @@ func (f *Fleet) on(operation, right, path string) call {
 // rights returns the rights that a server needs.
 func (f *Fleet) rights() []right {
 	return []right{
-		{"write", f.folder(store.Nodes)}, {"read", f.folder(store.Leases)},
-		{"write", f.folder(store.Pods(true))}, {"write", f.o.Prefix + "/elections/"}, {"write", f.o.Prefix + settingsFolder},
+		{"write", f.folder(store.Nodes)},
+		{"read", f.folder(store.Leases)},
+		{"write", f.folder(store.Pods(true))},
+		{"write", f.o.Prefix + "/elections/"},
+		{"write", f.o.Prefix + settingsFolder},
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"hostler.io/hostler/controlplane"
@@ -88,7 +88,7 @@ func (k Kind) CheckCall(ctx context.Context, operation, name string) error {
 	}
 	parts := strings.Split(name, "/")
 	for _, part := range parts {
-		faults := path.IsValidPathSegmentName(part)
+		faults := content.IsPathSegmentName(part)
 		switch {
 		case part == "" || len(parts) == 1:
 			faults = []string{"it is not NAMESPACE/NAME"}

@@ -20,7 +20,8 @@ import (
 // Name is the controller's name in the configuration, in elections and in metrics.
 const Name = "clones"
 
-// interval is the longest time from one decision to the next. A report of a host causes none.
+// interval is from one decision to the next. No change of a Node causes one: nothing here is urgent, and
+// many Nodes may change at once.
 const interval = 10 * time.Second
 
 // Controller annotates Nodes while it leads. Its table is filled on every replica.
@@ -43,12 +44,11 @@ type Report struct {
 
 // New returns a controller for the Nodes of a store.
 func New(s store.Store, contact *store.Contact, log *slog.Logger) *Controller {
-	changed := loop.NewSignal()
 	c := &Controller{
 		store: s, contact: contact, log: log.With("component", Name),
-		nodes: store.NewTable(take, changed.Send),
+		nodes: store.NewTable(take, func() {}),
 	}
-	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Done: c.done}, changed, c.log)
+	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Done: c.done}, loop.NewSignal(), c.log)
 	return c
 }
 
@@ -69,7 +69,7 @@ type entry struct {
 }
 
 // take takes in a Node.
-func take(before entry, o store.Object) (now entry, news bool) {
+func take(before entry, o store.Object) (now entry, _ bool) {
 	node := o.(*corev1.Node)
 	info := node.Status.NodeInfo
 	now.Host = Host{Name: node.Name, UID: node.UID, MachineID: info.MachineID, BootID: info.BootID, Stored: node.Annotations[controlplane.AnnotationSameMachine]}
@@ -83,14 +83,13 @@ func take(before entry, o store.Object) (now entry, news bool) {
 		}
 	}
 	now.Since, now.Reported = before.Since, before.Reported
-	news = now.Host != before.Host
 	switch {
 	case !before.Alive || !now.Alive || now.UID != before.UID || now.MachineID != before.MachineID || now.BootID != before.BootID:
 		now.Since, now.Reported = time.Now(), time.Time{}
 	case !now.heartbeat.Equal(before.heartbeat):
 		now.Reported = time.Now()
 	}
-	return now, news
+	return now, false
 }
 
 // decide returns the changes that are due.

@@ -38,6 +38,9 @@ const interval = 5 * time.Minute
 // known is when a clone must be found after it has started.
 const known = time.Minute + interval + 20*time.Second
 
+// soon is when anything else must be seen.
+const soon = 11 * time.Second
+
 // report stores a Node as its host does: the annotation stays.
 func (r rig) report(name, machine, boot string, ready corev1.ConditionStatus) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -153,7 +156,7 @@ func TestAClonesLife(t *testing.T) {
 		}
 		// It boots again.
 		kill()
-		time.Sleep(time.Second)
+		time.Sleep(soon)
 		r.want("a", "")
 		r.want("copy", "")
 		kill = r.host("copy", "m", "4")
@@ -162,7 +165,7 @@ func TestAClonesLife(t *testing.T) {
 		// It gets another ID.
 		kill()
 		r.host("copy", "n", "5")
-		time.Sleep(time.Second)
+		time.Sleep(soon)
 		r.want("a", "")
 		r.want("copy", "")
 		// Its Node is deleted.
@@ -170,7 +173,7 @@ func TestAClonesLife(t *testing.T) {
 		time.Sleep(known)
 		r.want("a", "third")
 		r.store.Remove(store.Nodes, "third")
-		time.Sleep(time.Second)
+		time.Sleep(soon)
 		r.want("a", "")
 		if w := s.Report().Writes; w.Failed != 0 {
 			r.Errorf("writes = %+v, want none that failed", w)
@@ -185,7 +188,7 @@ func TestARenamedHostIsNoClone(t *testing.T) {
 		r.report("old", "m", "1", corev1.ConditionTrue)
 		time.Sleep(interval)
 		r.report("old", "m", "1", corev1.ConditionTrue)
-		time.Sleep(time.Second)
+		time.Sleep(soon)
 		r.host("new", "m", "2")
 		time.Sleep(time.Hour)
 		r.want("new", "")
@@ -254,7 +257,7 @@ func TestFaultsOfTheStore(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.want("a", "b")
 		r.store.Heal()
-		time.Sleep(5 * time.Second)
+		time.Sleep(soon)
 		r.want("a", "")
 	})
 }

@@ -28,7 +28,7 @@ func Handler(state func() answer.Status) http.Handler {
 		failing: describe("failing_objects", "Objects that cannot be written.", "controller"),
 		writes:  describe("writes_total", "Writes of the controllers by result: stored, conflict, failed.", "controller", "result"),
 		nodes:   describe("nodes", "Nodes by zone, state of the zone and whether they are ready.", "zone", "state", "ready"),
-		broken:  describe("ignored_objects", "Objects in the store that cannot be read or are left alone."),
+		broken:  describe("ignored_objects", "Objects in the store that cannot be read or are left alone, and machine IDs of several running hosts."),
 		build:   describe("build_info", "1; the version of this server.", "version"),
 	})
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
