@@ -34,7 +34,7 @@ func drain(t *testing.T, r *rig, d shutdown.Demand, duration time.Duration) jour
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
-	record, err := r.guard.DrainOnDemand(ctx, d, r.options.Journal.PutDrained)
+	record, err := r.guard.DrainOnDemand(ctx, d, func(record *journal.Record) { r.options.Journal.PutDrained(record) })
 	r.options.Journal.PutDrained(&record)
 	if (err != nil) != (ctx.Err() != nil) {
 		t.Errorf("DrainOnDemand() = %v, want it cancelled: %v", err, ctx.Err() != nil)
@@ -134,7 +134,7 @@ func TestAShutdownTakesOverFromADrainByTheHost(t *testing.T) {
 		r.options.Runtime, r.options.Starter = ofUnits{r.fake, r}, u
 		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 10 * time.Second})
 		r.start()
-		_, err := r.guard.DrainOnDemand(t.Context(), shutdown.Demand{Trigger: journal.TriggerLeaseLost, Cause: "lease not renewed"}, r.options.Journal.PutDrained)
+		_, err := r.guard.DrainOnDemand(t.Context(), shutdown.Demand{Trigger: journal.TriggerLeaseLost, Cause: "lease not renewed"}, func(record *journal.Record) { r.options.Journal.PutDrained(record) })
 		if err == nil {
 			t.Error("DrainOnDemand() = nil, want that it was cancelled")
 		}

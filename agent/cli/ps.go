@@ -181,6 +181,23 @@ func printShutdowns(t *table, history journal.History) {
 	if history.Drained != nil {
 		t.line("")
 		printRecord(t, *history.Drained, ofDrained)
+		printEarlier(t, *history.Drained)
+	}
+}
+
+// printEarlier names the pods that earlier drains of the same maintenance stopped.
+func printEarlier(t *table, r journal.Record) {
+	var names []string
+	for _, p := range r.Earlier {
+		names = append(names, strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"))
+	}
+	if len(names) == 0 {
+		return
+	}
+	slices.Sort(names)
+	t.line("")
+	for _, line := range wrap("stopped by earlier drains of this maintenance: "+strings.Join(slices.Compact(names), ", "), screenWidth) {
+		t.line("%s", line)
 	}
 }
 

@@ -380,7 +380,7 @@ func lastRecord(out *output, s api.Status) string {
 		line = describeRecord(*s.Shutdown.Last)
 	}
 	if history := s.Shutdown.History(); history.DrainedBefore() {
-		line += "; a drain before it stopped " + count(stopped(*history.Drained), "pod") + ", see `hostler ps --last-shutdown`"
+		line += "; a drain before it stopped " + count(stopped(*history.Drained)+len(history.Drained.Earlier), "pod") + ", see `hostler ps --last-shutdown`"
 	}
 	if r := s.Shutdown.Cancelled; r != nil {
 		line += fmt.Sprintf("; one was cancelled %s, see `hostler ps --last-shutdown`", out.ago(r.CancelledAt))

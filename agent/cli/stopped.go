@@ -55,14 +55,30 @@ func (n *stoppedNow) changed(p journal.PodRecord, id string) bool {
 	return n != nil && !n.exited[container{p.Runtime, id}]
 }
 
-// printStopped lists what a drain stopped and what does not run again, and who starts it.
+// stoppedPods returns the pods that a drain and earlier ones of the same maintenance stopped. A pod that
+// did not stop in time may have stopped later, which only the present state shows. A pod that the last
+// drain skipped was running again.
+func stoppedPods(r journal.Record, now *stoppedNow) (pods []journal.PodRecord) {
+	skipped := map[container]bool{}
+	for _, p := range r.Pods {
+		skipped[container{p.Runtime, p.ID}] = p.Outcome == journal.Skipped
+	}
+	for _, p := range slices.Concat(r.Earlier, r.Pods) {
+		late := p.Outcome != journal.Skipped && !p.StartedAt.IsZero() && now != nil
+		over := p.Outcome == journal.Stopped || p.Outcome == journal.Killed
+		if (over || late) && (now != nil || !skipped[container{p.Runtime, p.ID}]) {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+// printStopped lists what a drain, and earlier ones of the same maintenance, stopped and what does not
+// run again, and who starts it.
 func printStopped(t *table, r journal.Record, now *stoppedNow) {
 	start := map[string][]string{} // names by command
 	var units, others []string
-	for _, p := range r.Pods {
-		if p.Outcome != journal.Stopped && p.Outcome != journal.Killed {
-			continue
-		}
+	for _, p := range stoppedPods(r, now) {
 		name := strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")
 		command := ""
 		for _, program := range []string{"docker", "podman"} {
@@ -92,7 +108,7 @@ func printStopped(t *table, r journal.Record, now *stoppedNow) {
 	for _, command := range []string{"docker start", "podman start"} {
 		if ids := start[command]; len(ids) > 0 {
 			slices.Sort(ids)
-			t.line("  %s %s", command, strings.Join(ids, " "))
+			t.line("  %s %s", command, strings.Join(slices.Compact(ids), " "))
 		}
 	}
 	for _, by := range []struct {

@@ -233,6 +233,19 @@ func TestTables(t *testing.T) {
 		{Runtime: "docker", ID: "shop", Name: "shop", Containers: []api.Container{{ID: "1", State: "Running"}, {ID: "2", State: "Exited"}}},
 		{Runtime: "podman", ID: "q2", Name: "quadlet", Containers: []api.Container{{ID: "q2", State: "Running"}}},
 	}}
+	drainedTwice := fullBackend()
+	secondDrain := ofContainers.drained.Record.Clone()
+	secondDrain.Pods = []journal.PodRecord{
+		{Runtime: "docker", ID: "dns", Namespace: "infra", Name: "dns", StartedAt: secondDrain.StartedAt, FinishedAt: secondDrain.FinishedAt, Outcome: journal.Stopped, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"d": ago(time.Minute)}, Names: map[string]string{"d": "dns"}}},
+	}
+	secondDrain.Earlier = append(slices.Clone(ofContainers.drained.Pods[:4]),
+		journal.PodRecord{Runtime: "docker", ID: "late", Name: "late", StartedAt: ago(2 * time.Minute), Outcome: journal.Left, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"l": ago(2 * time.Minute)}, Names: map[string]string{"l": "late"}}})
+	drainedTwice.status.Shutdown.Drained, drainedTwice.drained.Record = secondDrain, *secondDrain
+	drainedTwice.pods = api.PodList{Pods: []api.Pod{
+		{Runtime: "docker", ID: "shop", Name: "shop", Containers: []api.Container{{ID: "1", State: "Exited"}, {ID: "2", State: "Running"}}},
+		{Runtime: "docker", ID: "dns", Namespace: "infra", Name: "dns", Containers: []api.Container{{ID: "d", State: "Exited"}}},
+		{Runtime: "docker", ID: "late", Name: "late", Containers: []api.Container{{ID: "l", State: "Exited"}}},
+	}}
 	orchestrated := fullBackend()
 	orchestrated.phases.StopFirst = []string{"k3s.service"}
 	stoppedFirst := orchestrated.status.Shutdown.Last.Clone()
@@ -376,6 +389,9 @@ func TestTables(t *testing.T) {
 		"leave-undo-nothing":          {&backend{member: true}, "leave --undo", 0},
 		"uncordon-already":            {fullBackend(), "uncordon", 0},
 		"uncordon-stopped":            {uncordoned, "uncordon", 0},
+		"uncordon-drained-twice":      {drainedTwice, "uncordon", 0},
+		"drain-twice":                 {drainedTwice, "drain --all", 0},
+		"ps-last-shutdown-twice":      {drainedTwice, "ps --last-shutdown", 0},
 		"drain-containers":            {ofContainers, "drain", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

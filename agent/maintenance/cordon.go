@@ -51,6 +51,9 @@ func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (CordonReport,
 		answer.Pending = true
 		answer.Message = fmt.Sprintf("saved on this host, and written to the control plane once it answers: %v", err)
 	}
+	if !unschedulable && d.o.Journal != nil {
+		d.o.Journal.EndMaintenance()
+	}
 	if err := d.onDisk(ctx); err != nil {
 		answer.Message = strings.TrimPrefix(answer.Message+"; it may not survive a power cut: "+err.Error(), "; ")
 	}

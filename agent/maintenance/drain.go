@@ -111,7 +111,8 @@ func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, ann
 	if away := d.o.OutOfReach(); away != "" && err == nil { // theirs run on
 		record.Graceful, record.Error = false, strings.TrimPrefix(record.Error+"; "+away, "; ")
 	}
-	d.o.Journal.PutDrained(&record)
+	final := record // what is on record is not changed
+	record.Earlier = d.o.Journal.PutDrained(&final)
 	switch {
 	case err != nil && record.StartedAt.IsZero():
 		return record, refused(err)

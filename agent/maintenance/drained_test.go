@@ -44,3 +44,44 @@ func TestWhatADrainStopsIsKeptForADay(t *testing.T) {
 		}
 	})
 }
+
+// A second drain, also of critical pods, keeps what the first one stopped until the Node is uncordoned.
+func TestASecondDrainKeepsTheFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.register(t)
+		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web"}, runtimetest.ContainerSpec{Name: "dns", Labels: criticalLabel})
+		drain := func(all bool) []string {
+			t.Helper()
+			report, err := drainer.Drain(t.Context(), maintenance.DrainRequest{All: all}, func(maintenance.DrainStep) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, p := range report.Earlier {
+				names = append(names, p.Name)
+			}
+			return names
+		}
+		drain(false)
+		if got := drain(true); !slices.Equal(got, []string{"web"}) {
+			t.Errorf("the second drain reports %q of earlier drains, want web", got)
+		}
+		if got := drain(true); !slices.Equal(got, []string{"web", "dns"}) {
+			t.Errorf("a drain with nothing to stop reports %q of earlier drains, want web and dns", got)
+		}
+		r := d.Guard.Status().Drained
+		if r == nil || len(r.Pods) != 1 || r.Pods[0].Name != "dns" || len(r.Earlier) != 1 || r.Earlier[0].Name != "web" {
+			t.Errorf("Drained = %+v, want dns, and web of the first drain", r)
+		}
+		if got := len(d.Drained.Kept(time.Now())); got != 2 {
+			t.Errorf("Kept() has %d pods, want both", got)
+		}
+		if _, err := drainer.Cordon(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		fake.RunPod(runtimetest.PodSpec{ID: "app", Name: "app", Namespace: "ns", Containers: []runtimetest.ContainerSpec{{ID: "app-c", Name: "app", Image: "image"}}})
+		if got := drain(false); len(got) != 0 {
+			t.Errorf("a drain after hostler uncordon reports %q of earlier drains, want none", got)
+		}
+	})
+}

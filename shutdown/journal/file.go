@@ -34,8 +34,11 @@ type content struct {
 	Last *Record `json:"last,omitempty"`
 	// Cancelled is the last drain that was, if it had asked anybody to end.
 	Cancelled *Record `json:"calledOff,omitempty"`
-	// Drained is the last drain by a person that has stopped anything, in this boot or the one before.
+	// Drained is the last drain by a person that has stopped anything, in this boot or the one before,
+	// or in any boot of a maintenance that goes on.
 	Drained *Record `json:"drained,omitempty"`
+	// Uncordoned reports that a person has uncordoned the Node since Drained.
+	Uncordoned bool `json:"uncordoned,omitempty"`
 	// DrainedUnits are units that Drained has stopped for a container of them.
 	DrainedUnits *[]string `json:"drainedUnits,omitempty"`
 	// Restarts are containers that shutdowns have stopped and that can be started again.
@@ -64,7 +67,7 @@ type Ref struct {
 func (f content) takenUp(bootID string) content {
 	switch {
 	case !SameBoot(f.BootID, bootID):
-		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict(), Cancelled: f.cancelled(), Drained: f.drained(), Restarts: f.pendingRestarts(false)}
+		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict(), Cancelled: f.cancelled(), Drained: f.drained(), Uncordoned: f.Uncordoned, Restarts: f.pendingRestarts(false)}
 	case len(bootID) > len(f.BootID):
 		f.BootID = bootID
 	}
@@ -85,9 +88,10 @@ func (f content) cancelled() *Record {
 	return f.Cancelled
 }
 
-// drained is the last drain by a person in the boot that wrote the file.
+// drained is the last drain by a person in the boot that wrote the file, or in the maintenance that
+// goes on.
 func (f content) drained() *Record {
-	if r := f.Drained; r != nil && SameBoot(r.BootID, f.BootID) {
+	if r := f.Drained; r != nil && (SameBoot(r.BootID, f.BootID) || f.inMaintenance()) {
 		return r
 	}
 	return nil
@@ -208,12 +212,17 @@ func write(path string, file content) error {
 }
 
 // encode is the file as text. What others have written in it is bounded, so that decode accepts it:
-// if it has too many bytes, it is without drains that were cancelled or a person's, then without the shutdown
+// if it has too many bytes, it is without the pods of earlier drains, then without drains that were cancelled or a person's, then without the shutdown
 // before the last, then without the errors of pods.
 func encode(file content) ([]byte, error) {
 	file = sanitize.Clean(file)
 	for _, lessen := range []func(){
 		func() {},
+		func() {
+			if file.Drained != nil {
+				file.Drained = file.Drained.withEarlier(nil)
+			}
+		},
 		func() { file.Cancelled, file.Drained, file.DrainedUnits = nil, nil, nil },
 		func() { file.Last = nil },
 		func() { file.Record = file.Record.brief() },

@@ -34,17 +34,21 @@ func (j *Journal) Cancelled() *Record {
 	return r
 }
 
-// Drained is the last drain by a person that has stopped anything, in this boot or in the one that
-// Last has ended; nil if there was none.
+// Drained is the last drain by a person that has stopped anything, in this boot, in the one before, or
+// in any boot of a maintenance that goes on; nil if there was none. Once the maintenance has ended, the
+// shutdown of a later boot replaces it.
 func (j *Journal) Drained() *Record {
 	last := j.Last()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	r := j.file.Drained
-	if r == nil || SameBoot(r.BootID, j.file.BootID) || last == nil || SameBoot(r.BootID, last.BootID) {
+	if r == nil || SameBoot(r.BootID, j.file.BootID) || j.file.inMaintenance() {
 		return r
 	}
-	return nil
+	if last != nil && SameBoot(last.BootID, j.file.BootID) {
+		return nil
+	}
+	return r
 }
 
 // DrainedBefore reports whether the drain by a person was before the last shutdown, which found

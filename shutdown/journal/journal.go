@@ -135,8 +135,11 @@ func (j *Journal) reread() error {
 	if j.file.Cancelled == nil {
 		j.file.Cancelled = file.Cancelled
 	}
-	if j.file.Drained == nil {
+	if own := j.file.Drained; own == nil {
 		j.file.Drained, j.file.DrainedUnits = file.Drained, file.DrainedUnits
+		j.file.Uncordoned = j.file.Uncordoned || file.Uncordoned
+	} else if len(own.Earlier) == 0 {
+		j.file.Drained = own.withEarlier(file.earlier(own))
 	}
 	if j.file.Services == nil {
 		j.file.Services = file.Services
@@ -228,15 +231,21 @@ func (j *Journal) Put(r *Record) {
 }
 
 // PutDrained records the state of a manual drain that has requested a stop: one with nothing to stop
-// does not replace an earlier record. The record must not be changed afterwards.
-func (j *Journal) PutDrained(r *Record) {
+// does not replace an earlier record. It keeps and returns the pods that earlier drains of the same
+// maintenance stopped. The record must not be changed afterwards.
+func (j *Journal) PutDrained(r *Record) (earlier []PodRecord) {
 	j.change(true, func(f *content) bool {
+		earlier = f.earlier(r)
 		if !slices.ContainsFunc(r.Pods, func(p PodRecord) bool { return !p.StartedAt.IsZero() }) {
 			return false
 		}
-		f.Drained = r
+		if f.Drained == nil || !f.Drained.StartedAt.Equal(r.StartedAt) {
+			f.Uncordoned = false
+		}
+		f.Drained = r.withEarlier(earlier)
 		return true
 	})
+	return earlier
 }
 
 // Settle ends the record of this boot's drain, because the host lives on: a finished drain becomes

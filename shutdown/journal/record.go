@@ -108,6 +108,9 @@ type Record struct {
 	// period.
 	Graceful bool        `json:"graceful"`
 	Pods     []PodRecord `json:"pods"`
+	// Earlier are pods that earlier drains of the same maintenance stopped, and that this drain did not
+	// stop again. Some of them may have been started since.
+	Earlier []PodRecord `json:"earlier,omitempty"`
 	// AsOf is the time of the last recorded change of pods in a boot that ended without a drain.
 	// Changes right before the end may be missing.
 	AsOf time.Time `json:"asOf,omitzero"`

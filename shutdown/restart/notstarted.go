@@ -13,7 +13,7 @@ const bootSettled = 2 * time.Minute
 
 // NotStarted returns the containers that should run by their restart policy, and that have not run
 // since the host booted. A runtime starts the containers with policy "always" whoever stopped them.
-// Other containers count only if their runtime did not see them end, as in a power cut, or if the manual
+// Other containers count only if their runtime did not see them end, as in a power cut, or if a manual
 // drain before the boot stopped them: nobody starts these again. While the boot settles, there are none.
 func NotStarted(pods []runtime.Pod, drain *journal.Record, booted, now time.Time) (list []runtime.Container) {
 	if now.Sub(booted) < bootSettled {
@@ -31,12 +31,16 @@ func NotStarted(pods []runtime.Pod, drain *journal.Record, booted, now time.Time
 	return list
 }
 
-// drained reports whether a drain stopped a container.
+// drained reports whether a drain, or an earlier one of the same maintenance, stopped a container that
+// was not started since.
 func drained(drain *journal.Record, p runtime.Pod, c runtime.Container) bool {
-	if drain == nil || c.FinishedAt.Before(drain.StartedAt) {
+	if drain == nil {
 		return false
 	}
-	return slices.ContainsFunc(drain.Pods, func(r journal.PodRecord) bool {
-		return r.Runtime == p.Runtime && r.ID == p.ID && !r.StartedAt.IsZero()
-	})
+	stopped := func(r journal.PodRecord) bool {
+		startedSince := !r.FinishedAt.IsZero() && c.StartedAt.After(r.FinishedAt)
+		return r.Runtime == p.Runtime && r.ID == p.ID && !r.StartedAt.IsZero() && !startedSince
+	}
+	return !c.FinishedAt.Before(drain.StartedAt) && slices.ContainsFunc(drain.Pods, stopped) ||
+		slices.ContainsFunc(drain.Earlier, func(r journal.PodRecord) bool { return stopped(r) && !c.FinishedAt.Before(r.StartedAt) })
 }

@@ -51,6 +51,9 @@ func TestWhatADrainStoppedBeforeTheBootIsNotStarted(t *testing.T) {
 	is := runtime.Container{Restart: runtime.RestartUnlessStopped, State: runtime.Exited, StartedAt: booted.Add(-time.Hour), FinishedAt: began.Add(time.Second)}
 	drain := &journal.Record{StartedAt: began, Pods: []journal.PodRecord{
 		{Runtime: "docker", ID: "app", StartedAt: began}, {Runtime: "docker", ID: "critical"},
+	}, Earlier: []journal.PodRecord{
+		{Runtime: "docker", ID: "web", StartedAt: began.Add(-time.Minute), FinishedAt: began.Add(-time.Minute)},
+		{Runtime: "docker", ID: "started", StartedAt: is.StartedAt.Add(-time.Minute), FinishedAt: is.StartedAt.Add(-time.Minute)},
 	}}
 	for name, c := range map[string]struct {
 		id    string
@@ -59,6 +62,9 @@ func TestWhatADrainStoppedBeforeTheBootIsNotStarted(t *testing.T) {
 	}{
 		"stopped by the drain":               {"app", is.FinishedAt, true},
 		"stopped by a user before the drain": {"app", began.Add(-time.Second), false},
+		"stopped by an earlier drain":        {"web", began.Add(-time.Minute), true},
+		"stopped before the earlier drain":   {"web", began.Add(-2 * time.Minute), false},
+		"started since the earlier drain":    {"started", is.FinishedAt, false},
 		"not in the drain":                   {"other", is.FinishedAt, false},
 		"skipped by the drain":               {"critical", is.FinishedAt, false},
 	} {

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/moby/moby/client"
+
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/test/lab"
 )
@@ -56,4 +58,37 @@ func TestWhatADrainStoppedIsNotCollected(t *testing.T) {
 	check(t, os.WriteFile(filepath.Join(conf, "collect.yaml"), []byte(strings.ReplaceAll(setting, "168h", "1s")+"\n"), 0o644))
 	a.run()
 	eventually(t, "the dead container is collected", func() bool { return there() == "kept" })
+}
+
+// TestUncordonListsWhatAllDrainsStopped, also after a reboot: the second drain finds the containers of
+// the first one stopped, and Docker starts none of them.
+func TestUncordonListsWhatAllDrainsStopped(t *testing.T) {
+	h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
+	usualPlace(t, h.docker)
+	_, err := h.docker.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
+	check(t, err)
+	h.run(lab.DockerContainer{Name: "web", Restart: "unless-stopped"})
+	h.run(lab.DockerContainer{Name: "dns", Restart: "unless-stopped", Labels: map[string]string{"hostler.io/critical": "true"}})
+	ready := func(a *agent) {
+		a.await("Docker is ready", func(s api.Status) bool { return len(s.Runtimes) == 1 && s.Runtimes[0].Ready })
+	}
+	a := startAgent(t, "")
+	ready(a)
+	prints := func(want string, args ...string) {
+		t.Helper()
+		if output := a.hostler(args...); !strings.Contains(output, want) {
+			t.Errorf("hostler %s prints %s, want %q", strings.Join(args, " "), output, want)
+		}
+	}
+	prints("docker start web", "drain")
+	prints("docker start dns web", "drain", "--all")
+	a.end(syscall.SIGTERM)
+	a.nextBoot()
+	a.run()
+	ready(a)
+	prints("stopped by earlier drains of this maintenance: web", "ps", "--last-shutdown")
+	prints("docker start dns web", "uncordon")
+	_, err = h.docker.API.ContainerStart(t.Context(), h.ids["web"], client.ContainerStartOptions{})
+	check(t, err)
+	eventually(t, "web, which runs again, is not listed", func() bool { return strings.HasSuffix(a.hostler("uncordon"), "docker start dns") })
 }

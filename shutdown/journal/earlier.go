@@ -1,0 +1,103 @@
+package journal
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// maxEarlier bounds the pods of earlier drains in a record. The latest stay.
+	maxEarlier = 1000
+	// keepEarlier is how long a drain is kept if nobody uncordons the Node.
+	keepEarlier = 30 * 24 * time.Hour
+)
+
+// EndMaintenance records that a person has uncordoned the Node. The next drain does not keep what
+// earlier drains stopped. Until then, the last drain stays on record.
+func (j *Journal) EndMaintenance() {
+	j.change(true, func(f *content) bool {
+		changed := !f.Uncordoned
+		f.Uncordoned = true
+		return changed
+	})
+}
+
+// inMaintenance reports whether the last drain is to be kept until a person uncordons the Node. The
+// pods of a drain that hostler decided on do not wait for that.
+func (f content) inMaintenance() bool {
+	r := f.Drained
+	return r != nil && !f.Uncordoned && (!r.Trigger.ByHost() || len(r.Earlier) > 0) && time.Since(r.StartedAt).Abs() < keepEarlier
+}
+
+// earlier returns the pods that drains before r stopped in the same maintenance, and that r did not
+// stop again.
+func (f content) earlier(r *Record) []PodRecord {
+	switch {
+	case f.Drained == nil:
+		return nil
+	case f.Drained.StartedAt.Equal(r.StartedAt):
+		return f.Drained.Earlier
+	case f.Uncordoned:
+		return nil
+	}
+	var list []PodRecord
+	add := func(pods []PodRecord) {
+		for _, p := range pods {
+			list = slices.DeleteFunc(list, func(before PodRecord) bool { return p.covers(before) })
+			if p.StartedAt.IsZero() || f.restarted(p) || time.Since(p.StartedAt).Abs() >= keepEarlier {
+				continue
+			}
+			p.Error, p.Limits, p.Stuck, p.ExitCodes = "", nil, nil, nil
+			list = append(list, p)
+		}
+	}
+	add(f.Drained.Earlier)
+	add(f.Drained.Pods)
+	for _, p := range r.Pods {
+		list = slices.DeleteFunc(list, func(before PodRecord) bool { return p.covers(before) })
+	}
+	return slices.Clip(list[max(0, len(list)-maxEarlier):])
+}
+
+// covers reports whether p has all that an earlier drain stopped of the same pod. Another container
+// of the pod may have been started since, and that one alone stopped again.
+func (p PodRecord) covers(before PodRecord) bool {
+	if p.Runtime != before.Runtime || p.ID != before.ID || p.StartedAt.IsZero() {
+		return false
+	}
+	stopped := map[string]bool{}
+	for _, c := range p.Containers() {
+		stopped[c.ID] = true
+	}
+	for _, c := range before.Containers() {
+		if !stopped[c.ID] {
+			return false
+		}
+	}
+	return true
+}
+
+// restarted reports whether all containers of a pod run again, because its drain was undone.
+func (f content) restarted(p PodRecord) bool {
+	if f.Restarts == nil {
+		return false
+	}
+	waits := map[string]bool{}
+	for _, c := range p.Containers() {
+		waits[c.ID] = true
+	}
+	known := len(waits) > 0
+	for _, r := range *f.Restarts {
+		if r.Runtime == p.Runtime && r.Drained && !r.AskedAt.Before(p.StartedAt) && (r.Outcome == Restarted || r.Outcome == RunsAnyway) {
+			delete(waits, r.ID)
+		}
+	}
+	return known && len(waits) == 0
+}
+
+// withEarlier returns a copy of a record with the pods of earlier drains.
+func (r *Record) withEarlier(pods []PodRecord) *Record {
+	c := *r
+	c.Earlier = pods
+	return &c
+}
