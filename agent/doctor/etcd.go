@@ -110,7 +110,7 @@ func etcdFix(err error, endpoint string) string {
 	case errors.Is(err, controlplane.ErrUnauthorized):
 		return "give this host credentials that the cluster accepts (/usr/share/doc/hostler/docs/reference/etcd.md); hostler reads the files automatically"
 	}
-	return fmt.Sprintf("check that the member and most others run, and that this host reaches it (for https, add --cacert, --cert and --key): env -u ETCDCTL_ENDPOINTS etcdctl --endpoints=%s endpoint health", endpoint)
+	return fmt.Sprintf("check that the member and most others run, and that this host reaches it. For https, add --cacert, --cert and --key to this command: env -u ETCDCTL_ENDPOINTS etcdctl --endpoints=%s endpoint health", endpoint)
 }
 
 // etcdCredentials looks at the client certificate's life, at who can read the secrets,
