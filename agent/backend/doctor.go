@@ -41,7 +41,7 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 		Last:          guard.Last,
 		State:         doctor.CheckState(cfg.State.Directory),
 		Configuration: h.Settings.Compare(),
-		Name:          h.Name(),
+		Name:          h.name(),
 		Network:       d.network(),
 	}
 	custom := h.customConditions()

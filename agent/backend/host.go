@@ -84,7 +84,7 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 		CustomConditions: h.customConditions(),
 		Network:          h.network(),
 	}
-	if c := doctor.NodeName(doctor.Facts{Name: h.Name()}); c.Status != "" && c.Status != doctor.OK {
+	if c := doctor.NodeName(doctor.Facts{Name: h.name()}); c.Status != "" && c.Status != doctor.OK {
 		c.Name = doctor.NodeNameCheck
 		s.NodeName = &c
 	}
@@ -219,4 +219,17 @@ func (h *Host) MetricsState(recorder *controlplane.Recorder) metrics.State {
 		s.Runtimes[r.Name] = r.Ready
 	}
 	return s
+}
+
+// name is how the names of host and Node go together.
+func (h *Host) name() *doctor.Name {
+	n := h.Name()
+	if n == nil {
+		return nil
+	}
+	node, _, _, failed := h.Registers.Reporter.Current()
+	refused := failed != nil && !errors.Is(failed, controlplane.ErrUnavailable)
+	waits := h.Registers.Reporter.NodeState().Waits != ""
+	n.Unregistered = node != nil && node.UID == "" && (refused || waits)
+	return n
 }

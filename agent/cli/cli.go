@@ -61,7 +61,7 @@ func Run(p Process) int {
 		fmt.Fprintf(a.Stderr, "hostler: %v\nhint: see `%s --help`\n", err, cmd.CommandPath())
 		return exitUsage
 	}
-	fmt.Fprintf(a.Stderr, "hostler: %v\n", err)
+	fmt.Fprintf(a.Stderr, "hostler: %s\n", new(table).once(err.Error()))
 	switch {
 	case errors.As(err, &unreachable):
 		return exitUnreachable

@@ -34,6 +34,6 @@ func printConditions(t *table, out *output, s api.Status) {
 	t.line("")
 	t.row("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
 	for _, c := range s.Node.Status.Conditions {
-		t.row(string(c.Type), string(c.Status), out.ago(c.LastTransitionTime.Time), c.Reason, c.Message)
+		t.row(string(c.Type), string(c.Status), out.ago(c.LastTransitionTime.Time), c.Reason, t.cell(c.Message))
 	}
 }

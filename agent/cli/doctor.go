@@ -64,7 +64,7 @@ func printDiagnosis(t *table, out *output, r doctor.Report) {
 	if out.wide() {
 		t.row("CHECK", "STATUS", "MESSAGE", "FIX")
 		for _, c := range r.Checks {
-			t.row(c.Name, string(c.Status), strings.NewReplacer(": \n", ": ", "\n", "; ").Replace(c.Message), c.Hint)
+			t.row(c.Name, string(c.Status), t.cell(c.Message), t.cell(c.Hint))
 		}
 		return
 	}
@@ -79,7 +79,7 @@ func printDiagnosis(t *table, out *output, r doctor.Report) {
 			mark = out.yellow("?   ")
 		}
 		const indent = "      "
-		for i, line := range wrap(c.Name+": "+c.Message, screenWidth-len(indent)) {
+		for i, line := range wrap(c.Name+": "+t.once(c.Message), screenWidth-len(indent)) {
 			if i == 0 {
 				t.line("%s", mark+indent[4:]+line)
 				continue
@@ -89,7 +89,7 @@ func printDiagnosis(t *table, out *output, r doctor.Report) {
 		if c.Hint == "" {
 			continue
 		}
-		for i, line := range wrap(c.Hint, screenWidth-len(indent)-len("fix: ")) {
+		for i, line := range wrap(t.once(c.Hint), screenWidth-len(indent)-len("fix: ")) {
 			if i == 0 {
 				line = "fix: " + line
 			} else {

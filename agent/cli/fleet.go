@@ -194,7 +194,7 @@ func judge(whose fleet.Fleet, seen []hostRow) {
 // than 0 is how many lines there is room for.
 func printFleet(t *table, out *output, whose fleet.Fleet, seen []hostRow, limit int) {
 	judge(whose, seen)
-	warn(t, strings.Join(strings.Fields(whose.Message), " "))
+	warn(t, t.once(strings.Join(strings.Fields(whose.Message), " ")))
 	lines := []string{}
 	if out.wide() {
 		t.line("%s", summary(whose, seen))

@@ -23,7 +23,7 @@ func (a *app) leaveCommand() *cobra.Command {
 		return out.print(r, func(t *table) {
 			report(t, r)
 			if r.Message != "" {
-				t.line("%s", r.Message)
+				t.line("%s", t.once(r.Message))
 			}
 		})
 	})

@@ -73,7 +73,10 @@ func encoded(v any, format string) ([]byte, error) {
 }
 
 // table writes lines and columns.
-type table struct{ w *tabwriter.Writer }
+type table struct {
+	w     *tabwriter.Writer
+	shown []string // the etcd commands of this screen
+}
 
 // line ends the columns before it and writes free text.
 func (t *table) line(format string, args ...any) {

@@ -90,7 +90,8 @@ func (w problem) print(t *table, out *output) {
 // indented writes text on as many lines as it takes, those after the first one
 // indented deeper.
 func (o *output) indented(t *table, indent, text string) {
-	lines := []string{text}
+	text = t.once(text)
+	lines := strings.Split(text, "\n")
 	if !o.wide() {
 		lines = wrap(text, screenWidth-len(indent)-2)
 	}

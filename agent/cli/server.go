@@ -135,7 +135,7 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	case s.Store.Since != nil:
 		store += ", answers since " + out.ago(*s.Store.Since)
 	default:
-		store += ", " + out.red("does not answer") + ": " + s.Store.Error
+		store += ", " + out.red("does not answer") + ": " + t.below(s.Store.Error)
 	}
 	t.row("STORE", store)
 	t.row("NODES", fmt.Sprintf("%d, %d not ready%s", s.Nodes, s.NotReady, named(s.NotReadyNodes, s.NotReady)))
@@ -152,7 +152,7 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 		if c.Since != nil && out.wide() {
 			leader += " since " + c.Since.Format(time.RFC3339)
 		}
-		t.row(c.Name, c.State, leader, fmt.Sprint(c.Due), fmt.Sprint(c.Pending), fmt.Sprint(c.Failing), joined(c.Paused, c.Message))
+		t.row(c.Name, c.State, leader, fmt.Sprint(c.Due), fmt.Sprint(c.Pending), fmt.Sprint(c.Failing), t.below(joined(c.Paused, c.Message)))
 	}
 	if len(s.Zones) > 0 {
 		t.line("")
@@ -162,17 +162,18 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 			if z.Paused != "" {
 				rate = "paused"
 			}
-			t.row(zoneName(z.Name), z.State, fmt.Sprint(z.Nodes), fmt.Sprint(z.NotReady), rate, z.Paused)
+			t.row(zoneName(z.Name), z.State, fmt.Sprint(z.Nodes), fmt.Sprint(z.NotReady), rate, t.below(z.Paused))
 		}
 	}
 	if len(s.Problems) > 0 {
 		t.line("")
 		t.row("OBJECT", "PROBLEM")
 		for _, p := range s.Problems {
-			t.row(p.Object, strings.TrimSuffix(p.Message+": "+p.Hint, ": "))
+			t.row(p.Object, strings.TrimSuffix(t.below(p.Message)+": "+p.Hint, ": "))
 		}
 	}
 	printServerLoops(t, out, s)
+	t.printCommands()
 }
 
 // heartbeatsLine says how long Leases last, and why.
@@ -208,7 +209,7 @@ func printServerLoops(t *table, out *output, s answer.Status) {
 			t.row("LOOP", "HEALTHY", "LAST ERROR")
 			head = true
 		}
-		t.row(l.Name, fmt.Sprint(l.Healthy), l.LastError)
+		t.row(l.Name, fmt.Sprint(l.Healthy), t.below(l.LastError))
 	}
 }
 
@@ -228,7 +229,7 @@ func printFleetPlan(t *table, out *output, p answer.Plan) {
 	for _, c := range p.Controllers {
 		switch {
 		case c.Paused != "":
-			t.line("%s decides nothing: %s", c.Name, c.Paused)
+			t.line("%s decides nothing: %s", c.Name, t.once(c.Paused))
 			continue
 		case c.State != answer.Leading:
 			t.line("%s is %s on this server: the leader executes this", c.Name, c.State)

@@ -102,7 +102,8 @@ func (o *output) field(t *table, label, value string) {
 	if value == "" {
 		return
 	}
-	lines := []string{value}
+	value = t.once(value)
+	lines := strings.Split(value, "\n")
 	if !o.wide() {
 		lines = wrap(value, screenWidth-labelWidth)
 	}
@@ -120,7 +121,7 @@ func printLoops(t *table, out *output, s api.Status) {
 		if l.LastSuccess != nil {
 			last = out.ago(*l.LastSuccess)
 		}
-		t.row(l.Name, fmt.Sprint(l.Healthy), last, fmt.Sprint(l.Restarts), firstLine(l.LastError))
+		t.row(l.Name, fmt.Sprint(l.Healthy), last, fmt.Sprint(l.Restarts), t.cell(firstLine(l.LastError)))
 	}
 }
 

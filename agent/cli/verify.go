@@ -201,7 +201,7 @@ func (a *app) printVerification(t *table, out *output, v inspect.Verification) {
 		last = append(last, "hint: "+v.Hint)
 	}
 	for _, text := range last {
-		for _, line := range wrap(text, screenWidth) {
+		for _, line := range wrap(t.once(text), screenWidth) {
 			t.line("%s", line)
 		}
 	}

@@ -19,10 +19,15 @@ func columns(text string) int {
 func widths() *runewidth.Condition { return &runewidth.Condition{StrictEmojiNeutral: true} }
 
 // wrap breaks text into lines of at most limit columns. It keeps line breaks, breaks at blanks, and
-// inside a word only if the word is longer than a line.
+// inside a word only if the word is longer than a line. An etcd command has a line of its own, and is
+// never broken: a person copies it.
 func wrap(text string, limit int) []string {
 	var lines []string
-	for own := range strings.Lines(text) {
+	for own := range strings.Lines(separate(text)) {
+		if own = strings.TrimSuffix(own, "\n"); isCommand(own) {
+			lines = append(lines, own)
+			continue
+		}
 		lines = append(lines, wrapLine(own, limit)...)
 	}
 	if len(lines) == 0 {

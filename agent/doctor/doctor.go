@@ -35,7 +35,7 @@ type Check struct {
 	Hint    string `json:"hint"`    // the fix: what to type or to change; empty for what is ok
 }
 
-// Report is all that was looked at, the worst first.
+// Report is all that was looked at, the worst first, and causes before their effects.
 type Report struct {
 	// Protected reports whether a shutdown now would wait until the pods have
 	// stopped, for as long as they are to have.
@@ -69,7 +69,18 @@ func (r *Report) add(name string, c Check) {
 }
 
 func (r *Report) worstFirst() {
-	slices.SortStableFunc(r.Checks, func(a, b Check) int { return cmp.Compare(rank(a.Status), rank(b.Status)) })
+	slices.SortStableFunc(r.Checks, func(a, b Check) int {
+		return cmp.Or(cmp.Compare(rank(a.Status), rank(b.Status)), cmp.Compare(a.order(), b.order()))
+	})
+}
+
+// order is 1 for a check that only refers to the one with its cause, which is listed before it.
+// Protection stays first: it is what a person looks for.
+func (c Check) order() int {
+	if c.Name != protectionCheck && strings.HasPrefix(c.Hint, "see check ") {
+		return 1
+	}
+	return 0
 }
 
 // SeenBy is the report as a program of that version shows it: it says so where the agent
@@ -97,6 +108,9 @@ func (r Report) Count(s Status) int {
 
 func rank(s Status) int { return slices.Index([]Status{Fail, Warn, Unknown, OK}, s) }
 
+// protectionCheck is the name of the check that says whether a shutdown waits for pods.
+const protectionCheck = "protection"
+
 // NodeNameCheck is the name of a check that the status shows, too.
 const NodeNameCheck = "node-name"
 
@@ -110,7 +124,7 @@ func checks() []struct {
 		name  string
 		judge func(Facts) Check
 	}{
-		{"protection", protection},
+		{protectionCheck, protection},
 		{"configuration", configuration}, // which keeps the agent from starting
 		{"agent", agent},
 		{versionCheck, func(Facts) Check { return Check{} }}, // SeenBy judges it

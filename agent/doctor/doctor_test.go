@@ -271,7 +271,12 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 			f.Name = &doctor.Name{Node: "localhost", HostName: "Rack_7", Unnamed: "host name: bad"}
 		}, []string{"warn node-name|host name: bad; its Node is named localhost, on this host only|hostnamectl set-hostname NAME"}},
 		{"a host that was renamed", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "web", HostName: "Web-2", Shared: true} }, []string{
-			"warn node-name|now named web-2, but its Node is still web|hostler leave && systemctl restart hostler, which registers it as web-2|node.name: web,",
+			"warn node-name|now named web-2, but its Node is still web|to rename the Node: hostler leave; systemctl restart hostler, which registers it as web-2|node.name: web,",
+		}},
+		{"a host that was renamed before it was registered", func(f *doctor.Facts) {
+			f.Name = &doctor.Name{Node: "web", HostName: "web-2", Shared: true, Unregistered: true}
+		}, []string{
+			"warn node-name|to rename the Node: systemctl restart hostler, which registers it as web-2",
 		}},
 		{"a host that lost its name", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "web", HostName: "localhost", Shared: true} }, []string{
 			"warn node-name|was named web when the agent started, and has no valid name|set node.name: web, and systemctl restart hostler",

@@ -31,7 +31,7 @@ type Etcd struct {
 	// SettingUnreadable is the key by which all hosts are asked for Leases that are good for longer,
 	// if this one may not read it.
 	SettingUnreadable string
-	Grants            string // the commands that give all of these rights
+	Grants            string // the commands that give all of these rights, and who runs them
 }
 
 // Member is one of the cluster's.
@@ -76,9 +76,13 @@ func etcdMembers(f Facts) Check {
 		if errors.Is(err, controlplane.ErrUntrusted) || errors.Is(err, controlplane.ErrUnauthorized) || fileFault(err) {
 			what = "cannot connect to any member"
 		}
-		return fail(etcdFix(err, unresponsive[0]), "%s: %v", what, err)
+		fix := etcdFix(err, unresponsive[0])
+		if e.credentialsFault() {
+			what, fix = "cannot connect to any member", seeCredentials
+		}
+		return fail(fix, "%s: %v", what, err)
 	case e.Writing != nil:
-		return fail(e.writingFix(f, "see check etcd-rights"), "etcd answers, but the agent's last write failed: %v", e.Writing)
+		return fail(e.writingFix(f, seeRights), "etcd answers, but the agent's last write failed: %v", e.Writing)
 	case len(unresponsive) > 0:
 		return warn(etcdFix(err, unresponsive[0]), "%d of %d members answer; no answer from %s: %v", len(e.Members)-len(unresponsive), len(e.Members), who, err)
 	case !e.Found && e.NotWritten != "":
@@ -106,7 +110,7 @@ func etcdFix(err error, endpoint string) string {
 	case errors.Is(err, controlplane.ErrUnauthorized):
 		return "give this host credentials that the cluster accepts (/usr/share/doc/hostler/docs/reference/etcd.md); hostler reads the files automatically"
 	}
-	return fmt.Sprintf("check that the member and most others run, and that this host reaches it: `env -u ETCDCTL_ENDPOINTS etcdctl --endpoints=%s endpoint health`. For https, add --cacert, --cert and --key", endpoint)
+	return fmt.Sprintf("check that the member and most others run, and that this host reaches it. For https, add --cacert, --cert and --key to this command: env -u ETCDCTL_ENDPOINTS etcdctl --endpoints=%s endpoint health", endpoint)
 }
 
 // etcdCredentials looks at the client certificate's life, at who can read the secrets,
@@ -124,7 +128,11 @@ func etcdCredentials(f Facts) Check {
 		found.add(warn("use https, and remove controlPlane.etcd.insecure", "%s is plain http: anyone on the network path can read and change the data", endpoint))
 	}
 	if e.Err != nil {
-		found.add(fail("correct the file; hostler reads it again automatically", "%v", e.Err))
+		fix := "correct the file; hostler reads it again automatically"
+		if fileFault(e.Err) {
+			fix = etcdFix(e.Err, "")
+		}
+		found.add(fail(fix, "%v", e.Err))
 	}
 	crt := e.Certificate
 	if crt == nil {
@@ -144,7 +152,34 @@ func etcdNode(f Facts) Check {
 	if e == nil || !e.answers() && e.LeaseExpired == "" || !e.Found && e.LeaseExpired == "" {
 		return Check{}
 	}
-	return e.judge(f, "see the checks of etcd")
+	return e.judge(f, e.expiredFix(f))
+}
+
+// expiredFix is what to do about a Lease that the agent does not get renewed: the check of the cause.
+func (e *Etcd) expiredFix(f Facts) string {
+	switch {
+	case e.credentialsFault():
+		return seeCredentials
+	case len(e.Lacks) > 0:
+		return seeRights
+	case !e.answers() || e.Writing != nil:
+		return "see check etcd"
+	}
+	return "hostler status; " + f.fixes().journal
+}
+
+// The checks that have the cause of others.
+const (
+	seeCredentials = "see check etcd-credentials"
+	seeRights      = "see check etcd-rights"
+)
+
+// credentialsFault reports whether no member can be used because check etcd-credentials fails.
+func (e *Etcd) credentialsFault() bool {
+	if e.answers() {
+		return false
+	}
+	return e.Err != nil || e.Certificate != nil && time.Now().After(e.Certificate.Ends)
 }
 
 // etcdRights compares what the cluster allows with what hostler does.
@@ -153,7 +188,6 @@ func etcdRights(f Facts) Check {
 	if e == nil || !e.answers() {
 		return Check{}
 	}
-	grant := "as etcd root, for this host's user (ignore \"already exists\"): " + e.Grants
 	switch {
 	case e.RightsErr != nil:
 		return warn("do nothing if the other checks are ok", "etcd does not report what this host may do: %v", e.RightsErr)
@@ -162,9 +196,9 @@ func etcdRights(f Facts) Check {
 		if e.SettingUnreadable != "" {
 			lacks = append(slices.Clip(lacks), "read "+e.SettingUnreadable)
 		}
-		return fail(grant, "etcd does not allow: %s", strings.Join(lacks, ", "))
+		return fail(e.Grants, "etcd does not allow: %s", strings.Join(lacks, ", "))
 	case e.SettingUnreadable != "":
-		return warn(grant,
+		return warn(e.Grants,
 			"etcd does not allow reading %s: this host does not get the lease duration for the fleet", e.SettingUnreadable)
 	}
 	return ok("etcd allows everything that hostler needs")

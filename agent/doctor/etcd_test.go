@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,48 @@ func TestAHostInEtcdIsFine(t *testing.T) {
 	}
 }
 
+func TestTheCauseOfAFaultOfEtcdIsListedFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*doctor.Etcd)
+		want  []string // failing checks and fixes, in their order
+	}{
+		"a right is missing": {func(e *doctor.Etcd) {
+			e.Writing, e.Lacks, e.Grants = by(controlplane.ErrForbidden), []string{"write /hostler/leases/n"}, "etcdctl A"
+			e.LeaseExpired = "lease not renewed for 50s"
+		}, []string{"etcd-rights: etcdctl A", "etcd: see check etcd-rights", "etcd-node: see check etcd-rights"}},
+		"the key does not match the certificate": {func(e *doctor.Etcd) {
+			e.Certificate, e.Err = nil, errors.New("tls: private key does not match public key")
+			for i := range e.Members {
+				e.Members[i].Err = by(controlplane.ErrUnavailable)
+			}
+			e.LeaseExpired = "lease not renewed for 50s"
+		}, []string{
+			"etcd-credentials: correct the file; hostler reads it again automatically",
+			"etcd: see check etcd-credentials", "etcd-node: see check etcd-credentials",
+		}},
+		"the certificate has expired": {func(e *doctor.Etcd) {
+			e.Certificate.Ends = time.Now().Add(-time.Minute)
+			for i := range e.Members {
+				e.Members[i].Err = by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized)
+			}
+		}, []string{"etcd-credentials: put a new certificate and its key into /etc/hostler/etcd.crt; hostler reads them automatically", "etcd: see check etcd-credentials"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := kept()
+			c.spoil(f.Etcd)
+			var got []string
+			for _, check := range doctor.Examine(f).Checks {
+				if check.Status == doctor.Fail {
+					got = append(got, check.Name+": "+check.Hint)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("failing checks = %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
 	unresponsive := func(f *doctor.Facts, err error) {
 		for i := range f.Etcd.Members {
@@ -45,7 +88,7 @@ func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
 		{"nobody answers", func(f *doctor.Facts) {
 			unresponsive(f, by(controlplane.ErrUnavailable))
 			f.Etcd.LeaseExpired = "lease not renewed for 50s"
-		}, []string{"fail etcd|no member answers|etcdctl --endpoints=https://e1:2379 endpoint health", "fail etcd-node|the lease has expired: lease not renewed for 50s|checks of etcd"}},
+		}, []string{"fail etcd|no member answers|etcdctl --endpoints=https://e1:2379 endpoint health", "fail etcd-node|the lease has expired: lease not renewed for 50s|see check etcd"}},
 		{"the files are the service's own", func(f *doctor.Facts) { f.Etcd = &doctor.Etcd{Unchecked: true} }, []string{"unknown etcd|not checked|see check agent"}},
 		{
 			"one member is away", func(f *doctor.Facts) { f.Etcd.Members[1].Err = by(controlplane.ErrUnavailable) },
@@ -70,10 +113,10 @@ func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
 		{"rights are missing", func(f *doctor.Facts) {
 			f.Etcd.Writing = by(controlplane.ErrForbidden)
 			f.Etcd.Lacks = []string{"read /hostler/leases/n", "write /hostler/leases/n"}
-			f.Etcd.SettingUnreadable, f.Etcd.Grants = "/hostler/settings/lease-duration", "`etcdctl A`, `etcdctl B`"
+			f.Etcd.SettingUnreadable, f.Etcd.Grants = "/hostler/settings/lease-duration", "etcdctl A; etcdctl B"
 		}, []string{
 			"fail etcd|see check etcd-rights",
-			"fail etcd-rights|does not allow: read /hostler/leases/n, write /hostler/leases/n, read /hostler/settings/lease-duration|as etcd root, for this host's user (ignore \"already exists\"): `etcdctl A`, `etcdctl B`",
+			"fail etcd-rights|does not allow: read /hostler/leases/n, write /hostler/leases/n, read /hostler/settings/lease-duration|etcdctl A; etcdctl B",
 		}},
 		{
 			"rights are not told", func(f *doctor.Facts) { f.Etcd.RightsErr = errors.New("no leader") },
@@ -81,9 +124,9 @@ func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
 		},
 		{
 			"what all hosts are asked for may not be read", func(f *doctor.Facts) {
-				f.Etcd.SettingUnreadable, f.Etcd.Grants = "/hostler/settings/lease-duration", "`etcdctl A`"
+				f.Etcd.SettingUnreadable, f.Etcd.Grants = "/hostler/settings/lease-duration", "etcdctl A"
 			},
-			[]string{"warn etcd-rights|does not get|`etcdctl A`"},
+			[]string{"warn etcd-rights|does not get|etcdctl A"},
 		},
 		{
 			"the certificate has ended", func(f *doctor.Facts) { f.Etcd.Certificate.Ends = time.Now().Add(-time.Minute) },

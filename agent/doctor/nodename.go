@@ -13,7 +13,9 @@ type Name struct {
 	HostName   string // what the host is called now
 	Unnamed    string // why the host's name did not name the Node, when the agent started; empty if it did
 	Shared     bool   // the Node is on a control plane with those of other hosts
-	Waits      bool   // the agent started a moment ago: the host may get its name yet
+	// Unregistered reports that the control plane has no Node of that name, as far as the agent knows.
+	Unregistered bool
+	Waits        bool // the agent started a moment ago: the host may get its name yet
 }
 
 // Withheld says why there is neither Node nor Lease; empty if the name is not the reason.
@@ -51,6 +53,10 @@ func NodeName(f Facts) Check {
 	if err != nil {
 		return warn(keep, "the host was named %s when the agent started, and has no valid name now: the next start would have no Node", n.Node)
 	}
-	follow := fmt.Sprintf("to rename the Node: hostler leave && %s, which registers it as %s", f.fixes().restart, now)
+	leave := "hostler leave; " // if it fails, the restart still gives the Node its new name
+	if n.Unregistered {
+		leave = ""
+	}
+	follow := fmt.Sprintf("to rename the Node: %s%s, which registers it as %s", leave, f.fixes().restart, now)
 	return warn(follow+"; "+keep, "the host is now named %s, but its Node is still %s, the host name when the agent started", now, n.Node)
 }

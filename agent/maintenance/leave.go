@@ -44,7 +44,7 @@ func (d *Drainer) Leave(ctx context.Context) (LeaveReport, error) {
 		return answer, nil
 	case errors.Is(err, controlplane.ErrForbidden):
 		e := &hint.Error{
-			Message: fmt.Sprintf("leave: %v: this host no longer renews its lease nor writes its Node, also after a restart, but may not delete them", err),
+			Message: fmt.Sprintf("leave: this host no longer renews its lease nor writes its Node, also after a restart, but may not delete them: %v", err),
 			Hint:    "have an administrator delete the Node, which also deletes the lease; to undo, run `hostler leave --undo`",
 		}
 		e.Message = together(e.Message, d.removePods(ctx), d.rememberLeave(ctx))

@@ -28,7 +28,7 @@ type Diagnosis struct {
 	// Unreachable is the key of the settings for all hosts if this host may not read it; empty if it
 	// may.
 	Unreachable string
-	// Grants are the commands that give this host all of these rights.
+	// Grants are the commands that give this host all of these rights, and who runs them.
 	Grants string
 }
 

@@ -140,7 +140,9 @@ func TestAFleetIsReadAsTheDocumentationSays(t *testing.T) {
 func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{TLS: true})
-	for _, block := range blocks(t, "Rights", "sh") {
+	commands := blocks(t, "Rights", "sh")
+	last := len(commands) - 1 // lets the host list the fleet
+	for _, block := range commands[:last] {
 		types(t, c, block)
 	}
 	if err := c.EnableAuth(t.Context()); err != nil {
@@ -183,5 +185,9 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 	}
 	if _, err := reader.Cordon(t.Context(), member, true); !errors.Is(err, controlplane.ErrForbidden) {
 		t.Errorf("Cordon() with a reader's rights = %v, want it forbidden", err)
+	}
+	types(t, c, commands[last])
+	if nodes, err := client.Nodes(t.Context()); err != nil || len(nodes) != 1 {
+		t.Errorf("Nodes() of a host with the reader's role = %v, %v, want the one host", nodes, err)
 	}
 }

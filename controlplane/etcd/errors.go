@@ -108,7 +108,7 @@ func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) err
 		if c.all != nil { // a client that lacks one right may lack the others
 			needed = c.all()
 		}
-		return fmt.Errorf("%w: %v to %s %s%s: as etcd root, for %s (ignore \"already exists\"): %s", controlplane.ErrForbidden, answer, c.right, c.path, all, o.who(), o.grants(c.role, needed))
+		return fmt.Errorf("%w: %v to %s %s%s: %s", controlplane.ErrForbidden, answer, c.right, c.path, all, o.grants(c.role, needed))
 	case tokenRefused(answer):
 		hint := "check that all members of the cluster have the same --auth-token"
 		if o.Username == "" {
@@ -116,7 +116,7 @@ func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) err
 		}
 		return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, o.who(), answer, hint)
 	case errors.Is(answer, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%w: %s rejects writes: %v: free space (`etcdctl compact`, `etcdctl defrag`), then run `etcdctl alarm disarm`", controlplane.ErrUnavailable, endpoint, answer)
+		return fmt.Errorf("%w: %s rejects writes: %v: as etcd root, free space and accept writes again: etcdctl compact REVISION; etcdctl defrag; etcdctl alarm disarm", controlplane.ErrUnavailable, endpoint, answer)
 	case errors.Is(answer, rpctypes.ErrRequestTooLarge), errors.Is(answer, rpctypes.ErrLeaseTTLTooLarge):
 		return fmt.Errorf("%w: %v: %s accepts 1.5 MiB; raise its --max-request-bytes", controlplane.ErrInvalid, answer, endpoint)
 	case errors.Is(answer, rpctypes.ErrNoLeader):
@@ -130,6 +130,8 @@ func (o Options) who() string {
 	switch {
 	case o.Username != "":
 		return fmt.Sprintf("user %q", o.Username)
+	case o.commonName() != "":
+		return fmt.Sprintf("user %q", sanitize.Line(o.commonName(), maxMessage))
 	case o.Certificate != "":
 		return "the user in the CN of " + o.Certificate
 	}

@@ -40,9 +40,9 @@ func TestEachAnswerIsAClassWithItsFix(t *testing.T) {
 		"a right that is missing": {
 			asUser, rpctypes.ErrPermissionDenied, false,
 			[]error{controlplane.ErrForbidden},
-			`as etcd root, for user "n" (ignore "already exists"): ` + "`etcdctl role add hostler-n`, `etcdctl role grant-permission hostler-n readwrite /hostler/nodes/n`, " +
-				"`etcdctl role grant-permission hostler-n readwrite /hostler/leases/n`, `etcdctl role grant-permission hostler-n --prefix readwrite /hostler/events/n/`, " +
-				"`etcdctl role grant-permission hostler-n read /hostler/settings/lease-duration`, `etcdctl user grant-role n hostler-n`",
+			`as etcd root, for user "n" (ignore "already exists"): ` + "etcdctl role add hostler-n; etcdctl role grant-permission hostler-n readwrite /hostler/nodes/n; " +
+				"etcdctl role grant-permission hostler-n readwrite /hostler/leases/n; etcdctl role grant-permission hostler-n --prefix readwrite /hostler/events/n/; " +
+				"etcdctl role grant-permission hostler-n read /hostler/settings/lease-duration; etcdctl user grant-role n hostler-n",
 		},
 		"a token that has ended": {asUser, rpctypes.ErrInvalidAuthToken, true, []error{controlplane.ErrUnavailable, controlplane.ErrUnauthorized}, `user "n"`},
 		"auth that was turned on": {
@@ -50,7 +50,7 @@ func TestEachAnswerIsAClassWithItsFix(t *testing.T) {
 			[]error{controlplane.ErrUnavailable, controlplane.ErrUnauthorized},
 			"set controlPlane.etcd.username and passwordFile",
 		},
-		"a database that is full":      {nil, rpctypes.ErrNoSpace, false, []error{controlplane.ErrUnavailable}, "`etcdctl alarm disarm`"},
+		"a database that is full":      {nil, rpctypes.ErrNoSpace, false, []error{controlplane.ErrUnavailable}, ": etcdctl compact REVISION; etcdctl defrag; etcdctl alarm disarm"},
 		"what is too large":            {nil, rpctypes.ErrRequestTooLarge, false, []error{controlplane.ErrInvalid}, "--max-request-bytes"},
 		"what is too large to be sent": {nil, status.Error(codes.ResourceExhausted, "trying to send message larger than max"), false, []error{controlplane.ErrInvalid}, "larger than max"},
 		"no leader":                    {nil, rpctypes.ErrNoLeader, true, []error{controlplane.ErrUnavailable}, "check that a majority"},

@@ -245,7 +245,7 @@ func TestAuthThatIsTurnedOnWhileRunning(t *testing.T) {
 	if !errors.Is(err, controlplane.ErrForbidden) || !strings.Contains(err.Error(), "/hostler/leases/other") || !strings.Contains(err.Error(), `user "n"`) {
 		t.Errorf("Put() of another host's lease = %v, want it forbidden, naming key and user", err)
 	}
-	if _, _, err := named.List(t.Context(), objects.Node, "", ""); !errors.Is(err, controlplane.ErrForbidden) || !strings.Contains(err.Error(), "hostler-reader --prefix read /hostler/nodes/`") || !strings.Contains(err.Error(), "hostler-reader --prefix read /hostler/leases/`") {
+	if _, _, err := named.List(t.Context(), objects.Node, "", ""); !errors.Is(err, controlplane.ErrForbidden) || !strings.Contains(err.Error(), "hostler-reader --prefix read /hostler/nodes/;") || !strings.Contains(err.Error(), "hostler-reader --prefix read /hostler/leases/;") {
 		t.Errorf("List() of the fleet = %v, want it forbidden, with the rights of a reader", err)
 	}
 	if err := named.Watch(t.Context(), objects.Key{Kind: objects.Node, Node: "other"}, make(chan objects.Object)); !errors.Is(err, controlplane.ErrForbidden) {
@@ -275,7 +275,7 @@ func TestAuthThatIsTurnedOnWhileRunning(t *testing.T) {
 	if want := "write /hostler/events/m/"; len(diagnosis.Lacks) != 6 || diagnosis.Lacks[5] != want {
 		t.Errorf("Look() as another node lacks %v, want all six, the last %q", diagnosis.Lacks, want)
 	}
-	if want := "`etcdctl role add hostler-m`, `etcdctl role grant-permission hostler-m readwrite /hostler/nodes/m`, `etcdctl role grant-permission hostler-m readwrite /hostler/leases/m`, `etcdctl role grant-permission hostler-m --prefix readwrite /hostler/events/m/`, `etcdctl user grant-role n hostler-m`"; diagnosis.Grants != want {
+	if want := `as etcd root, for user "n" (ignore "already exists"): ` + "etcdctl role add hostler-m; etcdctl role grant-permission hostler-m readwrite /hostler/nodes/m; etcdctl role grant-permission hostler-m readwrite /hostler/leases/m; etcdctl role grant-permission hostler-m --prefix readwrite /hostler/events/m/; etcdctl user grant-role n hostler-m"; diagnosis.Grants != want {
 		t.Errorf("Look() as another node grants %s, want %s", diagnosis.Grants, want)
 	}
 

@@ -112,7 +112,7 @@ func TestAHostNeedsRightsToTheObjectsOfItsPods(t *testing.T) {
 	if err := c.EnableAuth(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	const grant = "`etcdctl role grant-permission hostler-n --prefix readwrite /hostler/objects/pods/n/`"
+	const grant = "etcdctl role grant-permission hostler-n --prefix readwrite /hostler/objects/pods/n/;"
 	o := etcd.Options{Endpoints: c.Endpoints(), Prefix: "/hostler", Insecure: true, Username: "n", PasswordFile: password}
 	if d := etcd.Diagnose(t.Context(), o, "n"); len(d.Lacks) != 0 || d.RightsErr != nil {
 		t.Errorf("Diagnose() of a host without such objects = %+v, want that it lacks nothing", d)

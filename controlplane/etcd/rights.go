@@ -70,8 +70,9 @@ func (s *Store) settingPath() string {
 	return s.path(objects.Key{Kind: objects.Setting, Node: objects.LeaseDuration})
 }
 
-// grants returns the commands that give the user of these Options the rights, through a role. etcd
-// keeps a role and a user that already exist.
+// grants says who runs which commands, which give the user of these Options the rights, through a role.
+// They are on one line; hostler's commands print one per line. etcd keeps a role and a user that already
+// exist.
 func (o Options) grants(role string, rights []right) string {
 	var paths []string
 	verbs := map[string]string{}
@@ -100,19 +101,35 @@ func (o Options) grants(role string, rights []right) string {
 	}
 	commands = append(commands, "user grant-role "+user+" "+role)
 	for i, command := range commands {
-		commands[i] = "`etcdctl " + command + "`"
+		commands[i] = "etcdctl " + command
 	}
-	return strings.Join(commands, ", ")
+	return o.doubt() + "as etcd root, for " + o.who() + ` (ignore "already exists"): ` + strings.Join(commands, "; ")
+}
+
+// doubt says that this host may have the certificate of another one; empty if its CN is the Node's name.
+func (o Options) doubt() string {
+	name := o.commonName()
+	if o.Username != "" || o.Node == "" || name == "" || name == o.Node {
+		return ""
+	}
+	return "etcd sees this host as user " + sanitize.Line(name, maxMessage) + ". If that is wrong, install the certificate of this host. If it is right: "
+}
+
+// commonName returns the CN of the client certificate; empty if it cannot be read.
+func (o Options) commonName() string {
+	if o.Certificate == "" {
+		return ""
+	}
+	pair, err := o.pair()
+	if err != nil {
+		return ""
+	}
+	return pair.Leaf.Subject.CommonName
 }
 
 // user returns the user of these Options, as a word of a shell command.
 func (o Options) user() string {
-	name := o.Username
-	if name == "" && o.Certificate != "" {
-		if pair, err := o.pair(); err == nil {
-			name = pair.Leaf.Subject.CommonName
-		}
-	}
+	name := cmp.Or(o.Username, o.commonName())
 	switch {
 	case name == "":
 		return "USER"

@@ -53,7 +53,7 @@ func TestAHostGetsItsNameLate(t *testing.T) {
 		if text := flat(m.Run("hostler doctor || true")); !strings.Contains(text, "the host is now named rack7-web2") {
 			t.Errorf("hostler doctor says nothing of the later name:\n%s", text)
 		}
-		m.Run("hostler leave && systemctl restart hostler") // as the hint has it
+		m.Run("hostler leave; systemctl restart hostler") // as the hint has it
 		m.Eventually("the Node is called by the later name", called("rack7-web2"))
 		if list := m.Hostler("nodes"); strings.Contains(list, "rack7-web1") {
 			t.Errorf("hostler nodes has a Node of the name before:\n%s", list)

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// withoutEndpoints has etcdctl use only the endpoints of its flags.
+const withoutEndpoints = "env -u ETCDCTL_ENDPOINTS "
+
+var (
+	// commandBegins is what precedes an etcd command in a text, and the beginning of the command.
+	commandBegins = regexp.MustCompile(`(^|: |; )((?:` + withoutEndpoints + `)?etcdctl )`)
+	// asRoot says who runs the commands after it.
+	asRoot = regexp.MustCompile(`(?:: |^)as etcd root, for [^\n]*?\(ignore "already exists"\)$`)
+)
+
+// separate puts each etcd command in a text on a line of its own, so that it can be copied.
+func separate(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		prose, commands, after := cutCommands(strings.TrimSuffix(line, "\n"))
+		for len(commands) > 0 {
+			if prose != "" {
+				lines = append(lines, prose+":")
+			}
+			lines = append(lines, commands...)
+			prose, commands, after = cutCommands(after)
+		}
+		if prose != "" || line == "\n" {
+			lines = append(lines, prose)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// isCommand reports whether a line is an etcd command.
+func isCommand(line string) bool {
+	_, command, found := strings.Cut(line, "etcdctl ")
+	before := strings.TrimSuffix(line, "etcdctl "+command)
+	return found && (before == "" || before == withoutEndpoints)
+}
+
+// cutCommands returns the first list of etcd commands in a line, and the text before and after it.
+func cutCommands(line string) (prose string, commands []string, after string) {
+	at := commandBegins.FindStringSubmatchIndex(line)
+	if at == nil {
+		return line, nil, ""
+	}
+	prose, after = line[:at[0]], line[at[4]:]
+	for isCommand(after) {
+		end := commandEnd(after)
+		commands, after = append(commands, strings.TrimSpace(after[:end])), strings.TrimPrefix(after[end:], "; ")
+	}
+	return prose, commands, after
+}
+
+// commandEnd is where a command ends: at a semicolon that is not quoted.
+func commandEnd(text string) int {
+	quoted := false
+	for i, r := range text {
+		switch {
+		case r == '\'':
+			quoted = !quoted
+		case r == ';' && !quoted:
+			return i
+		}
+	}
+	return len(text)
+}
+
+// once replaces the etcd commands that this screen has shown already: several problems often need the
+// same ones.
+func (t *table) once(text string) string {
+	lines := strings.Split(separate(text), "\n")
+	var kept []string
+	for i, line := range lines {
+		switch {
+		case !isCommand(line):
+			kept = append(kept, line)
+			continue
+		case !slices.Contains(t.shown, line):
+			t.shown = append(t.shown, line)
+			kept = append(kept, line)
+			continue
+		}
+		last := i == len(lines)-1 || !isCommand(lines[i+1])
+		if n := len(kept); last && n > 0 && !isCommand(kept[n-1]) {
+			kept[n-1] = asRoot.ReplaceAllString(strings.TrimSuffix(kept[n-1], ":"), "") + ": see above"
+		}
+	}
+	return strings.TrimPrefix(strings.Join(kept, "\n"), ": ")
+}
+
+// cell is text on one line for a wide table, without the etcd commands that this screen has shown already.
+func (t *table) cell(text string) string {
+	return strings.NewReplacer(": \n", ": ", ":\n", ": ", "\n", "; ").Replace(t.once(text))
+}
+
+// below keeps the etcd commands of a cell for printCommands: a table has one line for each row.
+func (t *table) below(text string) string {
+	var prose []string
+	for line := range strings.Lines(separate(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if !isCommand(line) {
+			prose = append(prose, line)
+			continue
+		}
+		if n := len(prose); n > 0 && strings.HasSuffix(prose[n-1], ":") {
+			prose[n-1] = asRoot.ReplaceAllString(strings.TrimSuffix(prose[n-1], ":"), "") + ": see below"
+		}
+		if !slices.Contains(t.shown, line) {
+			t.shown = append(t.shown, line)
+		}
+	}
+	return strings.TrimPrefix(strings.Join(prose, " "), ": ")
+}
+
+// printCommands prints the commands that the cells above left out.
+func (t *table) printCommands() {
+	if len(t.shown) == 0 {
+		return
+	}
+	t.line("")
+	t.line(`As etcd root (ignore "already exists"):`)
+	for _, command := range t.shown {
+		t.line("%s", "  "+command)
+	}
+}
