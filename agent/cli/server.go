@@ -134,6 +134,8 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	switch {
 	case s.Store.Since != nil:
 		store += ", answers since " + out.ago(*s.Store.Since)
+	case s.Store.Refused:
+		store += ", " + out.red("refuses this server") + ": rights are missing: " + s.Store.Error
 	default:
 		store += ", " + out.red("does not answer") + ": " + s.Store.Error
 	}

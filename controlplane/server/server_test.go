@@ -360,6 +360,21 @@ func TestAStoreThatDoesNotAnswerIsShown(t *testing.T) {
 	})
 }
 
+func TestAStoreThatRefusesTheServerIsShown(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "a1", "a", corev1.ConditionTrue)
+	r := start(t, s)
+	r.eventually("it leads", leading)
+	s.Inject(memory.Any, memory.Fault{Err: controlplane.ErrForbidden})
+	r.eventually("it says so", func(s answer.Status) bool {
+		return s.Store.Since == nil && s.Store.Refused && !slices.ContainsFunc(s.Controllers, func(c answer.Controller) bool {
+			return c.Paused != "" && c.Paused != store.ErrRefused.Error()
+		}) && s.Controllers[0].Paused != ""
+	})
+	s.Heal()
+	r.eventually("it is back", func(s answer.Status) bool { return s.Store.Since != nil && !s.Store.Refused && leading(s) })
+}
+
 // controller is the state of a controller.
 func controller(s answer.Status, name string) answer.Controller {
 	return s.Controllers[slices.IndexFunc(s.Controllers, func(c answer.Controller) bool { return c.Name == name })]

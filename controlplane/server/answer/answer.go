@@ -41,7 +41,9 @@ type Store struct {
 	Endpoint string `json:"endpoint"`
 	// Since is since when it answers without a gap; null while it does not.
 	Since *time.Time `json:"since"`
-	Error string     `json:"error,omitempty"`
+	// Refused is true while it answers that this server lacks rights.
+	Refused bool   `json:"refused,omitempty"`
+	Error   string `json:"error,omitempty"`
 }
 
 // Controller is one controller on this server.
