@@ -152,6 +152,9 @@ func (s *Server) plan() answer.Plan {
 	for _, c := range s.controllers {
 		r := c.report()
 		cp := answer.ControllerPlan{Name: c.name, State: c.state(), Paused: clean(r.paused), Watches: r.watches, Actions: r.actions()}
+		if r.settled != nil {
+			cp.Settled = r.settled()
+		}
 		if !r.at.IsZero() {
 			cp.At = r.at.UTC().Format(time.RFC3339)
 		}
