@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -31,8 +32,13 @@ func printMember(t *table, out *output, m fleet.MemberOf) {
 		wrong = slices.Insert(wrong, 0, problem{what: "lease", text: "deleted: the control plane deletes a Lease that has expired", next: stepLeaseExpired, severity: leaseExpired})
 	}
 	first := headline(out, s)
-	if len(wrong) > 0 && wrong[0].severity == leaseExpired {
-		first = m.Node.Name + ": " + out.red("LEASE EXPIRED") + "; last reported status " + strings.TrimPrefix(first, m.Node.Name+" is ")
+	expired, marked := len(wrong) > 0 && wrong[0].severity == leaseExpired, markedLost(m.Node)
+	if expired {
+		whose := "; last reported status "
+		if marked {
+			whose = "; the control plane marks it as "
+		}
+		first = m.Node.Name + ": " + out.red("LEASE EXPIRED") + whose + strings.TrimPrefix(first, m.Node.Name+" is ")
 	}
 	out.indented(t, "", first)
 	for _, w := range wrong {
@@ -46,7 +52,7 @@ func printMember(t *table, out *output, m fleet.MemberOf) {
 		{"lease", memberLease(out, m)},
 		{"control plane", controlPlane(s)},
 		{"cordon", memberCordon(m.Node, own)},
-		{"conditions", conditions(out, s)},
+		{"conditions", memberConditions(out, s, expired || marked)},
 		{"addresses", addresses(s)},
 		{"capacity", offered(s, capacityOf)},
 		{"allocatable", offered(s, allocatableOf)},
@@ -62,6 +68,44 @@ func printMember(t *table, out *output, m fleet.MemberOf) {
 	if out.wide() && len(m.Node.Status.Conditions) > 0 {
 		printConditions(t, out, s)
 	}
+}
+
+// markedLost reports whether the control plane has written the Ready condition, and not the host.
+func markedLost(node *corev1.Node) bool {
+	ready := condition(node, corev1.NodeReady)
+	return ready != nil && ready.Status == corev1.ConditionUnknown && slices.Contains([]string{"NodeStatusUnknown", "NodeStatusNeverUpdated"}, ready.Reason)
+}
+
+// memberConditions adds to the conditions of a lost host when it last reported those that are not Unknown.
+func memberConditions(out *output, s api.Status, lost bool) string {
+	text := conditions(out, s)
+	if !lost {
+		return text
+	}
+	var last time.Time
+	known := false
+	for _, c := range s.Node.Status.Conditions {
+		if c.LastHeartbeatTime.After(last) {
+			last = c.LastHeartbeatTime.Time
+		}
+		known = known || c.Status != corev1.ConditionUnknown
+	}
+	if !known {
+		return text
+	}
+	when := "as of the last report, before the host was lost"
+	if !last.IsZero() {
+		when = "as of " + last.UTC().Format(time.RFC3339) + ", before the host was lost"
+	}
+	if text == "" { // a table below has them
+		return when
+	}
+	reported, unknown, some := strings.Cut(text, "; Unknown: ")
+	text = reported + " (" + when + ")"
+	if some {
+		text += "; Unknown: " + unknown
+	}
+	return text
 }
 
 // offered is empty before the first report of the host.

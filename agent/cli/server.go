@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
 	agentconfig "hostler.io/hostler/agent/config"
@@ -134,6 +136,8 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	switch {
 	case s.Store.Since != nil:
 		store += ", answers since " + out.ago(*s.Store.Since)
+	case s.Store.Refused:
+		store += ", " + out.red("refuses this server") + ": rights are missing: " + s.Store.Error
 	default:
 		store += ", " + out.red("does not answer") + ": " + t.below(s.Store.Error)
 	}
@@ -236,6 +240,7 @@ func printFleetPlan(t *table, out *output, p answer.Plan) {
 		}
 		if len(c.Actions) == 0 {
 			t.line("%s: %s", c.Name, idle(out, c))
+			printSettled(t, c.Settled)
 			continue
 		}
 		t.row("DUE", "OBJECT", "ZONE", "ACTION", "REASON")
@@ -253,5 +258,41 @@ func printFleetPlan(t *table, out *output, p answer.Plan) {
 			}
 			t.row(due, action.Object, zone, action.Action, action.Reason)
 		}
+		printSettled(t, c.Settled)
 	}
+}
+
+// printSettled says what comes next for Nodes that are not ready, where no action does.
+func printSettled(t *table, nodes []answer.Settled) {
+	for _, n := range nodes {
+		line := n.Node + " is " + readyWord(n.Ready) + ": "
+		var keys []string
+		noExecute := ""
+		for _, taint := range n.Taints {
+			key, effect, _ := strings.Cut(taint, ":")
+			if !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+			if effect == string(corev1.TaintEffectNoExecute) {
+				noExecute = ", NoExecute"
+			}
+		}
+		if noExecute != "" && n.NoExecuteSince != nil {
+			noExecute += " since " + n.NoExecuteSince.Format(time.RFC3339)
+		}
+		if len(keys) == 0 {
+			line += "not tainted"
+		} else {
+			line += "tainted " + strings.Join(keys, ", ") + noExecute
+		}
+		t.line("%s; %s", line, n.Next)
+	}
+}
+
+// readyWord is the status of a Node that is not ready, as kubectl shows it.
+func readyWord(ready string) string {
+	if ready == string(corev1.ConditionFalse) {
+		return "NotReady"
+	}
+	return "Unknown"
 }

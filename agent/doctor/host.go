@@ -312,9 +312,9 @@ func lastShutdown(f Facts) Check {
 		}
 		return warn("run `hostler ps --last-shutdown`, which names what limited the grace period; raise that limit, or have the containers end on the stop signal", "%s", message)
 	case r.Graceful && r.Shortened != nil:
-		return ok("it was graceful, with %d pods; %s", len(r.Pods), r.Shortened)
+		return ok("it was graceful, with %s; %s", countPods(len(r.Pods)), r.Shortened)
 	case r.Graceful:
-		return ok("it was graceful, with %d pods", len(r.Pods))
+		return ok("it was graceful, with %s", countPods(len(r.Pods)))
 	case !r.CancelledAt.IsZero():
 		return ok("it was cancelled")
 	default:
@@ -324,6 +324,13 @@ func lastShutdown(f Facts) Check {
 		}
 		return warn("run `hostler ps --last-shutdown` to see how each pod ended", "%s", message)
 	}
+}
+
+func countPods(n int) string {
+	if n == 1 {
+		return "1 pod"
+	}
+	return fmt.Sprintf("%d pods", n)
 }
 
 // stayDown names what a shutdown has stopped and does not start again, and, with its reason, what

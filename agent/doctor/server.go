@@ -101,6 +101,8 @@ func serverStore(f Facts) Check {
 	switch {
 	case s == nil:
 		return Check{}
+	case s.Store.Refused:
+		return fail("give the server its rights (/usr/share/doc/hostler/docs/howto/server.md)", "the store %s at %s refuses the server, which changes nothing: rights are missing: %s", s.Store.Type, s.Store.Endpoint, s.Store.Error)
 	case s.Store.Since == nil:
 		return fail("check that it runs and is reachable from here, and the credentials in store."+s.Store.Type, "the store %s at %s does not answer, and the server changes nothing: %s", s.Store.Type, s.Store.Endpoint, cmp.Or(s.Store.Error, "not yet"))
 	}

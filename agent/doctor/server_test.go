@@ -62,6 +62,9 @@ func TestAServerIsChecked(t *testing.T) {
 			f.Server.Status.Loops[0] = loop.Health{Name: "nodes", LastError: "list nodes: forbidden"}
 		}, []string{"warn server|loop nodes fails: list nodes: forbidden", "ok server-store", "ok server-controllers", "ok server-objects"}},
 		"the store does not answer": {func(f *doctor.Facts) { f.Server.Status.Store.Since, f.Server.Status.Store.Error = nil, "refused" }, []string{"fail server-store|http://e1:2379 does not answer, and the server changes nothing: refused|store.etcd", "ok server", "ok server-controllers", "ok server-objects"}},
+		"the store refuses it": {func(f *doctor.Facts) {
+			f.Server.Status.Store.Since, f.Server.Status.Store.Refused, f.Server.Status.Store.Error = nil, true, "forbidden"
+		}, []string{"fail server-store|http://e1:2379 refuses the server, which changes nothing: rights are missing: forbidden|howto/server.md", "ok server", "ok server-controllers", "ok server-objects"}},
 		"nobody leads a controller": {func(f *doctor.Facts) {
 			f.Server.Status.Controllers[0] = answer.Controller{Name: "node-lifecycle", State: answer.Starting, Message: "election: forbidden"}
 		}, []string{"fail server-controllers|no server leads node-lifecycle: election: forbidden|wait 15 s", "ok server", "ok server-store", "ok server-objects"}},

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"runtime/pprof"
 	"sync"
 
@@ -205,15 +207,24 @@ func (s *Shared[C]) replace() {
 }
 
 // FileHint is what to do about a file of credentials that cannot be read.
-func FileHint(err error) string {
+func FileHint(err error) string { return fileHint(err, os.Geteuid() == 0) }
+
+// fileHint is FileHint of a process of root, as the agent is, or of another user, as the server is.
+func fileHint(err error, root bool) string {
 	untrusted, ok := errors.AsType[*trust.Error](err)
 	switch {
 	case ok:
 		return untrusted.Hint
 	case errors.Is(err, fs.ErrNotExist):
 		return "create the file, or correct its name; hostler reloads it"
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission) && root:
 		return "make it readable for root"
+	case errors.Is(err, fs.ErrPermission):
+		name, path := "NAME", "PATH"
+		if file, ok := errors.AsType[*fs.PathError](err); ok {
+			name, path = filepath.Base(file.Path), file.Path
+		}
+		return fmt.Sprintf("the server's own user cannot read it: add LoadCredential=%[1]s:%[2]s to a drop-in of hostler-server.service, and set the key to /run/credentials/hostler-server.service/%[1]s", name, path)
 	}
 	return "correct the file; hostler reloads it"
 }

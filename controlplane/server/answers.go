@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/internal/sanitize"
 )
@@ -42,10 +44,12 @@ func (s *Server) status(now time.Time) answer.Status {
 	for _, c := range s.controllers {
 		a.Controllers = append(a.Controllers, c.answer(now))
 	}
-	if since, ok := s.contact.Since(now); ok {
+	since, err := s.contact.Since(now)
+	if err == nil {
 		at := since.UTC().Truncate(time.Second)
 		a.Store.Since = &at
 	}
+	a.Store.Refused = errors.Is(err, store.ErrRefused)
 	for _, l := range s.loops {
 		health := l.Health(now)
 		health.LastError = clean(health.LastError)
@@ -148,6 +152,9 @@ func (s *Server) plan() answer.Plan {
 	for _, c := range s.controllers {
 		r := c.report()
 		cp := answer.ControllerPlan{Name: c.name, State: c.state(), Paused: clean(r.paused), Watches: r.watches, Actions: r.actions()}
+		if r.settled != nil {
+			cp.Settled = r.settled()
+		}
 		if !r.at.IsZero() {
 			cp.At = r.at.UTC().Format(time.RFC3339)
 		}

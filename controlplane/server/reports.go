@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,7 @@ type report struct {
 	failing       map[string]error // by KIND/NAME
 	writes        executor.Writes
 	actions       func() []answer.Action
+	settled       func() []answer.Settled // nil for none
 }
 
 func reportOf(r executor.Report) report {
@@ -51,7 +53,29 @@ func reportOfNodes(l lifecycle.Report) report {
 		r.watches = "1 Node and its Lease"
 	}
 	r.actions = func() []answer.Action { return actionsOnNodes(l) }
+	r.settled = func() []answer.Settled { return settledNodes(l.Decision.Settled) }
 	return r
+}
+
+// settledNodes says what comes next for Nodes that this controller has finished with.
+func settledNodes(nodes []lifecycle.Settled) []answer.Settled {
+	list := make([]answer.Settled, 0, len(nodes))
+	for _, n := range nodes {
+		s := answer.Settled{Node: clean(n.Node), Ready: string(n.Ready), Taints: []string{}, Next: "its pods stay until it has a NoExecute taint"}
+		for _, t := range n.Taints {
+			s.Taints = append(s.Taints, clean(strings.TrimPrefix(t.Key, "node.kubernetes.io/")+":"+string(t.Effect)))
+			if t.Effect != corev1.TaintEffectNoExecute {
+				continue
+			}
+			s.Next = "its pods leave after their toleration"
+			if t.TimeAdded != nil && s.NoExecuteSince == nil {
+				since := t.TimeAdded.UTC()
+				s.NoExecuteSince = &since
+			}
+		}
+		list = append(list, s)
+	}
+	return list
 }
 
 func actionsOnNodes(l lifecycle.Report) []answer.Action {

@@ -188,6 +188,9 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 	if len(plan.Actions) != 1 || plan.Actions[0].Due == nil || !strings.Contains(plan.Actions[0].Action, "node.kubernetes.io/not-ready:NoExecute") || !strings.Contains(plan.Actions[0].Reason, "one Node every 10s in zone a") {
 		t.Errorf("plan = %+v, want one taint that is due later", plan)
 	}
+	if len(plan.Settled) != 1 || plan.Settled[0].Node != "sick1" || plan.Settled[0].Ready != "False" || plan.Settled[0].NoExecuteSince == nil || plan.Settled[0].Next != "its pods leave after their toleration" {
+		t.Errorf("settled = %+v, want the Node that has its taints", plan.Settled)
+	}
 	metrics := r.get("/metrics")
 	for _, want := range []string{
 		`hostler_server_leading{controller="node-lifecycle"} 1`, `hostler_server_store_up 1`, `hostler_server_pending_actions{controller="node-lifecycle"} 1`,
@@ -358,6 +361,21 @@ func TestAStoreThatDoesNotAnswerIsShown(t *testing.T) {
 		healthy := !slices.ContainsFunc(s.Loops, func(l loop.Health) bool { return !l.Healthy })
 		return s.Store.Since != nil && leading(s) && s.Controllers[0].Paused == "" && healthy
 	})
+}
+
+func TestAStoreThatRefusesTheServerIsShown(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "a1", "a", corev1.ConditionTrue)
+	r := start(t, s)
+	r.eventually("it leads", leading)
+	s.Inject(memory.Any, memory.Fault{Err: controlplane.ErrForbidden})
+	r.eventually("it says so", func(s answer.Status) bool {
+		return s.Store.Since == nil && s.Store.Refused && !slices.ContainsFunc(s.Controllers, func(c answer.Controller) bool {
+			return c.Paused != "" && c.Paused != store.ErrRefused.Error()
+		}) && s.Controllers[0].Paused != ""
+	})
+	s.Heal()
+	r.eventually("it is back", func(s answer.Status) bool { return s.Store.Since != nil && !s.Store.Refused && leading(s) })
 }
 
 // controller is the state of a controller.

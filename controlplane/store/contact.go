@@ -2,9 +2,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/bounded"
 )
 
@@ -16,11 +18,19 @@ const (
 	longestGap = 4 * time.Second
 )
 
+var (
+	// ErrSilent is why nothing is decided while the store does not answer.
+	ErrSilent = errors.New("the store does not answer")
+	// ErrRefused is why nothing is decided while it answers that this server may not read it.
+	ErrRefused = errors.New("the store refuses this server: rights are missing")
+)
+
 // Contact knows since when the store has answered without a gap, by the monotonic clock.
 type Contact struct {
 	mu          sync.Mutex // guards what follows
 	since, last time.Time
 	lost        bool // there was a gap
+	refused     bool // the last answer was that rights are missing
 }
 
 // Answered reports an answer of the store.
@@ -30,14 +40,27 @@ func (c *Contact) Answered(at time.Time) {
 	if c.last.IsZero() || at.Sub(c.last) > longestGap {
 		c.since, c.lost = at, !c.last.IsZero()
 	}
-	c.last = at
+	c.last, c.refused = at, false
 }
 
-// Since returns since when the store has answered; false if it does not answer now.
-func (c *Contact) Since(now time.Time) (time.Time, bool) {
+// failed reports a request that got no usable answer.
+func (c *Contact) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.since, !c.last.IsZero() && now.Sub(c.last) <= longestGap
+	c.refused = errors.Is(err, controlplane.ErrForbidden)
+}
+
+// Since returns since when the store has answered; ErrSilent or ErrRefused if it does not now.
+func (c *Contact) Since(now time.Time) (time.Time, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.last.IsZero() && now.Sub(c.last) <= longestGap:
+		return c.since, nil
+	case c.refused:
+		return time.Time{}, ErrRefused
+	}
+	return time.Time{}, ErrSilent
 }
 
 // Regained returns when the store answered again after the last gap; zero if there was none since the
@@ -62,6 +85,8 @@ func (c *Contact) Run(ctx context.Context, ping func(context.Context) error, bea
 		}
 		if err == nil {
 			c.Answered(time.Now())
+		} else {
+			c.failed(err)
 		}
 		beat(err)
 		if err := bounded.Sleep(ctx, pingInterval); err != nil {

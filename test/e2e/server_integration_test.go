@@ -196,6 +196,10 @@ func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 			}
 			mentions(t, "hostler nodes", onOneLine(agents["n1"].prints("nodes")), name+" Unknown")
 			mentions(t, "hostler fleet status", onOneLine(s.prints("status")), "3, 1 not ready: "+name)
+			eventually(t, "hostler fleet plan says what comes next", func() bool {
+				plan := onOneLine(s.prints("plan"))
+				return strings.Contains(plan, name+" is Unknown: tainted unreachable") && strings.Contains(plan, "; its pods ")
+			})
 			agents[name].start()
 			f.becomes(name, corev1.ConditionTrue, "")
 			for _, reason := range []string{"NodeNotReady", "NodeUntainted"} {

@@ -94,9 +94,9 @@ func take(before entry, o store.Object) (now entry, _ bool) {
 
 // decide returns the changes that are due.
 func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
-	switch _, ok := c.contact.Since(now); {
-	case !ok:
-		return nil, time.Time{}, errors.New("the store does not answer")
+	switch _, err := c.contact.Since(now); {
+	case err != nil:
+		return nil, time.Time{}, err
 	case !c.nodes.Ready():
 		return nil, time.Time{}, errors.New("reading Nodes")
 	}

@@ -76,9 +76,9 @@ func (c *Controller) Report() Report {
 
 // decide returns the evictions that are due.
 func (c *Controller) decide(now time.Time) ([]Eviction, time.Time, error) {
-	switch _, ok := c.contact.Since(now); {
-	case !ok:
-		return nil, time.Time{}, errors.New("the store does not answer")
+	switch _, err := c.contact.Since(now); {
+	case err != nil:
+		return nil, time.Time{}, err
 	case !c.nodes.ready() || !c.pods.Synced():
 		return nil, time.Time{}, errors.New("reading Nodes and pods")
 	}

@@ -109,9 +109,9 @@ func (c *Controller) take(setting store.Setting) {
 func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch _, ok := c.contact.Since(now); {
-	case !ok:
-		return nil, time.Time{}, errors.New("the store does not answer")
+	switch _, err := c.contact.Since(now); {
+	case err != nil:
+		return nil, time.Time{}, err
 	case !c.nodes.Ready() || !c.read:
 		return nil, time.Time{}, errors.New("reading Nodes and the setting")
 	}

@@ -166,10 +166,10 @@ func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 // plan is the decision at this moment, and the hosts whose Leases have to be read before they count as
 // dead. The error says why there is none.
 func (c *Controller) plan(policy Policy, now time.Time) (Decision, []string, error) {
-	since, ok := c.contact.Since(now)
+	since, err := c.contact.Since(now)
 	switch {
-	case !ok:
-		return Decision{}, nil, errors.New("the store does not answer")
+	case err != nil:
+		return Decision{}, nil, err
 	case !c.cache.Synced():
 		return Decision{}, nil, errors.New("reading Nodes and Leases")
 	}

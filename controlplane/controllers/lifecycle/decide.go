@@ -61,6 +61,8 @@ type Decision struct {
 	Zones   []Zone    // by name
 	// NotReady names Nodes that are not ready after the decision, the first ten by name.
 	NotReady []string
+	// Settled are Nodes that are not ready and that no change is due or pending for, the first ten by name.
+	Settled []Settled
 	// AllDown is true if no zone has a Node that is ready. Then no Node is evicted: it is more likely
 	// that the control plane is cut off than that all hosts are dead.
 	AllDown bool
@@ -71,6 +73,13 @@ type Decision struct {
 
 // Ignored is what a decision leaves alone on a Node, although it has a key of its own.
 type Ignored struct{ Node, Message string }
+
+// Settled is a Node that is not ready, and has the taints that this controller gives it.
+type Settled struct {
+	Node   string
+	Ready  corev1.ConditionStatus // empty if the Node lacks the condition
+	Taints []corev1.Taint         // not-ready and unreachable, of any client
+}
 
 // Step is a part of a Change.
 type Step struct {
@@ -112,7 +121,7 @@ type Pending struct {
 	Reason string
 }
 
-// mostNamed bounds Decision.NotReady: a person looks at one after the other.
+// mostNamed bounds Decision.NotReady and Decision.Settled: a person looks at one after the other.
 const mostNamed = 10
 
 // Decide returns what to do at a time about a fleet.
@@ -135,7 +144,7 @@ func Decide(facts Facts, policy Policy, now time.Time) Decision {
 			d.NotReady = append(d.NotReady, h.Name)
 		}
 		h.taintByCondition()
-		if h.taintNoExecute(d.AllDown) {
+		if h.waits = h.taintNoExecute(d.AllDown); h.waits {
 			queues[h.Zone] = append(queues[h.Zone], h)
 		}
 	}
@@ -149,6 +158,8 @@ func Decide(facts Facts, policy Policy, now time.Time) Decision {
 	for _, h := range hosts {
 		if h.change.Unknown || len(h.change.Add)+len(h.change.Remove) > 0 {
 			d.Now = append(d.Now, h.change)
+		} else if !h.waits && h.Conditions.Ready != corev1.ConditionTrue && len(d.Settled) < mostNamed {
+			d.Settled = append(d.Settled, Settled{h.Name, h.Conditions.Ready, h.outage()})
 		}
 	}
 	return d
@@ -196,6 +207,7 @@ type judged struct {
 	notReadySince time.Time
 	noExecute     string // key of the NoExecute taint that the Node should have; empty for none
 	why           string // it should have that taint
+	waits         bool   // for it, at the rate of its zone
 	wakes         time.Time
 }
 

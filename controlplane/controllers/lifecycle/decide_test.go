@@ -383,3 +383,15 @@ func TestATaintOfSomebodyElseIsNamed(t *testing.T) {
 		t.Errorf("Ignored = %q, want %q", d.Ignored, want)
 	}
 }
+
+func TestNodesThatNothingIsDueForAreNamed(t *testing.T) {
+	hosts := join(alive, many(12, "done", "b", unknown, tainted("unreachable", time.Minute)), many(20, "well", "b"), one(host("new", "a", dead(0))))
+	d := lifecycle.Decide(lifecycle.Facts{Hosts: hosts}, lifecycle.DefaultPolicy(), noon)
+	var got []string
+	for _, s := range d.Settled {
+		got = append(got, fmt.Sprint(s.Node, " ", s.Ready, " ", len(s.Taints)))
+	}
+	if len(got) != 10 || got[0] != "done000 Unknown 2" || got[9] != "done009 Unknown 2" {
+		t.Errorf("Settled = %q, want the first ten that have their taints", got)
+	}
+}

@@ -99,9 +99,9 @@ func (m *marker) due() []Mark {
 }
 
 func (m *marker) decide(now time.Time) ([]Mark, time.Time, error) {
-	switch _, ok := m.contact.Since(now); {
-	case !ok:
-		return nil, time.Time{}, errors.New("the store does not answer")
+	switch _, err := m.contact.Since(now); {
+	case err != nil:
+		return nil, time.Time{}, err
 	case !m.cache.Synced() || !m.pods.Synced():
 		return nil, time.Time{}, errors.New("reading Nodes and pods")
 	}

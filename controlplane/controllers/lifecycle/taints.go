@@ -35,6 +35,17 @@ func (h Host) taken(key string, effect corev1.TaintEffect) bool {
 	return slices.ContainsFunc(h.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect && t.Value != "" })
 }
 
+// outage are the taints of a Node that is not ready.
+func (h Host) outage() []corev1.Taint {
+	var list []corev1.Taint
+	for _, t := range h.Taints {
+		if slices.Contains(noExecuteKeys, t.Key) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
 // foreignTaints are taints that have a key and effect of this controller, and a value, which it never
 // sets: another client has set them, and this one leaves them alone.
 func (h Host) foreignTaints() []corev1.Taint {

@@ -41,7 +41,9 @@ type Store struct {
 	Endpoint string `json:"endpoint"`
 	// Since is since when it answers without a gap; null while it does not.
 	Since *time.Time `json:"since"`
-	Error string     `json:"error,omitempty"`
+	// Refused is true while it answers that this server lacks rights.
+	Refused bool   `json:"refused,omitempty"`
+	Error   string `json:"error,omitempty"`
 }
 
 // Controller is one controller on this server.
@@ -111,6 +113,18 @@ type ControllerPlan struct {
 	// host does not renew; null if never.
 	Next    *time.Time `json:"next"`
 	Actions []Action   `json:"actions"`
+	// Settled are Nodes that are not ready and that no action is about, the first ten by name.
+	Settled []Settled `json:"settled,omitempty"`
+}
+
+// Settled is a Node that is not ready, and has its taints.
+type Settled struct {
+	Node   string   `json:"node"`
+	Ready  string   `json:"ready"`  // False or Unknown, as a condition; empty if the Node lacks it
+	Taints []string `json:"taints"` // such as unreachable:NoExecute
+	// NoExecuteSince is null if the Node has no NoExecute taint with a time.
+	NoExecuteSince *time.Time `json:"noExecuteSince"`
+	Next           string     `json:"next"` // what comes next for its pods
 }
 
 // Action is one change to one object.
