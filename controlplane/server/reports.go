@@ -123,7 +123,7 @@ func reportOfEvictions(e eviction.Report) report {
 // reportOfClones is that of the controller clones.
 func reportOfClones(c clones.Report) report {
 	r := reportOf(c.Report)
-	r.due = len(c.Decision.Now)
+	r.due, r.watches = len(c.Decision.Now), "the machine IDs of Nodes"
 	r.actions = func() []answer.Action {
 		actions, at := []answer.Action{}, c.At.UTC()
 		for _, change := range c.Decision.Now {
@@ -137,7 +137,7 @@ func reportOfClones(c clones.Report) report {
 // reportOfHeartbeats is that of the controller heartbeats.
 func reportOfHeartbeats(h heartbeats.Report) report {
 	r := reportOf(h.Report)
-	r.due = len(h.Decision.Now)
+	r.due, r.watches = len(h.Decision.Now), "the number of Nodes and the setting lease-duration"
 	r.actions = func() []answer.Action {
 		actions, at := []answer.Action{}, h.At.UTC()
 		for _, change := range h.Decision.Now {
