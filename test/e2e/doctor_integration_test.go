@@ -141,7 +141,7 @@ func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
 
 	reread()
 	s := a.awaitProtection(status.ReasonDelayTooShort)
-	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "waits for 8s, but the pods' phases take 36s", late, "remove it")
+	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "grants only 8s of the 36s needed", late, "remove it")
 	if s.Shutdown.InhibitDelaySource != late || s.Shutdown.InhibitDelayNeeded.Duration != 36*time.Second {
 		t.Errorf("status has delay source %q and need %v, want %s and 36s", s.Shutdown.InhibitDelaySource, s.Shutdown.InhibitDelayNeeded, late)
 	}
@@ -177,7 +177,7 @@ func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(masking) })
 	check(t, login.RestartLogind(t.Context()))
 	s = a.awaitProtection(status.ReasonDelayTooShort)
-	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "waits for 30s, but the pods' phases take 36s", masking+" masks", "remove it")
+	mentions(t, "message of ShutdownProtected", condition(s, status.ShutdownProtected).Message, "grants only 30s of the 36s needed", masking+" masks", "remove it")
 	found(t, a.diagnose(), "delay", doctor.Fail, "set by "+early, "rm "+masking)
 	check(t, os.Remove(masking))
 	a.awaitProtection(status.ReasonArmed)
