@@ -23,8 +23,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// BenchmarkServerOnKubernetes measures kube-controller-manager with its node lifecycle and taint eviction
-// controllers alone, and then `hostler server` in its place, on one kube-apiserver with 1,000 Nodes of 50
+// BenchmarkServerOnKubernetes measures kube-controller-manager with its node lifecycle, taint eviction
+// and service account controllers alone, and then `hostler server` in its place, on one kube-apiserver with 1,000 Nodes of 50
 // images that renew 100 Leases a second.
 func BenchmarkServerOnKubernetes(b *testing.B) {
 	const hosts = 1000
@@ -32,7 +32,7 @@ func BenchmarkServerOnKubernetes(b *testing.B) {
 	check(b, lab.Build(b.Context(), "hostler.io/hostler", version, binary))
 	cluster := kube.For(b, kube.Options{
 		ControllerManager:      true,
-		ControllerManagerFlags: []string{"--controllers=node-lifecycle-controller,taint-eviction-controller", "--profiling=false"},
+		ControllerManagerFlags: []string{"--controllers=node-lifecycle-controller,taint-eviction-controller,serviceaccount-controller,serviceaccount-token-controller", "--profiling=false"},
 		EtcdFlags:              []string{quota},
 	})
 	rights, err := os.ReadFile("../../../packaging/kubernetes/server-rbac.yaml")
