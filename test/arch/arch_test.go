@@ -88,16 +88,17 @@ var ours = map[string][]string{
 	"controlplane/store":       {"controlplane", "internal/bounded"},
 	"controlplane/election":    {"controlplane/store", "internal/bounded"},
 
-	"controlplane/server":                 {"controlplane", "controlplane/controllers/clones", "controlplane/controllers/eviction", "controlplane/controllers/executor", "controlplane/controllers/heartbeats", "controlplane/controllers/lifecycle", "controlplane/controllers/podcache", "controlplane/election", "controlplane/etcd", "controlplane/kubernetes", "controlplane/objects", "controlplane/server/answer", "controlplane/server/config", "controlplane/server/metrics", "controlplane/store", "internal/bounded", "internal/configfile", "internal/listen", "internal/loop", "internal/sanitize", "systemd/notify"},
-	"controlplane/server/answer":          {"internal/loop"},
-	"controlplane/server/config":          {"controlplane/controllers/clones", "controlplane/controllers/eviction", "controlplane/controllers/heartbeats", "controlplane/controllers/lifecycle", "controlplane/etcd/endpoint", "internal/configfile", "internal/listen"},
-	"controlplane/server/metrics":         {"controlplane/server/answer"},
-	"controlplane/controllers/clones":     {"controlplane", "controlplane/controllers/executor", "controlplane/store", "internal/loop"},
-	"controlplane/controllers/heartbeats": {"controlplane", "controlplane/controllers/executor", "controlplane/store", "internal/loop"},
-	"controlplane/controllers/eviction":   {"controlplane", "controlplane/controllers/executor", "controlplane/controllers/podcache", "controlplane/store", "internal/loop"},
-	"controlplane/controllers/executor":   {"controlplane", "controlplane/store", "internal/loop"},
-	"controlplane/controllers/lifecycle":  {"controlplane", "controlplane/controllers/executor", "controlplane/controllers/podcache", "controlplane/store", "internal/loop"},
-	"controlplane/controllers/podcache":   {"controlplane/store", "internal/loop"},
+	"controlplane/server":                     {"controlplane", "controlplane/controllers/clones", "controlplane/controllers/eviction", "controlplane/controllers/executor", "controlplane/controllers/heartbeats", "controlplane/controllers/lifecycle", "controlplane/controllers/podcache", "controlplane/election", "controlplane/etcd", "controlplane/kubernetes", "controlplane/objects", "controlplane/server/answer", "controlplane/server/config", "controlplane/server/metrics", "controlplane/store", "internal/bounded", "internal/configfile", "internal/listen", "internal/loop", "internal/sanitize", "systemd/notify"},
+	"controlplane/server/answer":              {"internal/loop"},
+	"controlplane/server/config":              {"controlplane/controllers/clones", "controlplane/controllers/eviction", "controlplane/controllers/heartbeats", "controlplane/controllers/lifecycle", "controlplane/etcd/endpoint", "internal/configfile", "internal/listen"},
+	"controlplane/server/metrics":             {"controlplane/server/answer"},
+	"controlplane/controllers/clones":         {"controlplane", "controlplane/controllers/executor", "controlplane/store", "internal/loop"},
+	"controlplane/controllers/heartbeats":     {"controlplane", "controlplane/controllers/executor", "controlplane/store", "internal/loop"},
+	"controlplane/controllers/eviction":       {"controlplane", "controlplane/controllers/executor", "controlplane/controllers/podcache", "controlplane/store", "internal/loop"},
+	"controlplane/controllers/executor":       {"controlplane", "controlplane/store", "internal/loop"},
+	"controlplane/controllers/lifecycle":      {"controlplane", "controlplane/controllers/executor", "controlplane/controllers/podcache", "controlplane/store", "internal/loop"},
+	"controlplane/controllers/podcache":       {"controlplane/store", "internal/loop"},
+	"controlplane/controllers/controllertest": {},
 
 	"controlplane/dial":             {"controlplane", "internal/trust"},
 	"controlplane/embedded":         {"controlplane", "controlplane/objects", "controlplane/objects/memory", "internal/statefile"},
@@ -170,7 +171,7 @@ var theirs = []struct {
 	{"github.com/mattn/go-runewidth", []string{"agent/cli"}, "only the command line lays out text for a terminal"},
 	{"github.com/agnivade/levenshtein", []string{"internal/configfile", "agent/fleet"}, "only keys of the configuration and names of hosts are corrected"},
 	{"os/exec", []string{"status/conditions", "runtime/runc/program"}, "the agent runs no commands but a person's checks, and runc where a runtime is nothing else and has no daemon to be asked: it asks the kernel, the runtime and systemd"},
-	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "controlplane/controlplanetest", "controlplane/objects/objectstest", "controlplane/store/storetest", "internal/trust/trusttest"}, "test code does not go into the binary"},
+	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "controlplane/controlplanetest", "controlplane/objects/objectstest", "controlplane/store/storetest", "controlplane/controllers/controllertest", "internal/trust/trusttest"}, "test code does not go into the binary"},
 }
 
 type pkg struct {

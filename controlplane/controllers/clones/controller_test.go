@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/clones"
+	"hostler.io/hostler/controlplane/controllers/controllertest"
 	"hostler.io/hostler/controlplane/election"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
@@ -104,37 +104,15 @@ type replica struct {
 
 // serve starts a server on a store, which the test's end stops.
 func (r rig) serve(name string, s store.Store) *replica {
-	ctx, cancel := context.WithCancel(r.Context())
 	log, contact := slog.New(slog.DiscardHandler), &store.Contact{}
 	c := &replica{Controller: clones.New(s, contact, log), election: election.New(s, clones.Name, name, log)}
-	ended, ignore := make(chan struct{}), func(error) {}
-	runs := []func(context.Context) error{
+	ignore := func(error) {}
+	c.stop = controllertest.Run(r,
 		func(ctx context.Context) error { return contact.Run(ctx, s.Ping, ignore) },
 		func(ctx context.Context) error { return s.Follow(ctx, store.Nodes, store.AllChanges, c.Nodes()) },
 		func(ctx context.Context) error { return c.Run(ctx, ignore) },
 		func(ctx context.Context) error { return c.election.Run(ctx, c.Lead, ignore) },
-	}
-	for _, run := range runs {
-		go func() {
-			defer func() { ended <- struct{}{} }()
-			for ctx.Err() == nil {
-				_ = run(ctx) // a lost store; its loop starts again
-				time.Sleep(100 * time.Millisecond)
-			}
-		}()
-	}
-	stopped := false
-	c.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		for range runs {
-			<-ended
-		}
-	}
-	r.Cleanup(c.stop)
+	)
 	return c
 }
 
@@ -262,43 +240,6 @@ func TestFaultsOfTheStore(t *testing.T) {
 	})
 }
 
-// mortal is the store as a process sees it that can be killed: from then on no write of it arrives.
-type mortal struct {
-	*memory.Store
-	killed atomic.Bool
-}
-
-func (m *mortal) alive() error {
-	if m.killed.Load() {
-		return fmt.Errorf("%w: the process was killed", controlplane.ErrUnavailable)
-	}
-	return nil
-}
-
-// Update implements store.Store.
-func (m *mortal) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
-	if err := m.alive(); err != nil {
-		return nil, err
-	}
-	return m.Store.Update(ctx, kind, name, pre, edit)
-}
-
-// Extend implements store.Elector.
-func (m *mortal) Extend(ctx context.Context, term store.Term) error {
-	if err := m.alive(); err != nil {
-		return err
-	}
-	return m.Store.Extend(ctx, term)
-}
-
-// Resign implements store.Elector.
-func (m *mortal) Resign(ctx context.Context, term store.Term) error {
-	if err := m.alive(); err != nil {
-		return err
-	}
-	return m.Store.Resign(ctx, term)
-}
-
 // TestServersThatAreKilledNameWhoRuns kills leaders while hosts appear and die. Hosts that run beside each
 // other all the time stay named.
 func TestServersThatAreKilledNameWhoRuns(t *testing.T) {
@@ -313,8 +254,8 @@ func TestServersThatAreKilledNameWhoRuns(t *testing.T) {
 
 func killServers(r rig, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 6))
-	start := func() (*replica, *mortal) {
-		m := &mortal{Store: r.store}
+	start := func() (*replica, *memory.Process) {
+		m := r.store.Process()
 		return r.serve(fmt.Sprint("s", random.Uint64()), m), m
 	}
 	r.host("a", "m", "1")
@@ -334,7 +275,7 @@ func killServers(r rig, seed uint64) {
 		if first.election.Status().Leading {
 			first, second, firstStore, secondStore = second, first, secondStore, firstStore
 		}
-		secondStore.killed.Store(true)
+		secondStore.Kill()
 		second.stop()
 		second, secondStore = start()
 		for range 20 {

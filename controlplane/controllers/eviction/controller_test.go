@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/controllertest"
 	"hostler.io/hostler/controlplane/controllers/eviction"
 	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/election"
@@ -110,41 +111,18 @@ type replica struct {
 
 // serve starts a server on a store, which the test's end stops.
 func (r rig) serve(name string, s store.Store) *replica {
-	ctx, cancel := context.WithCancel(r.Context())
 	log := slog.New(slog.DiscardHandler)
 	changed, contact := loop.NewSignal(), &store.Contact{}
 	pods := podcache.New(changed)
 	c := &replica{Controller: eviction.New(s, contact, pods, changed, log), election: election.New(s, eviction.Name, name, log)}
-	ended := make(chan struct{})
 	ignore := func(error) {}
-	runs := []func(context.Context) error{
+	c.stop = controllertest.Run(r,
 		func(ctx context.Context) error { return contact.Run(ctx, s.Ping, ignore) },
 		func(ctx context.Context) error { return s.Follow(ctx, store.Nodes, store.AllChanges, c.Nodes()) },
 		func(ctx context.Context) error { return s.Follow(ctx, r.kind, store.AllChanges, pods.Follower()) },
 		func(ctx context.Context) error { return c.Run(ctx, ignore) },
 		func(ctx context.Context) error { return c.election.Run(ctx, c.Lead, ignore) },
-	}
-	for _, run := range runs {
-		go func() {
-			defer func() { ended <- struct{}{} }()
-			for ctx.Err() == nil {
-				_ = run(ctx) // a lost store; its loop starts again
-				time.Sleep(100 * time.Millisecond)
-			}
-		}()
-	}
-	stopped := false
-	c.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		for range runs {
-			<-ended
-		}
-	}
-	r.Cleanup(c.stop)
+	)
 	return c
 }
 
@@ -261,39 +239,22 @@ func TestClocksThatAreWrongNeitherHastenNorDelay(t *testing.T) {
 	}
 }
 
-// refusing is a store that refuses writes.
-type refusing struct {
-	*memory.Store
-	calls atomic.Int64
-	err   atomic.Pointer[error]
-}
-
-// Update implements store.Store.
-func (s *refusing) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
-	if err := s.err.Load(); err != nil {
-		s.calls.Add(1)
-		return nil, *err
-	}
-	return s.Store.Update(ctx, kind, name, pre, edit)
-}
-
 func TestAnEvictionThatIsRefusedIsTriedUntilItIsDone(t *testing.T) {
 	inBubble(t, func(r rig) {
 		r.node("n", taint("a", time.Now()))
 		pod := r.pod("n", "p")
-		s := &refusing{Store: r.store}
 		err := fmt.Errorf("%w: a webhook refuses it", controlplane.ErrForbidden)
-		s.err.Store(&err)
-		server := r.serve("s", s)
+		r.store.Inject(memory.Update, memory.Fault{Err: err})
+		server := r.serve("s", r.store)
 		time.Sleep(20 * time.Minute)
 		r.want(false, pod)
 		if failing := server.Report().Failing["pods/"+pod]; !errors.Is(failing, err) {
 			t.Errorf("failing = %v, want %v", failing, err)
 		}
-		if n := s.calls.Load(); n < 20 || n > 40 {
+		if n := r.store.Calls(memory.Update); n < 20 || n > 40 {
 			t.Errorf("tries in 20 minutes = %d, want about one a minute", n)
 		}
-		s.err.Store(nil)
+		r.store.Heal()
 		time.Sleep(time.Minute + slack)
 		r.want(true, pod)
 		if failing := server.Report().Failing; len(failing) > 0 {

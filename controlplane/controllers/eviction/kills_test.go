@@ -1,58 +1,18 @@
 package eviction_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
 )
-
-// mortal is the store as a process sees it that can be killed: from then on no write of it arrives.
-type mortal struct {
-	*memory.Store
-	killed atomic.Bool
-}
-
-func (m *mortal) alive() error {
-	if m.killed.Load() {
-		return fmt.Errorf("%w: the process was killed", controlplane.ErrUnavailable)
-	}
-	return nil
-}
-
-// Update implements store.Store.
-func (m *mortal) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
-	if err := m.alive(); err != nil {
-		return nil, err
-	}
-	return m.Store.Update(ctx, kind, name, pre, edit)
-}
-
-// Extend implements store.Elector.
-func (m *mortal) Extend(ctx context.Context, term store.Term) error {
-	if err := m.alive(); err != nil {
-		return err
-	}
-	return m.Store.Extend(ctx, term)
-}
-
-// Resign implements store.Elector.
-func (m *mortal) Resign(ctx context.Context, term store.Term) error {
-	if err := m.alive(); err != nil {
-		return err
-	}
-	return m.Store.Resign(ctx, term)
-}
 
 // expected is a pod, and when it is due.
 type expected struct {
@@ -111,8 +71,8 @@ func killServers(r rig, seed uint64) (kills int) {
 			}
 		})
 	}
-	start := func() (*replica, *mortal) {
-		m := &mortal{Store: r.store}
+	start := func() (*replica, *memory.Process) {
+		m := r.store.Process()
 		return r.serve(fmt.Sprint("s", random.Uint64()), m), m
 	}
 	first, firstStore := start()
@@ -122,7 +82,7 @@ func killServers(r rig, seed uint64) (kills int) {
 		if first.election.Status().Leading {
 			first, second, firstStore, secondStore = second, first, secondStore, firstStore
 		}
-		secondStore.killed.Store(true)
+		secondStore.Kill()
 		second.stop()
 		kills++
 		time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/controllertest"
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	"hostler.io/hostler/controlplane/election"
 	"hostler.io/hostler/controlplane/store"
@@ -76,38 +76,16 @@ type replica struct {
 
 // serve starts a server on a store, which the test's end stops.
 func (r *rig) serve(name string, s fleetStore, most float64) *replica {
-	ctx, cancel := context.WithCancel(r.Context())
 	log, contact := slog.New(slog.DiscardHandler), &store.Contact{}
 	c := &replica{Controller: heartbeats.New(s, contact, most, log), election: election.New(s, heartbeats.Name, name, log)}
-	ended, ignore := make(chan struct{}), func(error) {}
-	runs := []func(context.Context) error{
+	ignore := func(error) {}
+	c.stop = controllertest.Run(r,
 		func(ctx context.Context) error { return contact.Run(ctx, s.Ping, ignore) },
 		func(ctx context.Context) error { return s.Follow(ctx, store.Nodes, store.AllChanges, c.Nodes()) },
 		func(ctx context.Context) error { return c.Run(ctx, ignore) },
 		func(ctx context.Context) error { return c.RunReads(ctx, ignore) },
 		func(ctx context.Context) error { return c.election.Run(ctx, c.Lead, ignore) },
-	}
-	for _, run := range runs {
-		go func() {
-			defer func() { ended <- struct{}{} }()
-			for ctx.Err() == nil {
-				_ = run(ctx) // a lost store; its loop starts again
-				time.Sleep(100 * time.Millisecond)
-			}
-		}()
-	}
-	stopped := false
-	c.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		for range runs {
-			<-ended
-		}
-	}
-	r.Cleanup(c.stop)
+	)
 	return c
 }
 
@@ -218,43 +196,6 @@ func TestFaultsOfTheStore(t *testing.T) {
 	})
 }
 
-// mortal is the store as a process sees it that can be killed: from then on no write of it arrives.
-type mortal struct {
-	*memory.Store
-	killed atomic.Bool
-}
-
-func (m *mortal) alive() error {
-	if m.killed.Load() {
-		return fmt.Errorf("%w: the process was killed", controlplane.ErrUnavailable)
-	}
-	return nil
-}
-
-// Set implements store.Settings.
-func (m *mortal) Set(ctx context.Context, name string, before store.Setting, value string, term store.Term) error {
-	if err := m.alive(); err != nil {
-		return err
-	}
-	return m.Store.Set(ctx, name, before, value, term)
-}
-
-// Extend implements store.Elector.
-func (m *mortal) Extend(ctx context.Context, term store.Term) error {
-	if err := m.alive(); err != nil {
-		return err
-	}
-	return m.Store.Extend(ctx, term)
-}
-
-// Resign implements store.Elector.
-func (m *mortal) Resign(ctx context.Context, term store.Term) error {
-	if err := m.alive(); err != nil {
-		return err
-	}
-	return m.Store.Resign(ctx, term)
-}
-
 // TestServersThatAreKilledKeepTheRateAndWhatPeopleSet kills leaders while the fleet changes and a person
 // sets values now and then.
 func TestServersThatAreKilledKeepTheRateAndWhatPeopleSet(t *testing.T) {
@@ -270,8 +211,8 @@ func TestServersThatAreKilledKeepTheRateAndWhatPeopleSet(t *testing.T) {
 func killServers(r *rig, seed uint64) {
 	const most = 3
 	random := rand.New(rand.NewPCG(seed, 5))
-	start := func() (*replica, *mortal) {
-		m := &mortal{Store: r.store}
+	start := func() (*replica, *memory.Process) {
+		m := r.store.Process()
 		return r.serve(fmt.Sprint("s", random.Uint64()), m, most), m
 	}
 	first, firstStore := start()
@@ -289,7 +230,7 @@ func killServers(r *rig, seed uint64) {
 		if first.election.Status().Leading {
 			first, second, firstStore, secondStore = second, first, secondStore, firstStore
 		}
-		secondStore.killed.Store(true)
+		secondStore.Kill()
 		second.stop()
 		time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
 		second, secondStore = start()

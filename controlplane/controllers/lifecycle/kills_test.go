@@ -1,60 +1,19 @@
 package lifecycle_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
-	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
 )
-
-// mortal is the store as a process sees it that can be killed: from then on no call of it arrives.
-type mortal struct {
-	*memory.Store
-	killed atomic.Bool
-}
-
-func (m *mortal) alive() error {
-	if m.killed.Load() {
-		return fmt.Errorf("%w: the process was killed", controlplane.ErrUnavailable)
-	}
-	return nil
-}
-
-// Update implements store.Store.
-func (m *mortal) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
-	if err := m.alive(); err != nil {
-		return nil, err
-	}
-	return m.Store.Update(ctx, kind, name, pre, edit)
-}
-
-// Extend implements store.Elector.
-func (m *mortal) Extend(ctx context.Context, term store.Term) error {
-	if err := m.alive(); err != nil {
-		return err
-	}
-	return m.Store.Extend(ctx, term)
-}
-
-// Resign implements store.Elector.
-func (m *mortal) Resign(ctx context.Context, term store.Term) error {
-	if err := m.alive(); err != nil {
-		return err
-	}
-	return m.Store.Resign(ctx, term)
-}
 
 // TestServersThatAreKilledLoseRepeatAndHurryNothing kills servers again and again while half of a fleet
 // is dead.
@@ -83,8 +42,8 @@ func killServers(t *testing.T, seed uint64) (kills int) {
 				doomed, dead[name] = append(doomed, kill), zone
 			}
 		}
-		start := func() (*server, *mortal) {
-			m := &mortal{Store: f.store}
+		start := func() (*server, *memory.Process) {
+			m := f.store.Process()
 			f := f
 			f.seen = m
 			return f.serve(fmt.Sprint("s", random.Uint64()), lifecycle.DefaultPolicy()), m
@@ -106,7 +65,7 @@ func killServers(t *testing.T, seed uint64) (kills int) {
 			if first.election.Status().Leading {
 				first, second, firstStore, secondStore = second, first, secondStore, firstStore
 			}
-			secondStore.killed.Store(true)
+			secondStore.Kill()
 			second.stop()
 			kills++
 			for name := range dead {
