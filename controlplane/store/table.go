@@ -7,7 +7,7 @@ import (
 
 // Table is a Follower that keeps an entry for each object of a kind. It is safe for concurrent use.
 type Table[T any] struct {
-	take    func(before T, object Object) (now T, news bool)
+	take    func(before T, object Object, listing bool) (now T, news bool)
 	changed func()
 
 	mu      sync.Mutex // guards what follows
@@ -23,9 +23,10 @@ type listed[T any] struct {
 }
 
 // NewTable returns an empty table. take returns the entry of an object that is new or has changed, and
-// whether the change is news; before is the zero value for a new one. An object that cannot be read keeps
-// its entry. changed is called after news, a new object and a deletion.
-func NewTable[T any](take func(before T, object Object) (now T, news bool), changed func()) *Table[T] {
+// whether the change matters; before is the zero value for a new one. listing is true for an object of a
+// list: it may have changed at any time before. An object that cannot be read keeps its entry. changed is
+// called after a change that matters, a new object and a deletion.
+func NewTable[T any](take func(before T, object Object, listing bool) (now T, news bool), changed func()) *Table[T] {
 	return &Table[T]{take: take, changed: changed, entries: map[string]listed[T]{}}
 }
 
@@ -43,13 +44,26 @@ func (t *Table[T]) Len() int {
 	return len(t.entries)
 }
 
-// Entries returns all entries, in no order.
-func (t *Table[T]) Entries() []T {
+// Has reports whether there is an object of that name.
+func (t *Table[T]) Has(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	entries := make([]T, 0, len(t.entries))
+	_, exists := t.entries[name]
+	return exists
+}
+
+// Entries returns all entries, in no order.
+func (t *Table[T]) Entries() []T { return t.Select(func(T) bool { return true }) }
+
+// Select returns the entries that are to be kept, in no order.
+func (t *Table[T]) Select(keep func(T) bool) []T {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var entries []T
 	for _, e := range t.entries {
-		entries = append(entries, e.entry)
+		if keep(e.entry) {
+			entries = append(entries, e.entry)
+		}
 	}
 	return entries
 }
@@ -67,7 +81,7 @@ func (t *Table[T]) Set(name string, o Object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before, known := t.entries[name]
-	now, news := t.take(before.entry, o)
+	now, news := t.take(before.entry, o, !t.ready)
 	t.entries[name] = listed[T]{now, t.lists}
 	if news || !known {
 		t.changed()

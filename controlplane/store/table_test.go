@@ -13,7 +13,7 @@ import (
 
 func TestATableHasWhatTheLastListHad(t *testing.T) {
 	news := 0
-	table := store.NewTable(func(before string, o store.Object) (string, bool) {
+	table := store.NewTable(func(before string, o store.Object, _ bool) (string, bool) {
 		now := o.GetName() + o.GetResourceVersion()
 		return now, o.GetResourceVersion() == "news"
 	}, func() { news++ })

@@ -69,7 +69,7 @@ type entry struct {
 }
 
 // take takes in a Node.
-func take(before entry, o store.Object) (now entry, _ bool) {
+func take(before entry, o store.Object, _ bool) (now entry, _ bool) {
 	node := o.(*corev1.Node)
 	info := node.Status.NodeInfo
 	now.Host = Host{Name: node.Name, UID: node.UID, MachineID: info.MachineID, BootID: info.BootID, Stored: node.Annotations[controlplane.AnnotationSameMachine]}

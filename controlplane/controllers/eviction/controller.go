@@ -40,7 +40,7 @@ type Controller struct {
 	kind    store.Kind
 	byHosts bool // hosts report their pods, and remove a pod's object when it has ended
 	contact *store.Contact
-	nodes   *nodes
+	nodes   *store.Table[Host]
 	pods    *podcache.Cache
 	log     *slog.Logger
 
@@ -58,14 +58,14 @@ type Report struct {
 func New(s store.Store, contact *store.Contact, pods *podcache.Cache, changed loop.Signal, log *slog.Logger) *Controller {
 	c := &Controller{
 		store: s, byHosts: s.EndsLeases(), kind: store.Pods(s.EndsLeases()), contact: contact,
-		nodes: newNodes(changed), pods: pods, log: log.With("component", Name),
+		nodes: store.NewTable(take, changed.Send), pods: pods, log: log.With("component", Name),
 	}
 	c.Executor = executor.New(executor.Job[Eviction]{Decide: c.decide, Write: c.evict, Done: c.done}, changed, c.log)
 	return c
 }
 
 // Nodes takes in the Nodes of the fleet.
-func (c *Controller) Nodes() store.Follower { return follower{c.nodes} }
+func (c *Controller) Nodes() store.Follower { return c.nodes }
 
 // Report returns the last decision, and how its execution goes.
 func (c *Controller) Report() Report {
@@ -79,7 +79,7 @@ func (c *Controller) decide(now time.Time) ([]Eviction, time.Time, error) {
 	switch _, err := c.contact.Since(now); {
 	case err != nil:
 		return nil, time.Time{}, err
-	case !c.nodes.ready() || !c.pods.Synced():
+	case !c.nodes.Ready() || !c.pods.Synced():
 		return nil, time.Time{}, errors.New("reading Nodes and pods")
 	}
 	d := Decide(c.hosts(), now)
@@ -95,10 +95,12 @@ func (c *Controller) decide(now time.Time) ([]Eviction, time.Time, error) {
 
 // hosts are the Nodes that pods may have to leave.
 func (c *Controller) hosts() []Host {
-	hosts := c.nodes.tainted()
+	hosts := c.nodes.Select(func(h Host) bool { return len(h.Taints) > 0 })
 	if c.byHosts { // on Kubernetes the pod garbage collector removes pods without a Node
-		for _, name := range c.nodes.missing(c.pods.Nodes()) {
-			hosts = append(hosts, Host{Name: name, Gone: true})
+		for _, name := range c.pods.Nodes() {
+			if !c.nodes.Has(name) {
+				hosts = append(hosts, Host{Name: name, Gone: true})
+			}
 		}
 	}
 	for i := range hosts {

@@ -47,7 +47,7 @@ func New(s store.Settings, contact *store.Contact, maxPerSecond float64, log *sl
 	changed := loop.NewSignal()
 	c := &Controller{
 		settings: s, contact: contact, changed: changed, reread: loop.NewSignal(), log: log.With("component", Name),
-		nodes: store.NewTable(func(struct{}, store.Object) (struct{}, bool) { return struct{}{}, false }, changed.Send),
+		nodes: store.NewTable(func(struct{}, store.Object, bool) (struct{}, bool) { return struct{}{}, false }, changed.Send),
 		facts: Facts{MaxPerSecond: maxPerSecond},
 	}
 	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Done: c.done}, changed, c.log)

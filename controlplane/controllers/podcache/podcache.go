@@ -83,11 +83,11 @@ func (c *Cache) On(node string) []Pod {
 	return pods
 }
 
-// Nodes returns the names of all Nodes that pods are on, in order. Some of these Nodes may not exist.
+// Nodes returns the names of all Nodes that pods are on, in no order. Some of these Nodes may not exist.
 func (c *Cache) Nodes() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Sorted(maps.Keys(c.byNode))
+	return slices.Collect(maps.Keys(c.byNode))
 }
 
 // Unreadable returns why pods cannot be read, by KIND/NAME.
