@@ -138,10 +138,10 @@ func (s *Server) problems() []answer.Problem {
 		}
 	}
 	for _, i := range s.nodes.Report().Decision.Ignored {
-		list = append(list, answer.Problem{Object: clean("nodes/" + i.Node), Message: clean(i.Message), Hint: "remove it yourself if nobody needs it"})
+		list = append(list, answer.Problem{Object: clean(store.Nodes.Key(i.Node)), Message: clean(i.Message), Hint: "remove it yourself if nobody needs it"})
 	}
 	for _, group := range s.clones.Report().Decision.Groups {
-		list = append(list, answer.Problem{Object: clean("nodes/" + group[0]), Message: clean(group.Message()), Hint: "run on the copy: `" + controlplane.Clone{}.Fix() + "`"})
+		list = append(list, answer.Problem{Object: clean(store.Nodes.Key(group[0])), Message: clean(group.Message()), Hint: "run on the copy: `" + controlplane.Clone{}.Fix() + "`"})
 	}
 	return list
 }

@@ -14,6 +14,7 @@ import (
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/controlplane/store"
 )
 
 // report is what one controller does, in the form that all have in common.
@@ -91,7 +92,7 @@ func actionsOnNodes(l lifecycle.Report) []answer.Action {
 	}
 	for _, p := range l.Decision.Pending {
 		a := answer.Action{
-			Object: clean("nodes/" + p.Node), Zone: clean(p.Zone), Reason: clean(p.Reason),
+			Object: clean(store.Nodes.Key(p.Node)), Zone: clean(p.Zone), Reason: clean(p.Reason),
 			Action: fmt.Sprintf("add taint %s:%s", p.Taint, corev1.TaintEffectNoExecute),
 		}
 		if !p.Due.IsZero() {

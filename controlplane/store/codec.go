@@ -102,6 +102,20 @@ func (k Kind) CheckCall(ctx context.Context, operation, name string) error {
 	return nil
 }
 
+// Key is KIND/NAME of an object.
+func (k Kind) Key(name string) string { return k.Name + "/" + name }
+
+// Editing returns an edit for Update of a store that has objects of that type; ErrInvalid for another one.
+func Editing[T Object](edit func(T) error) func(Object) error {
+	return func(o Object) error {
+		object, ok := o.(T)
+		if !ok {
+			return fmt.Errorf("%q: %w: the store returned a %T", o.GetName(), controlplane.ErrInvalid, o)
+		}
+		return edit(object)
+	}
+}
+
 // Edit calls edit with a copy of the stored object, and returns the value to store in place of the stored
 // one; nil if edit changes nothing. An error of edit is returned as it is. Fields that the API type does
 // not have here, such as those of a newer agent, stay.

@@ -114,11 +114,7 @@ func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 
 // write changes the annotation of a Node, if that is of the same machine and boot still.
 func (c *Controller) write(ctx context.Context, term store.Term, change Change) error {
-	_, err := c.store.Update(ctx, store.Nodes, change.Node, store.Preconditions{UID: change.UID, Term: term}, func(o store.Object) error {
-		node, ok := o.(*corev1.Node)
-		if !ok {
-			return fmt.Errorf("node %q: %w: the store returned a %T", change.Node, controlplane.ErrInvalid, o)
-		}
+	_, err := c.store.Update(ctx, store.Nodes, change.Node, store.Preconditions{UID: change.UID, Term: term}, store.Editing(func(node *corev1.Node) error {
 		if info := node.Status.NodeInfo; info.MachineID != change.MachineID || info.BootID != change.BootID {
 			return fmt.Errorf("node %q: %w: it is of another machine or boot", change.Node, controlplane.ErrConflict)
 		}
@@ -131,7 +127,7 @@ func (c *Controller) write(ctx context.Context, term store.Term, change Change) 
 		}
 		node.Annotations[controlplane.AnnotationSameMachine] = change.Value
 		return nil
-	})
+	}))
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
 )
 
 // settle is how long two hosts must have been alive before they are compared. A host that was renamed
@@ -61,7 +62,7 @@ type Change struct {
 }
 
 // Object implements executor.Action.
-func (c Change) Object() string { return "nodes/" + c.Node }
+func (c Change) Object() string { return store.Nodes.Key(c.Node) }
 
 // Version implements executor.Action.
 func (c Change) Version() string { return c.Before }

@@ -119,14 +119,10 @@ func (c *Controller) evict(ctx context.Context, term store.Term, e Eviction) err
 	if e.Taint == nil {
 		return c.store.Delete(ctx, c.kind, e.Pod, pre)
 	}
-	stored, err := c.store.Update(ctx, c.kind, e.Pod, pre, func(o store.Object) error {
-		pod, ok := o.(*corev1.Pod)
-		if !ok {
-			return fmt.Errorf("pod %q: %w: the store returned a %T", e.Pod, controlplane.ErrInvalid, o)
-		}
+	stored, err := c.store.Update(ctx, c.kind, e.Pod, pre, store.Editing(func(pod *corev1.Pod) error {
 		target(pod, metav1.NewTime(time.Now()).Rfc3339Copy(), c.byHosts)
 		return nil
-	})
+	}))
 	if err != nil || c.byHosts {
 		return err
 	}

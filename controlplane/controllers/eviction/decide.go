@@ -58,7 +58,7 @@ type Eviction struct {
 }
 
 // Object implements executor.Action.
-func (e Eviction) Object() string { return podcache.Pod{Name: e.Pod}.Object() }
+func (e Eviction) Object() string { return podcache.Object(e.Pod) }
 
 // Version implements executor.Action.
 func (e Eviction) Version() string { return e.ResourceVersion }

@@ -205,7 +205,7 @@ func (f nodeFollower) Set(_ string, object store.Object) {
 	node := object.(*corev1.Node)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, key(store.Nodes, node.Name))
+	delete(f.broken, store.Nodes.Key(node.Name))
 	before, known := f.nodes[node.Name]
 	now := entryOf(node, f.zoneLabels)
 	now.listed, now.seenAt, now.reportAt = true, before.seenAt, before.reportAt
@@ -230,7 +230,7 @@ func (f nodeFollower) Set(_ string, object store.Object) {
 func (f nodeFollower) Unreadable(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.broken[key(store.Nodes, name)] = err
+	f.broken[store.Nodes.Key(name)] = err
 	delete(f.nodes, name)
 }
 
@@ -238,7 +238,7 @@ func (f nodeFollower) Unreadable(name string, err error) {
 func (f nodeFollower) Delete(name string, _ store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, key(store.Nodes, name))
+	delete(f.broken, store.Nodes.Key(name))
 	delete(f.nodes, name)
 	f.send()
 }
@@ -279,7 +279,7 @@ func (f leaseFollower) Set(_ string, object store.Object) {
 
 // renew takes in a Lease. The caller has the lock.
 func (c *Cache) renew(lease *coordinationv1.Lease) {
-	delete(c.broken, key(store.Leases, lease.Name))
+	delete(c.broken, store.Leases.Key(lease.Name))
 	before, known := c.leases[lease.Name]
 	now := leaseEntry{present: true, listed: true, renewal: controlplane.Renewal(lease), renewed: before.renewed}
 	if s := lease.Spec.LeaseDurationSeconds; s != nil {
@@ -308,7 +308,7 @@ func (f leaseFollower) Unreadable(name string, err error) {
 // spoiled takes in a Lease that cannot be read. That it exists is all that counts where the store ends
 // Leases. The caller has the lock.
 func (c *Cache) spoiled(name string, err error) {
-	c.broken[key(store.Leases, name)] = err
+	c.broken[store.Leases.Key(name)] = err
 	l := c.leases[name]
 	l.present, l.listed = true, true
 	c.leases[name] = l
@@ -318,7 +318,7 @@ func (c *Cache) spoiled(name string, err error) {
 func (f leaseFollower) Delete(name string, last store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, key(store.Leases, name))
+	delete(f.broken, store.Leases.Key(name))
 	f.end(name, last)
 	f.send()
 }
@@ -359,8 +359,6 @@ func (f leaseFollower) Synced() {
 func (c *Cache) forget(kind store.Kind) {
 	maps.DeleteFunc(c.broken, func(name string, _ error) bool { return strings.HasPrefix(name, kind.Name+"/") })
 }
-
-func key(kind store.Kind, name string) string { return kind.Name + "/" + name }
 
 // labelExclude leaves a Node out when the state of its zone is computed.
 const labelExclude = "node.kubernetes.io/exclude-disruption"

@@ -150,7 +150,7 @@ func (c *checks) failing() map[string]error {
 	failing := map[string]error{}
 	for name, h := range c.hosts {
 		if h.err != nil {
-			failing[key(store.Nodes, name)] = h.err
+			failing[store.Nodes.Key(name)] = h.err
 		}
 	}
 	return failing

@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
-	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/executor"
 	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/store"
@@ -191,14 +189,10 @@ func (c *Controller) begin(change Change) {
 // write makes one change.
 func (c *Controller) write(ctx context.Context, term store.Term, change Change) error {
 	pre := store.Preconditions{UID: change.UID, Version: change.ResourceVersion, Term: term}
-	_, err := c.store.Update(ctx, store.Nodes, change.Node, pre, func(o store.Object) error {
-		node, ok := o.(*corev1.Node)
-		if !ok {
-			return fmt.Errorf("node %q: %w: the store returned a %T", change.Node, controlplane.ErrInvalid, o)
-		}
+	_, err := c.store.Update(ctx, store.Nodes, change.Node, pre, store.Editing(func(node *corev1.Node) error {
 		change.Apply(node, time.Now())
 		return nil
-	})
+	}))
 	return err
 }
 

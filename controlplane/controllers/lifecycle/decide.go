@@ -100,7 +100,7 @@ type Change struct {
 }
 
 // Object implements executor.Action.
-func (c Change) Object() string { return key(store.Nodes, c.Node) }
+func (c Change) Object() string { return store.Nodes.Key(c.Node) }
 
 // Version implements executor.Action.
 func (c Change) Version() string { return c.ResourceVersion }

@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/executor"
 	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/store"
@@ -31,7 +29,7 @@ type Mark struct {
 }
 
 // Object implements executor.Action.
-func (m Mark) Object() string { return podcache.Pod{Name: m.Pod}.Object() }
+func (m Mark) Object() string { return podcache.Object(m.Pod) }
 
 // Version implements executor.Action.
 func (m Mark) Version() string { return m.ResourceVersion }
@@ -132,11 +130,7 @@ const longestMarkWait = 10 * time.Second
 // write marks a pod.
 func (m *marker) write(ctx context.Context, term store.Term, mark Mark) error {
 	pre := store.Preconditions{UID: mark.UID, Version: mark.ResourceVersion, Term: term}
-	_, err := m.store.Update(ctx, m.kind, mark.Pod, pre, func(o store.Object) error {
-		pod, ok := o.(*corev1.Pod)
-		if !ok {
-			return fmt.Errorf("pod %q: %w: the store returned a %T", mark.Pod, controlplane.ErrInvalid, o)
-		}
+	_, err := m.store.Update(ctx, m.kind, mark.Pod, pre, store.Editing(func(pod *corev1.Pod) error {
 		for i := range pod.Status.Conditions {
 			if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
 				c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(time.Now()).Rfc3339Copy()
@@ -144,7 +138,7 @@ func (m *marker) write(ctx context.Context, term store.Term, mark Mark) error {
 			}
 		}
 		return nil
-	})
+	}))
 	return err
 }
 

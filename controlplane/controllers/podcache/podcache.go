@@ -28,10 +28,8 @@ type Pod struct {
 	Ended       bool // it has succeeded or failed
 }
 
-// Object is KIND/NAME of the pod.
-func (p Pod) Object() string { return object(p.Name) }
-
-func object(name string) string { return "pods/" + name }
+// Object is KIND/NAME of a pod.
+func Object(name string) string { return "pods/" + name }
 
 // Cache has the pods of a fleet that have a Node. It is safe for concurrent use.
 type Cache struct {
@@ -114,7 +112,7 @@ func (f follower) Set(name string, o store.Object) {
 	pod := o.(*corev1.Pod)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, object(name))
+	delete(f.broken, Object(name))
 	before := f.pods[name].Pod
 	now := f.podOf(name, pod)
 	if before.Node != now.Node {
@@ -137,7 +135,7 @@ func (f follower) Set(name string, o store.Object) {
 func (f follower) Unreadable(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.broken[object(name)] = err
+	f.broken[Object(name)] = err
 	f.remove(name)
 }
 
@@ -145,7 +143,7 @@ func (f follower) Unreadable(name string, err error) {
 func (f follower) Delete(name string, _ store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, object(name))
+	delete(f.broken, Object(name))
 	f.remove(name)
 	f.send()
 }
