@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/loop"
@@ -35,15 +36,19 @@ func (s *Server) routes() http.Handler {
 
 // status is the state of this server.
 func (s *Server) status(now time.Time) answer.Status {
-	decision := s.nodes.Report().Decision
+	nodes := s.nodes.Report()
 	a := answer.Status{
 		Version: s.o.Version, Candidate: s.candidate,
 		Store:       answer.Store{Type: s.o.Store.Type(), Endpoint: s.o.Store.Endpoint()},
-		Controllers: []answer.Controller{}, NotReadyNodes: []string{}, Zones: []answer.Zone{}, Problems: s.problems(), Loops: []loop.Health{},
+		Controllers: []answer.Controller{}, NotReadyNodes: []string{}, Zones: []answer.Zone{}, Problems: []answer.Problem{}, Loops: []loop.Health{},
 	}
+	var failing []map[string]error // by controller
 	for _, c := range s.controllers {
-		a.Controllers = append(a.Controllers, c.answer(now))
+		r := c.report()
+		a.Controllers = append(a.Controllers, c.answer(r, now))
+		failing = append(failing, r.failing)
 	}
+	a.Problems = s.problems(nodes, failing)
 	since, err := s.contact.Since(now)
 	if err == nil {
 		at := since.UTC().Truncate(time.Second)
@@ -61,10 +66,10 @@ func (s *Server) status(now time.Time) answer.Status {
 	if s.heartbeats != nil {
 		a.Heartbeats = heartbeatsOf(s.heartbeats.Report())
 	}
-	for _, name := range decision.NotReady {
+	for _, name := range nodes.Decision.NotReady {
 		a.NotReadyNodes = append(a.NotReadyNodes, clean(name))
 	}
-	for _, z := range decision.Zones {
+	for _, z := range nodes.Decision.Zones {
 		a.Nodes, a.NotReady = a.Nodes+z.Nodes, a.NotReady+z.NotReady
 		a.Zones = append(a.Zones, answer.Zone{Name: clean(z.Name), State: string(z.State), Nodes: z.Nodes, NotReady: z.NotReady, Rate: z.Rate, Paused: z.Paused})
 	}
@@ -72,8 +77,7 @@ func (s *Server) status(now time.Time) answer.Status {
 }
 
 // answer is the state of one controller.
-func (c *controlled) answer(now time.Time) answer.Controller {
-	r := c.report()
+func (c *controlled) answer(r report, now time.Time) answer.Controller {
 	a := answer.Controller{
 		Name: c.name, State: c.state(), Due: r.due, Pending: r.pending, Failing: len(r.failing),
 		Stored: r.writes.Stored, Conflicts: r.writes.Conflict, Failed: r.writes.Failed,
@@ -123,21 +127,20 @@ func (c *controlled) state() string {
 	return answer.Starting
 }
 
-// problems are the objects that are left alone.
-func (s *Server) problems() []answer.Problem {
+// problems are the objects that are left alone. failing has those that cannot be written.
+func (s *Server) problems(nodes lifecycle.Report, failing []map[string]error) []answer.Problem {
 	list := []answer.Problem{}
 	unreadable := s.pods.Unreadable()
-	maps.Copy(unreadable, s.nodes.Report().Unreadable)
+	maps.Copy(unreadable, nodes.Unreadable)
 	for _, object := range slices.Sorted(maps.Keys(unreadable)) {
 		list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be read: " + unreadable[object].Error()), Hint: "fix or delete it in the store"})
 	}
-	for _, c := range s.controllers {
-		failing := c.report().failing
-		for _, object := range slices.Sorted(maps.Keys(failing)) {
-			list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be written: " + failing[object].Error()), Hint: "the server tries again"})
+	for _, objects := range failing {
+		for _, object := range slices.Sorted(maps.Keys(objects)) {
+			list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be written: " + objects[object].Error()), Hint: "the server tries again"})
 		}
 	}
-	for _, i := range s.nodes.Report().Decision.Ignored {
+	for _, i := range nodes.Decision.Ignored {
 		list = append(list, answer.Problem{Object: clean(store.Nodes.Key(i.Node)), Message: clean(i.Message), Hint: "remove it yourself if nobody needs it"})
 	}
 	for _, group := range s.clones.Report().Decision.Groups {

@@ -125,13 +125,9 @@ func reportOfEvictions(e eviction.Report) report {
 func reportOfClones(c clones.Report) report {
 	r := reportOf(c.Report)
 	r.due, r.watches = len(c.Decision.Now), "the machine IDs of Nodes"
-	r.actions = func() []answer.Action {
-		actions, at := []answer.Action{}, c.At.UTC()
-		for _, change := range c.Decision.Now {
-			actions = append(actions, answer.Action{Object: clean(change.Object()), Action: clean(change.Action()), Reason: change.Reason(), Due: &at})
-		}
-		return actions
-	}
+	r.actions = actionsAt(c.At, c.Decision.Now, func(change clones.Change) answer.Action {
+		return answer.Action{Object: clean(change.Object()), Action: clean(change.Action()), Reason: change.Reason()}
+	})
 	return r
 }
 
@@ -139,14 +135,23 @@ func reportOfClones(c clones.Report) report {
 func reportOfHeartbeats(h heartbeats.Report) report {
 	r := reportOf(h.Report)
 	r.due, r.watches = len(h.Decision.Now), "the number of Nodes and the setting lease-duration"
-	r.actions = func() []answer.Action {
-		actions, at := []answer.Action{}, h.At.UTC()
-		for _, change := range h.Decision.Now {
-			actions = append(actions, answer.Action{Object: change.Object(), Action: change.Action(), Reason: clean(change.Reason), Due: &at})
+	r.actions = actionsAt(h.At, h.Decision.Now, func(change heartbeats.Change) answer.Action {
+		return answer.Action{Object: change.Object(), Action: change.Action(), Reason: clean(change.Reason)}
+	})
+	return r
+}
+
+// actionsAt are the actions for changes that are due at one time.
+func actionsAt[C any](at time.Time, changes []C, action func(C) answer.Action) func() []answer.Action {
+	return func() []answer.Action {
+		due, actions := at.UTC(), []answer.Action{}
+		for _, change := range changes {
+			a := action(change)
+			a.Due = &due
+			actions = append(actions, a)
 		}
 		return actions
 	}
-	return r
 }
 
 // heartbeatsOf is how long Leases last, and why; nil before it is known.
