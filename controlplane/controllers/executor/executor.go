@@ -26,6 +26,8 @@ const (
 	spacing = 100 * time.Millisecond
 	// settle is how long the cache may take to show a write.
 	settle = 10 * time.Second
+	// lagKept is how long Report has the lag of a write that the cache shows: it says nothing of later.
+	lagKept = 4 * time.Minute
 	// pausedRetry is how soon a controller that cannot decide tries again.
 	pausedRetry = time.Second
 )
@@ -70,8 +72,8 @@ type Report struct {
 	OldestDue time.Time        // since when the oldest action is due that is not stored yet; zero if there is none
 	Failing   map[string]error // why objects cannot be written, by KIND/NAME
 	Writes    Writes
-	// WatchLag is how long the cache took to show the last write, or takes already for one that it does
-	// not show yet; zero before the first write.
+	// WatchLag is how long the cache took to show the last write of the last few minutes, or takes already
+	// for one that it does not show yet; zero without such a write.
 	WatchLag time.Duration
 }
 
@@ -139,6 +141,7 @@ type run[A Action] struct {
 	due       map[string]time.Time // since when actions are due
 	unseen    map[string]stored    // writes that the cache does not show yet
 	lag       time.Duration        // of the last write that it showed
+	lagAt     time.Time            // when it showed it
 	writes    Writes
 }
 
@@ -291,7 +294,7 @@ func (r *run[A]) measureLag(due []A, now time.Time) {
 	}
 	for object, w := range r.unseen {
 		if !same[object] {
-			r.lag = now.Sub(w.at)
+			r.lag, r.lagAt = now.Sub(w.at), now
 			delete(r.unseen, object)
 		}
 	}
@@ -299,7 +302,10 @@ func (r *run[A]) measureLag(due []A, now time.Time) {
 
 // watchLag is Report.WatchLag.
 func (r *run[A]) watchLag(now time.Time) time.Duration {
-	lag := r.lag
+	lag := time.Duration(0)
+	if now.Sub(r.lagAt) < lagKept {
+		lag = r.lag
+	}
 	for _, w := range r.unseen {
 		lag = max(lag, now.Sub(w.at))
 	}

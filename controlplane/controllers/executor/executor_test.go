@@ -173,6 +173,11 @@ func TestAWriteThatTheCacheDoesNotShowIsLag(t *testing.T) {
 		if lag := e.Report().WatchLag; lag < 8*time.Second || lag > 9*time.Second {
 			t.Errorf("lag = %v, want about 8 s", lag)
 		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if lag := e.Report().WatchLag; lag != 0 {
+			t.Errorf("lag = %v minutes after the last write, want none", lag)
+		}
 	})
 }
 
