@@ -128,11 +128,11 @@ type ControlPlane struct {
 type Network struct {
 	Listen  string `json:"listen,omitempty"`  // the API, metrics with it
 	Metrics string `json:"metrics,omitempty"` // metrics alone
-	// Certificate is the file of the agent's certificate; Ends is when that does which is in
-	// force, null while none is. Hostler does not renew it.
+	// Certificate is the file of the agent's certificate; Ends is when the one in use expires, null
+	// without one. Hostler does not renew it.
 	Certificate string     `json:"certificate"`
 	Ends        *time.Time `json:"ends"`
-	// Message is why the files are not in force as they are, or not usable to callers.
+	// Message is why the agent does not use the files as they are, or why callers cannot use them.
 	Message string `json:"message,omitempty"`
 }
 

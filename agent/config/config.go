@@ -118,7 +118,7 @@ type Lease struct {
 type Status struct {
 	UpdateInterval Duration `yaml:"updateInterval" doc:"How often the host is checked; changes are written at once."`
 	ReportInterval Duration `yaml:"reportInterval" doc:"How often the status is written even if nothing changed."`
-	Pods           bool     `yaml:"pods" doc:"Keep a v1 Pod object in etcd for each pod that runs on this host; for type etcd (docs/reference/etcd.md#pods)."`
+	Pods           bool     `yaml:"pods" doc:"Keep a v1 Pod object in etcd for each pod that runs on this host; for type etcd (/usr/share/doc/hostler/docs/reference/etcd.md)."`
 	MaxImages      int      `yaml:"maxImages" doc:"The most images listed in the Node's status; -1 lists all." reload:"live" least:"-1"`
 }
 

@@ -95,7 +95,7 @@ func faultsOfShape() map[string]fault {
 // they fit together, or in how YAML is written.
 func faultsOfMeaning() map[string]fault {
 	return map[string]fault{
-		"a reaction to taints of its own":         {"node: {onTaint: drain}\n", "f.yaml:1: node.onTaint: drain waits for ever: only this host uses control plane embedded"},
+		"a reaction to taints of its own":         {"node: {onTaint: drain}\n", "f.yaml:1: node.onTaint: drain waits for ever: nobody but this host writes to control plane embedded"},
 		"a reaction to its own disk":              {"lease: {onLost: drain}\n", "f.yaml:1: lease.onLost: drain waits for ever"},
 		"a reaction to a lease that is off":       {"controlPlane: {type: etcd, etcd: {endpoints: [https://e]}}\nlease: {enabled: false, onLost: drain}\n", "f.yaml:2: lease.onLost: drain needs the Lease: "},
 		"two documents":                           {"node: {}\n---\nnode: {}\n", "f.yaml:2: not valid YAML: more than one YAML document in a file"},

@@ -86,7 +86,7 @@ func (k *checker) registration(n Node, controlPlane string) {
 func (k *checker) reactions(c Config) {
 	for field, value := range map[string]string{"node.onTaint": c.Node.OnTaint, "lease.onLost": c.Lease.OnLost} {
 		k.Require(value == ReactNone || value == ReactDrain, field, "%q is neither none nor drain", value)
-		k.Require(value != ReactDrain || c.ControlPlane.Type != "embedded", field, "drain waits for ever: only this host uses control plane embedded")
+		k.Require(value != ReactDrain || c.ControlPlane.Type != "embedded", field, "drain waits for ever: nobody but this host writes to control plane embedded")
 	}
 	k.Require(c.Lease.OnLost != ReactDrain || c.Lease.Enabled != Off, "lease.onLost", "drain needs the Lease: %s", k.Other("lease.enabled", c.Lease.Enabled))
 }

@@ -120,7 +120,7 @@ func serverControllers(f Facts) Check {
 	for _, c := range s.Controllers {
 		switch {
 		case c.State == answer.Starting:
-			found.add(fail("wait 15 s for the end of the last term; if it stays, follow the error: the server needs the rights of docs/howto/server.md", "no server leads %s: %s", c.Name, cmp.Or(c.Message, "it is starting")))
+			found.add(fail("wait 15 s for the end of the last term; if it stays, follow the error: the server needs the rights of /usr/share/doc/hostler/docs/howto/server.md", "no server leads %s: %s", c.Name, cmp.Or(c.Message, "it is starting")))
 		case c.Paused != "" && s.Store.Since != nil:
 			found.add(warn("`hostler fleet plan` shows more", "%s decides nothing: %s", c.Name, c.Paused))
 		case c.State == answer.Leading:

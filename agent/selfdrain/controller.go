@@ -257,8 +257,8 @@ func (d *Drain) order() maintenance.Order {
 	return maintenance.Order{Trigger: d.Trigger, Cause: d.Cause, Began: d.StartedAt}
 }
 
-// begun remembers the drain, so that the next process continues or undoes it.
-func (e *Controller) begun(o maintenance.Order, at time.Time) {
+// remember remembers the drain, so that the next process continues or undoes it.
+func (e *Controller) remember(o maintenance.Order, at time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.memory.Drain == nil {

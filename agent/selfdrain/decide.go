@@ -35,7 +35,7 @@ func (p Policy) owns(t Taint) bool {
 	return slices.ContainsFunc(p.Own, func(o corev1.Taint) bool { return o.Key == t.Key && o.Effect == corev1.TaintEffectNoExecute })
 }
 
-// Facts are what a decision goes by. Times are by the boot-time clock, which no person sets.
+// Facts are what Decide needs to know. Times are by the boot-time clock, which no person sets.
 type Facts struct {
 	Taints []Taint // NoExecute, as last seen; none if the Node is not hostler's
 	Loss   *Loss   // nil while the Lease is renewed, or is not hostler's

@@ -58,7 +58,7 @@ type Loss struct {
 	Drained  bool          `json:"drained,omitempty"` // the host was drained for it
 }
 
-// Drain is a drain that has begun and not ended.
+// Drain is a drain that has started and not ended.
 type Drain struct {
 	Trigger   journal.Trigger `json:"trigger"`
 	Cause     string          `json:"cause"`

@@ -103,7 +103,7 @@ func (r *round) start(ctx context.Context, o maintenance.Order) {
 	r.e.setDraining(true)
 	go func() {
 		defer cancel()
-		record, err := r.e.o.Drainer.DrainForCause(ctx, o, func(at time.Time) { r.e.begun(o, at) })
+		record, err := r.e.o.Drainer.DrainForCause(ctx, o, func(at time.Time) { r.e.remember(o, at) })
 		run.over <- outcome{record, err}
 	}()
 }

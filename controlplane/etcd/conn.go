@@ -56,7 +56,7 @@ var errLost = errors.New("connection lost")
 type conn struct {
 	dial.Uses
 	endpoint string
-	number   int64         // tells the connections of a dialer apart
+	number   int64         // differs for each connection of a dialer
 	patience time.Duration // until it serves requests
 	client   *grpc.ClientConn
 	kv       clientv3.KV

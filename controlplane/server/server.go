@@ -351,7 +351,7 @@ func (s *Server) reload() {
 	s.o.Log.Info("configuration reloaded", "changed", changed)
 }
 
-// notify logs that the service manager could not be told something.
+// notify logs that a notification did not reach the service manager.
 func (s *Server) notify(err error) {
 	if err != nil {
 		s.o.Log.Warn("service manager", "error", err)

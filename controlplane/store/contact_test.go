@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// TestContactReason: a server whose rights are missing is told so, and not that the store is silent.
+// TestContactReason checks that missing rights are not reported as a silent store.
 func TestContactReason(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,7 @@
 // Command image writes an OCI image of hostler server for one or more architectures, as a tar archive
 // of an OCI layout, without a daemon. The same programs make the same bytes.
 //
-// It has a module of its own, so that its library is none of hostler's.
+// It has a module of its own, so that hostler does not depend on its library.
 package main
 
 import (

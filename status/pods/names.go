@@ -28,7 +28,7 @@ func names(p runtime.Pod) (namespace, name string) {
 const hashLength = 8
 
 // mapped returns a valid name in place of one that Kubernetes does not allow: in lower case, with
-// hyphens for other characters, and with a hash that tells similar names apart.
+// hyphens for other characters, and with a hash that differs for similar names.
 func mapped(name string, most int) string {
 	sum := sha256.Sum256([]byte(name))
 	hash := hex.EncodeToString(sum[:])[:hashLength]

@@ -114,7 +114,7 @@ func (c *BootEvents) recordReboot() {
 }
 
 // recordLastBoot records an Event of how the boot before this one ended, if that is known, and
-// returns that boot. told reports whether an earlier process of this boot has recorded it.
+// returns that boot. reported is true if an earlier process of this boot has recorded it.
 func (c *BootEvents) recordLastBoot() (boot string, reported bool) {
 	last := c.journal.LastBoot()
 	if last == nil {

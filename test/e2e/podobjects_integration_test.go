@@ -184,7 +184,7 @@ func TestAFleetInEtcdSeesThePodsOfAHost(t *testing.T) {
 	a.await("the loop is well after a restart", well)
 	kept("the agent was restarted", 1)
 	check(t, f.Members[0].Kill())
-	eventually(t, "hostler tells that etcd is down", func() bool { return a.status().ControlPlane.LastError != "" })
+	eventually(t, "hostler reports that etcd is down", func() bool { return a.status().ControlPlane.LastError != "" })
 	second := pod(t, web+"-2", nil, 0, lab.ServeFor(0))
 	check(t, f.Run(t.Context()))
 	f.awaitPod("a pod that was started meanwhile has an object", podAt(name, web+"-2"), hasRestarted(0))

@@ -139,7 +139,7 @@ func TestADrainForATaintGoesOnOrIsUndone(t *testing.T) {
 	a.awaitReady(corev1.ConditionTrue)
 	f.taint(name, maintenanceTaint)
 	ended(t, polite)
-	begun := a.await("one pod has stopped, and one has not", func(s api.Status) bool {
+	started := a.await("one pod has stopped, and one has not", func(s api.Status) bool {
 		r := s.Shutdown.ManualDrain
 		return r != nil && len(r.Pods) == 2 && slices.ContainsFunc(r.Pods, func(p journal.PodRecord) bool { return p.Outcome == journal.Stopped })
 	}).Shutdown.ManualDrain
@@ -148,8 +148,8 @@ func TestADrainForATaintGoesOnOrIsUndone(t *testing.T) {
 	a.kill()
 	a.start()
 	resumed := a.await("the drain goes on", func(s api.Status) bool { return s.Shutdown.ManualDrain != nil }).Shutdown.ManualDrain
-	if !resumed.StartedAt.Equal(begun.StartedAt) {
-		t.Errorf("the drain of %v goes on as one of %v", begun.StartedAt, resumed.StartedAt)
+	if !resumed.StartedAt.Equal(started.StartedAt) {
+		t.Errorf("the drain of %v goes on as one of %v", started.StartedAt, resumed.StartedAt)
 	}
 	a.stop()
 	f.taint(name) // while no agent runs

@@ -26,8 +26,7 @@ import (
 )
 
 const (
-	// builtVariable tells the inside of the lab where the outside, which alone has a network, has made
-	// the images.
+	// builtVariable is the folder of the images. They are built outside of the lab, which has no network.
 	builtVariable = "HOSTLER_IMAGES_BUILT"
 	// name is that of the image: a tag has no +.
 	name = "hostler.io/hostler-server:0.1.0-dev.42_g0123456789ab"

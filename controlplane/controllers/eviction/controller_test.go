@@ -168,7 +168,7 @@ func TestATaintThatIsRemovedInTimeEvictsNothing(t *testing.T) {
 		r.node("n")
 		time.Sleep(10 * time.Second)
 		r.want(false, pod)
-		// Set again, it counts anew, also within the same minute.
+		// A taint that is set again counts from then, also within the same minute.
 		r.node("n", taint("a", time.Now()))
 		time.Sleep(299 * time.Second)
 		r.want(false, pod)

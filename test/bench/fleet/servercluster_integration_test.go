@@ -24,8 +24,8 @@ import (
 )
 
 // BenchmarkServerOnKubernetes measures kube-controller-manager with its node lifecycle, taint eviction
-// and service account controllers alone, and then `hostler server` in its place, on one kube-apiserver with 1,000 Nodes of 50
-// images that renew 100 Leases a second.
+// and service account controllers alone, and then `hostler server` in its place. Both have the same
+// kube-apiserver, with 1,000 Nodes of 50 images that renew 100 Leases a second.
 func BenchmarkServerOnKubernetes(b *testing.B) {
 	const hosts = 1000
 	binary := filepath.Join(b.TempDir(), "hostler")
