@@ -3,11 +3,14 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
@@ -64,13 +67,8 @@ func (f *Fleet) Ping(ctx context.Context) error {
 	})
 }
 
-// folder is the prefix of a kind's paths: PREFIX/nodes/, PREFIX/leases/ or PREFIX/objects/KIND/.
-func (f *Fleet) folder(kind store.Kind) string {
-	if kind.Name == store.Nodes.Name || kind.Name == store.Leases.Name {
-		return f.o.Prefix + "/" + kind.Name + "/"
-	}
-	return f.o.Prefix + "/objects/" + kind.Name + "/"
-}
+// folder is the prefix of a kind's paths.
+func (f *Fleet) folder(kind store.Kind) string { return f.o.Prefix + "/" + kind.Folder() }
 
 // on describes a call on a path.
 func (f *Fleet) on(operation, right, path string) call {
@@ -81,8 +79,9 @@ func (f *Fleet) on(operation, right, path string) call {
 func (f *Fleet) rights() []right {
 	return []right{
 		{"write", f.folder(store.Nodes)},
-		{"read", f.folder(store.Leases)},
-		{"write", f.folder(store.Pods(true))},
+		{"write", f.folder(store.Leases)},
+		{"write", f.folder(store.Events)},
+		{"write", f.folder(store.Objects)},
 		{"write", f.o.Prefix + "/elections/"},
 		{"write", f.o.Prefix + settingsFolder},
 	}
@@ -92,9 +91,9 @@ func (f *Fleet) rights() []right {
 func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Object, error) {
 	var stored store.Object
 	err := f.call(ctx, "get", "read", kind, name, func(ctx context.Context, c *conn, path string) error {
-		cluster, kv, err := c.read(ctx, path)
+		header, kv, err := c.read(ctx, path)
 		if err == nil {
-			stored, err = read(kind, name, cluster, kv)
+			stored, err = read(kind, name, header.ClusterId, kv)
 		}
 		return err
 	})
@@ -107,11 +106,11 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 	var stored store.Object
 	var refusal error // of edit
 	err := f.call(ctx, "update", "write", kind, name, func(ctx context.Context, c *conn, path string) error {
-		cluster, kv, err := c.read(ctx, path)
+		header, kv, err := c.read(ctx, path)
 		if err != nil {
 			return err
 		}
-		if stored, err = read(kind, name, cluster, kv); err != nil {
+		if stored, err = read(kind, name, header.ClusterId, kv); err != nil {
 			return err
 		}
 		if err := pre.Check(stored); err != nil {
@@ -127,12 +126,19 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 			}
 			return err
 		}
-		// What an agent has bound to an etcd lease ends as before.
-		revision, err := f.swap(ctx, c, unchanged(path, kv), pre.Term, clientv3.OpPut(path, string(value), clientv3.WithIgnoreLease()))
+		then := replace(path, value)
+		after, err := read(kind, name, header.ClusterId, &mvccpb.KeyValue{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Value: value})
 		if err != nil {
 			return err
 		}
-		stored, err = read(kind, name, cluster, &mvccpb.KeyValue{CreateRevision: kv.CreateRevision, ModRevision: revision, Value: value})
+		if store.Released(stored, after) {
+			then = clientv3.OpDelete(path)
+		}
+		revision, err := f.write(ctx, c, path, kv, header.Revision, pre, then)
+		if err != nil {
+			return err
+		}
+		stored, err = read(kind, name, header.ClusterId, &mvccpb.KeyValue{CreateRevision: kv.CreateRevision, ModRevision: revision, Value: value})
 		return err
 	})
 	if refusal != nil {
@@ -144,25 +150,45 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 	return stored, nil
 }
 
-// Delete removes an object as it was read. One that cannot be read has no UID to compare.
-func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions) error {
+// Delete removes an object as it was read, or requests its deletion. One that cannot be read has neither
+// UID nor finalizers: it is removed.
+func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
 	return f.call(ctx, "delete", "write", kind, name, func(ctx context.Context, c *conn, path string) error {
-		cluster, kv, err := c.read(ctx, path)
+		header, kv, err := c.read(ctx, path)
 		if err != nil {
 			return err
 		}
-		if pre.UID != "" || pre.Version != "" {
-			stored, err := read(kind, name, cluster, kv)
-			if err != nil {
-				return err
-			}
+		then := clientv3.OpDelete(path)
+		stored, err := read(kind, name, header.ClusterId, kv)
+		if err != nil && (pre.UID != "" || pre.Version != "" || policy != "") {
+			return err
+		}
+		if err == nil {
 			if err := pre.Check(stored); err != nil {
 				return err
 			}
+			remove := false
+			value, err := kind.Edit(stored, kv.Value, func(o store.Object) error {
+				remove = store.RequestDeletion(o, policy, metav1.NewTime(time.Now()).Rfc3339Copy())
+				return nil
+			})
+			switch {
+			case err != nil:
+				return err
+			case !remove && value == nil: // it was requested before
+				return nil
+			case !remove:
+				then = replace(path, value)
+			}
 		}
-		_, err = f.swap(ctx, c, unchanged(path, kv), pre.Term, clientv3.OpDelete(path))
+		_, err = f.write(ctx, c, path, kv, header.Revision, pre, then)
 		return err
 	})
+}
+
+// replace stores a value. What an agent has bound to an etcd lease ends as before.
+func replace(path string, value []byte) clientv3.Op {
+	return clientv3.OpPut(path, string(value), clientv3.WithIgnoreLease())
 }
 
 // call makes a call on an object.
@@ -176,16 +202,16 @@ func (f *Fleet) call(ctx context.Context, operation, right string, kind store.Ki
 	return f.dialer.call(ctx, f.on(operation, right, path), func(ctx context.Context, c *conn) error { return request(ctx, c, path) })
 }
 
-// read returns the stored object and the ID of the cluster; ErrNotFound.
-func (c *conn) read(ctx context.Context, path string) (cluster uint64, kv *mvccpb.KeyValue, err error) {
+// read returns the stored object and the state of the cluster; ErrNotFound.
+func (c *conn) read(ctx context.Context, path string) (*etcdserverpb.ResponseHeader, *mvccpb.KeyValue, error) {
 	answer, err := c.kv.Get(ctx, path)
 	switch {
 	case err != nil:
-		return 0, nil, err
+		return nil, nil, err
 	case len(answer.Kvs) == 0:
-		return 0, nil, controlplane.ErrNotFound
+		return nil, nil, controlplane.ErrNotFound
 	}
-	return answer.Header.ClusterId, answer.Kvs[0], nil
+	return answer.Header, answer.Kvs[0], nil
 }
 
 // read decodes an object.
@@ -204,6 +230,23 @@ func unchanged(path string, kv *mvccpb.KeyValue) []clientv3.Cmp {
 		clientv3.Compare(clientv3.CreateRevision(path), "=", kv.CreateRevision),
 		clientv3.Compare(clientv3.ModRevision(path), "=", kv.ModRevision),
 	}
+}
+
+// write does something with an object if it is as it was read at a revision, and the Preconditions are
+// met. It returns the revision of that.
+func (f *Fleet) write(ctx context.Context, c *conn, path string, kv *mvccpb.KeyValue, at int64, pre store.Preconditions, then clientv3.Op) (int64, error) {
+	compare, err := f.absent(ctx, c, pre.Absent)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range pre.Unchanged {
+		same, err := f.since(p, at)
+		if err != nil {
+			return 0, err
+		}
+		compare = append(compare, same)
+	}
+	return f.swap(ctx, c, append(compare, unchanged(path, kv)...), pre.Term, then)
 }
 
 // swap does something if the comparisons hold and the term, if there is one, has not ended. It returns
@@ -229,4 +272,54 @@ func (f *Fleet) swap(ctx context.Context, c *conn, compare []clientv3.Cmp, of st
 		return 0, store.ErrDeposed
 	}
 	return 0, fmt.Errorf("%w: another client has changed or deleted it", controlplane.ErrConflict)
+}
+
+// since is the comparison that fails once an object of a kind was created or changed after a position. A
+// position after the revision of the cluster is of another one: a backup was restored.
+func (f *Fleet) since(p store.Position, now int64) (clientv3.Cmp, error) {
+	revision, err := strconv.ParseInt(p.Version, 10, 64)
+	if err != nil {
+		return clientv3.Cmp{}, fmt.Errorf("%w: position %q of %s does not belong to this store", controlplane.ErrInvalid, p.Version, p.Kind.Name)
+	}
+	if revision > now {
+		return clientv3.Cmp{}, fmt.Errorf("%w: the store is at revision %d, before %d", controlplane.ErrConflict, now, revision)
+	}
+	folder := f.folder(p.Kind)
+	return clientv3.Compare(clientv3.ModRevision(folder), "<", revision+1).WithRange(clientv3.GetPrefixRangeEnd(folder)), nil
+}
+
+// absent reads where the objects would be, and returns the comparisons that fail once one is there:
+// ErrConflict if one is there now, ErrUnreadable if it cannot be seen which object is there.
+func (f *Fleet) absent(ctx context.Context, c *conn, objects []store.Reference) ([]clientv3.Cmp, error) {
+	if len(objects) == 0 {
+		return nil, nil
+	}
+	if len(objects) > store.MostAbsent {
+		return nil, fmt.Errorf("%w: %d objects have to be absent, more than %d", controlplane.ErrInvalid, len(objects), store.MostAbsent)
+	}
+	var gets []clientv3.Op
+	for _, o := range objects {
+		gets = append(gets, clientv3.OpGet(f.folder(o.Kind)+o.Name))
+	}
+	answer, err := c.kv.Txn(ctx).Then(gets...).Commit()
+	if err != nil {
+		return nil, err
+	}
+	var compare []clientv3.Cmp
+	for i, o := range objects {
+		found := answer.Responses[i].GetResponseRange().GetKvs()
+		kv := &mvccpb.KeyValue{}
+		if len(found) > 0 {
+			kv = found[0]
+			other, err := read(o.Kind.Metadata(), o.Name, answer.Header.ClusterId, kv)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", o.Kind.Key(o.Name), err)
+			}
+			if other.GetUID() == o.UID {
+				return nil, fmt.Errorf("%w: %s exists", controlplane.ErrConflict, o.Kind.Key(o.Name))
+			}
+		}
+		compare = append(compare, unchanged(f.folder(o.Kind)+o.Name, kv)...)
+	}
+	return compare, nil
 }

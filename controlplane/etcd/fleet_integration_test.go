@@ -439,7 +439,7 @@ func TestOtherKindsAreBelowObjects(t *testing.T) {
 	ctl(t, c, "put", "/hostler/objects/pods/p/x", `{}`) // nobody's
 	s := followed(t, f, pods, store.AllChanges)
 	reaches(t, "objects", &s.sets, 1)
-	if err := f.Delete(t.Context(), pods, "p", store.Preconditions{}); err != nil {
+	if err := f.Delete(t.Context(), pods, "p", store.Preconditions{}, ""); err != nil {
 		t.Fatal(err)
 	}
 	reaches(t, "deletions", &s.deleted, 1)

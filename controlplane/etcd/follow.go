@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,6 +58,9 @@ func (f following) once(ctx context.Context, c *conn, late *time.Timer) error {
 			for _, event := range answer.Events {
 				f.report(at.cluster, event)
 			}
+			if revision := reached(answer); revision > 0 {
+				store.Reached(f.to, strconv.FormatInt(revision, 10))
+			}
 		case err := <-w.failed:
 			if tooLarge(err) { // an object that a list reports as unreadable
 				return errRestartWatch
@@ -68,6 +72,20 @@ func (f following) once(ctx context.Context, c *conn, late *time.Timer) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// reached is the revision up to which a watch has reported all changes; 0 for no other than before. The
+// header of an answer with changes can be ahead of them.
+func reached(answer *etcdserverpb.WatchResponse) int64 {
+	switch {
+	case answer.Fragment: // the rest of the revision follows
+		return 0
+	case len(answer.Events) > 0:
+		return answer.Events[len(answer.Events)-1].Kv.ModRevision
+	case answer.Created || answer.Canceled:
+		return 0
+	}
+	return answer.Header.Revision
 }
 
 // list reports all objects, page by page, and returns as of when.
@@ -94,6 +112,7 @@ func (f following) list(ctx context.Context, c *conn) (position, error) {
 		}
 	}
 	f.to.Synced()
+	store.Reached(f.to, strconv.FormatInt(at.revision, 10))
 	return at, nil
 }
 
@@ -154,5 +173,5 @@ func (f following) set(cluster uint64, kv *mvccpb.KeyValue) {
 // name returns the name of a key's object. Other keys below the folder are ignored.
 func (f following) name(kv *mvccpb.KeyValue) (string, bool) {
 	name := strings.TrimPrefix(string(kv.Key), f.folder)
-	return name, name != "" && (f.kind.NameOf != nil || !strings.Contains(name, "/"))
+	return name, f.kind.Is(name)
 }

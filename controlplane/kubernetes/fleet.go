@@ -212,7 +212,7 @@ func (f *Fleet) patch(ctx context.Context, operation string, kind store.Kind, st
 }
 
 // Delete removes an object under Preconditions that the server compares.
-func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions) error {
+func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
 	ctx, cancel, operation, err := began(ctx, "delete", kind, name)
 	if err != nil {
 		return err
@@ -228,6 +228,9 @@ func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre st
 	}
 	defer stop()
 	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{}}
+	if policy != "" {
+		options.PropagationPolicy = &policy
+	}
 	if pre.UID != "" {
 		options.Preconditions.UID = &pre.UID
 	}

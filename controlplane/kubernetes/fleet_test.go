@@ -176,7 +176,7 @@ func TestAWriteEndsWithItsTerm(t *testing.T) {
 		t.Fatal(err)
 	}
 	write := func() error {
-		return fleet.Delete(t.Context(), store.Nodes, "n", store.Preconditions{Term: term})
+		return fleet.Delete(t.Context(), store.Nodes, "n", store.Preconditions{Term: term}, "")
 	}
 	if err := write(); !errors.Is(err, controlplane.ErrUnavailable) && !errors.Is(err, store.ErrDeposed) || time.Since(began) > patience {
 		t.Errorf("Delete() that is not answered = %v after %v, want it unavailable after the term", err, time.Since(began))

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
@@ -132,6 +134,8 @@ func (s *Server) problems(nodes lifecycle.Report, failing []map[string]error) []
 	list := []answer.Problem{}
 	unreadable := s.pods.Unreadable()
 	maps.Copy(unreadable, nodes.Unreadable)
+	garbage := s.garbage.Report()
+	maps.Copy(unreadable, garbage.Unreadable)
 	for _, object := range slices.Sorted(maps.Keys(unreadable)) {
 		list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be read: " + unreadable[object].Error()), Hint: "fix or delete it in the store"})
 	}
@@ -143,8 +147,33 @@ func (s *Server) problems(nodes lifecycle.Report, failing []map[string]error) []
 	for _, i := range nodes.Decision.Ignored {
 		list = append(list, answer.Problem{Object: clean(store.Nodes.Key(i.Node)), Message: clean(i.Message), Hint: "remove it yourself if nobody needs it"})
 	}
+	list = append(list, undecided(garbage)...)
 	for _, group := range s.clones.Report().Decision.Groups {
 		list = append(list, answer.Problem{Object: clean(store.Nodes.Key(group[0])), Message: clean(group.Message()), Hint: "run on the copy: `" + controlplane.Clone{}.Fix() + "`"})
+	}
+	return list
+}
+
+// mostUndecided is how many objects are named whose owners cannot be seen.
+const mostUndecided = 20
+
+// undecided are the objects of which it is not known whether to delete them.
+func undecided(r garbagecollector.Report) []answer.Problem {
+	list, more := []answer.Problem{}, 0
+	for _, fact := range r.Facts {
+		switch {
+		case fact.Undecided == "":
+		case len(list) == mostUndecided:
+			more++
+		default:
+			list = append(list, answer.Problem{
+				Object: clean(fact.String()), Message: clean(fact.Undecided),
+				Hint: "correct its ownerReferences, or delete it, if nobody needs it",
+			})
+		}
+	}
+	if more > 0 {
+		list[len(list)-1].Message += fmt.Sprintf("; the owners of %d more objects cannot be seen", more)
 	}
 	return list
 }

@@ -11,6 +11,7 @@ import (
 	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/eviction"
 	"hostler.io/hostler/controlplane/controllers/executor"
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server/answer"
@@ -118,6 +119,23 @@ func reportOfEvictions(e eviction.Report) report {
 		}
 		return actions
 	}
+	return r
+}
+
+// reportOfGarbage is that of the controller garbage-collector.
+func reportOfGarbage(g garbagecollector.Report) report {
+	r := reportOf(g.Report)
+	r.watches = fmt.Sprintf("%d objects and their owners", g.Objects)
+	var due []garbagecollector.Step
+	for _, fact := range g.Facts {
+		if fact.Step != nil {
+			due = append(due, *fact.Step)
+		}
+	}
+	r.due, r.pending = len(due), len(g.Facts)-len(due)
+	r.actions = actionsAt(g.At, due, func(s garbagecollector.Step) answer.Action {
+		return answer.Action{Object: clean(s.Object()), Action: clean(s.Action()), Reason: clean(s.Reason)}
+	})
 	return r
 }
 

@@ -19,6 +19,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/eviction"
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/controllers/podcache"
@@ -59,6 +60,7 @@ type Server struct {
 	contact     *store.Contact
 	nodes       *lifecycle.Controller
 	clones      *clones.Controller
+	garbage     *garbagecollector.Controller
 	heartbeats  *heartbeats.Controller // nil for a store without settings
 	pods        *podcache.Cache
 	controllers []*controlled
@@ -115,6 +117,7 @@ func New(o Options) (*Server, error) {
 	evicter := eviction.New(o.Store, s.contact, s.pods, evictions, o.Log)
 	s.recordEvents(evicter)
 	s.clones = clones.New(o.Store, s.contact, o.Log)
+	s.garbage = garbagecollector.New(o.Store, s.contact, o.Log)
 	pods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, s.pods.Follower()}
 	s.controllers = []*controlled{
 		s.control(&controlled{
@@ -130,6 +133,7 @@ func New(o Options) (*Server, error) {
 			follows: []follow{{store.Nodes, store.AllChanges, evicter.Nodes()}, pods},
 			loops:   []timed{{eviction.Name, time.Minute, evicter.Run}},
 		}),
+		s.control(s.controlGarbage()),
 		s.control(&controlled{
 			name: clones.Name, lead: s.clones.Lead, report: func() report { return reportOfClones(s.clones.Report()) },
 			follows: []follow{{store.Nodes, store.AllChanges, s.clones.Nodes()}},
@@ -151,6 +155,23 @@ func candidateName() (string, error) {
 		return "", fmt.Errorf("name of this host: %w", err)
 	}
 	return fmt.Sprintf("%s_%d_%x", host, os.Getpid(), time.Now().UnixNano()&0xffffff), nil
+}
+
+// controlGarbage has the controller of all objects with owners.
+func (s *Server) controlGarbage() *controlled {
+	c := &controlled{
+		name: garbagecollector.Name, shared: true, lead: s.garbage.Lead, report: func() report { return reportOfGarbage(s.garbage.Report()) },
+		loops: []timed{{garbagecollector.Name, time.Minute, s.garbage.Run}},
+	}
+	if !s.o.Store.EndsLeases() {
+		c.foreign = "does not run on " + s.o.Store.Type() + " yet"
+		return c
+	}
+	c.loops = append(c.loops, timed{"leases of deleted nodes", time.Minute, s.garbage.RunLookups})
+	for _, f := range s.garbage.Follows() {
+		c.follows = append(c.follows, follow{f.Kind, f.Scope, f.To})
+	}
+	return c
 }
 
 // controlHeartbeats has the controller of a setting, on a store that has settings.

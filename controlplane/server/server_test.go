@@ -391,7 +391,7 @@ func TestTheLeaseDurationIsChosenAndExplained(t *testing.T) {
 	s.Inject(memory.Set, memory.Fault{Err: errors.New("connection refused")})
 	r := start(t, s, func(c *config.Config) { c.Heartbeats.MaxPerSecond = 0.1 })
 	r.eventually("the change fails", func(s answer.Status) bool { return controller(s, "heartbeats").Failing == 1 })
-	plan := decoded[answer.Plan](r, "/v1/fleet/plan").Controllers[3]
+	plan := decoded[answer.Plan](r, "/v1/fleet/plan").Controllers[4]
 	if len(plan.Actions) != 1 || plan.Actions[0].Object != "settings/lease-duration" || plan.Actions[0].Action != "let Leases last 2m" || plan.Actions[0].Due == nil ||
 		!strings.Contains(plan.Actions[0].Reason, "3 hosts renew 0.3 Leases a second") {
 		t.Errorf("plan = %+v, want another duration", plan)

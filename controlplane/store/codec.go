@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"reflect"
 	"strings"
 	"time"
@@ -24,7 +25,9 @@ var ErrUnreadable = errors.New("the stored value cannot be read")
 // gives to whoever reads it.
 func (k Kind) Encode(o Object) ([]byte, error) {
 	stored := o.DeepCopyObject().(Object)
-	stored.GetObjectKind().SetGroupVersionKind(k.GVK)
+	if !k.GVK.Empty() {
+		stored.GetObjectKind().SetGroupVersionKind(k.GVK)
+	}
 	stored.SetResourceVersion("")
 	stored.SetManagedFields(nil)
 	value, err := json.Marshal(stored)
@@ -42,7 +45,9 @@ func (k Kind) Decode(name string, value []byte, version string, left *int) (Obje
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w: fix or delete it in the store", ErrUnreadable, err)
 	}
-	o.GetObjectKind().SetGroupVersionKind(k.GVK)
+	if !k.GVK.Empty() {
+		o.GetObjectKind().SetGroupVersionKind(k.GVK)
+	}
 	o.SetResourceVersion(version)
 	o.SetManagedFields(nil)
 	return o, nil
@@ -61,13 +66,46 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 	if err := json.Unmarshal(value, o); err != nil {
 		return nil, err
 	}
-	if found := o.GetObjectKind().GroupVersionKind(); found != k.GVK && !found.Empty() {
+	found := o.GetObjectKind().GroupVersionKind()
+	if k.GVK.Empty() {
+		return o, checkPlace(o, name)
+	}
+	if found != k.GVK && !found.Empty() {
 		return nil, fmt.Errorf("its kind is %s of %s", found.Kind, found.GroupVersion())
 	}
-	if own := k.StoredName(o); own != name {
+	own := k.StoredName(o)
+	if k.Nested {
+		own, name = o.GetName(), path.Base(name)
+	}
+	if own != name {
 		return nil, fmt.Errorf("it is named %q", own)
 	}
 	return o, nil
+}
+
+// checkPlace returns an error unless an object of any type is stored at RESOURCE/NAME or
+// RESOURCE/NAMESPACE/NAME. Pods have their Node in between.
+func checkPlace(o Object, name string) error {
+	gvk := o.GetObjectKind().GroupVersionKind()
+	resource, rest, _ := strings.Cut(name, "/")
+	want := o.GetName()
+	if o.GetNamespace() != "" {
+		want = o.GetNamespace() + "/" + want
+	}
+	if gvk == Pods(true).GVK && resource == Pods(true).Name {
+		_, rest, _ = strings.Cut(rest, "/")
+	}
+	switch {
+	case gvk.Kind == "":
+		return errors.New("it has no kind")
+	case gvk.Version == "":
+		return errors.New("it has no apiVersion")
+	case Resource(gvk.Kind) != resource:
+		return fmt.Errorf("its kind is %s, whose objects are stored below %s/", gvk.Kind, Resource(gvk.Kind))
+	case rest != want:
+		return fmt.Errorf("it is named %q", want)
+	}
+	return nil
 }
 
 // StoredName is the name that an object is stored under.
@@ -80,7 +118,7 @@ func (k Kind) StoredName(o Object) string {
 
 // CheckCall is controlplane.CheckCall for a name of this kind.
 func (k Kind) CheckCall(ctx context.Context, operation, name string) error {
-	if k.NameOf == nil {
+	if !k.parts() {
 		return controlplane.CheckCall(ctx, operation, name)
 	}
 	if ctx.Err() != nil {

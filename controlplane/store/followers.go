@@ -37,3 +37,17 @@ func (f Followers) Synced() {
 		to.Synced()
 	}
 }
+
+// Reached implements Tracker.
+func (f Followers) Reached(version string) {
+	for _, to := range f {
+		Reached(to, version)
+	}
+}
+
+// Reached passes a version on to a Follower that is a Tracker.
+func Reached(f Follower, version string) {
+	if t, ok := f.(Tracker); ok {
+		t.Reached(version)
+	}
+}

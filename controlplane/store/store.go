@@ -9,11 +9,8 @@ import (
 	"context"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -23,48 +20,6 @@ type Object interface {
 	runtime.Object
 }
 
-// Kind is a kind of objects. Values are compared by Name.
-type Kind struct {
-	Name string // the resource on Kubernetes and the directory on etcd, such as "nodes"
-	GVK  schema.GroupVersionKind
-	// Namespace is where all objects of the kind are on Kubernetes; empty for a cluster-scoped kind, and
-	// for one that has NameOf.
-	Namespace string
-	// NameOf is the name that an object is stored under, if that is not its own: several parts with
-	// slashes between them. On Kubernetes it is NAMESPACE/NAME.
-	NameOf func(Object) string
-	// New returns an empty object.
-	New func() Object
-}
-
-// Nodes and Leases are what agents write.
-var (
-	Nodes = Kind{
-		Name: "nodes", GVK: corev1.SchemeGroupVersion.WithKind("Node"),
-		New: func() Object { return &corev1.Node{} },
-	}
-	Leases = Kind{
-		Name: "leases", GVK: coordinationv1.SchemeGroupVersion.WithKind("Lease"), Namespace: corev1.NamespaceNodeLease,
-		New: func() Object { return &coordinationv1.Lease{} },
-	}
-)
-
-// Pods returns the kind of pods. Their names are NAMESPACE/NAME, or, where hosts report their own pods
-// as on etcd, NODE/NAMESPACE/NAME: so a host can have the right to write below its own name alone.
-func Pods(byHosts bool) Kind {
-	k := Kind{
-		Name: "pods", GVK: corev1.SchemeGroupVersion.WithKind("Pod"), New: func() Object { return &corev1.Pod{} },
-		NameOf: func(o Object) string { return o.GetNamespace() + "/" + o.GetName() },
-	}
-	if byHosts {
-		k.NameOf = func(o Object) string {
-			pod, _ := o.(*corev1.Pod)
-			return pod.Spec.NodeName + "/" + pod.Namespace + "/" + pod.Name
-		}
-	}
-	return k
-}
-
 // Preconditions are what must be true at the moment of a write. The store compares and writes in one
 // step.
 type Preconditions struct {
@@ -72,6 +27,28 @@ type Preconditions struct {
 	Version string    // resourceVersion of the stored object; empty for any
 	// Term is the leadership under which the caller writes; the zero value is for a caller that needs none.
 	Term Term
+	// Absent are objects that must not exist: nothing may have that UID under that name. There are at
+	// most MostAbsent.
+	Absent []Reference
+	// Unchanged are kinds of which no object may have been created or changed since a Tracker has reached
+	// a version.
+	Unchanged []Position
+}
+
+// MostAbsent is how many objects one write can require to be absent: etcd bounds the size of a transaction.
+const MostAbsent = 50
+
+// Reference is an object, by its stored name.
+type Reference struct {
+	Kind Kind
+	Name string
+	UID  types.UID
+}
+
+// Position is how far the changes of a kind were followed.
+type Position struct {
+	Kind    Kind
+	Version string // of Tracker.Reached
 }
 
 // Store has the objects of a fleet. Its methods are safe for concurrent use and return soon after their
@@ -97,11 +74,14 @@ type Store interface {
 	// Update reads an object, calls edit, stores what edit changed, and returns the stored object.
 	// Nothing is written if edit changes nothing. ErrNotFound; ErrConflict if a precondition is not met
 	// or another client writes in between; ErrDeposed if the Term has ended. An error of edit is
-	// returned as it is. edit may be called again, with the object as it is then.
+	// returned as it is. edit may be called again, with the object as it is then. An object whose
+	// deletion was requested is deleted when edit removes its last finalizer.
 	Update(ctx context.Context, kind Kind, name string, pre Preconditions, edit func(Object) error) (Object, error)
 
-	// Delete removes an object. ErrNotFound, ErrConflict and ErrDeposed as for Update.
-	Delete(ctx context.Context, kind Kind, name string, pre Preconditions) error
+	// Delete requests the deletion of an object: it is removed, or, as long as it has finalizers, gets a
+	// deletionTimestamp. The policy adds or removes the finalizers foregroundDeletion and orphan; empty
+	// for the default, which changes none. ErrNotFound, ErrConflict and ErrDeposed as for Update.
+	Delete(ctx context.Context, kind Kind, name string, pre Preconditions, policy metav1.DeletionPropagation) error
 
 	// Follow reports all objects of a kind to f, and then each change, until ctx ends or the store is
 	// lost, and returns why. It starts with a list, and starts with a list again if it cannot continue
@@ -140,6 +120,14 @@ type Follower interface {
 	Delete(name string, last Object)
 	// Synced ends a list. Objects that were not listed do not exist.
 	Synced()
+}
+
+// Tracker is a Follower that knows how far it is.
+type Tracker interface {
+	Follower
+	// Reached is called when all changes up to a version were reported: after each list, and whenever a
+	// change was reported. Only the store knows what a version means.
+	Reached(version string)
 }
 
 // Elector gives a controller to one process at a time.

@@ -117,7 +117,7 @@ func (c *Controller) evict(ctx context.Context, term store.Term, e Eviction) err
 	}
 	pre := store.Preconditions{UID: e.UID, Version: e.ResourceVersion, Term: term}
 	if e.Taint == nil {
-		return c.store.Delete(ctx, c.kind, e.Pod, pre)
+		return c.store.Delete(ctx, c.kind, e.Pod, pre, "")
 	}
 	stored, err := c.store.Update(ctx, c.kind, e.Pod, pre, store.Editing(func(pod *corev1.Pod) error {
 		target(pod, metav1.NewTime(time.Now()).Rfc3339Copy(), c.byHosts)
@@ -127,7 +127,7 @@ func (c *Controller) evict(ctx context.Context, term store.Term, e Eviction) err
 		return err
 	}
 	pre.Version = stored.GetResourceVersion()
-	return c.store.Delete(ctx, c.kind, e.Pod, pre)
+	return c.store.Delete(ctx, c.kind, e.Pod, pre, "")
 }
 
 // confirm returns ErrConflict unless the Node has that taint still, or is still gone.

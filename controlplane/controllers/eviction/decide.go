@@ -99,7 +99,7 @@ func byDue(a, b Eviction) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(
 // judge reports whether a pod has to go, when, and why.
 func judge(h Host, pod podcache.Pod, now time.Time) (Eviction, bool) {
 	e := Eviction{Pod: pod.Name, UID: pod.UID, ResourceVersion: pod.Version, Node: h.Name, NodeUID: h.UID}
-	if h.Gone {
+	if h.Gone && !(pod.Deleting && pod.Held) {
 		e.Due, e.Reason = now, "its Node does not exist any more"
 		return e, true
 	}

@@ -55,6 +55,7 @@ func TestDecide(t *testing.T) {
 		"a pod that has ended is left alone":                       {taints: []eviction.Taint{taint("a", "", time.Hour)}, pod: podcache.Pod{Ended: true}, in: never},
 		"a pod whose Node does not exist is removed":               {gone: true, tolerations: []corev1.Toleration{tolerates("", -1)}, in: 0},
 		"also one that is being deleted":                           {gone: true, pod: podcache.Pod{Deleting: true}, in: 0},
+		"but not one that finalizers hold":                         {gone: true, pod: podcache.Pod{Deleting: true, Held: true}, in: never},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := c.pod

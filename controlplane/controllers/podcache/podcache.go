@@ -25,6 +25,7 @@ type Pod struct {
 	Tolerations []corev1.Toleration
 	Ready       bool
 	Deleting    bool // it has a deletionTimestamp
+	Held        bool // it has finalizers
 	Ended       bool // it has succeeded or failed
 }
 
@@ -181,7 +182,7 @@ func (c *Cache) remove(name string) {
 func (c *Cache) podOf(name string, pod *corev1.Pod) Pod {
 	p := Pod{
 		Name: name, UID: pod.UID, Version: pod.ResourceVersion, Node: strings.Clone(pod.Spec.NodeName),
-		Tolerations: c.shared(pod.Spec.Tolerations), Deleting: pod.DeletionTimestamp != nil,
+		Tolerations: c.shared(pod.Spec.Tolerations), Deleting: pod.DeletionTimestamp != nil, Held: len(pod.Finalizers) > 0,
 		Ended: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 	}
 	for _, condition := range pod.Status.Conditions {

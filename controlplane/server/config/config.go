@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/eviction"
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/etcd/endpoint"
@@ -96,7 +97,7 @@ type Log struct {
 
 // Names are the controllers of this version.
 func Names() []string {
-	return []string{lifecycle.Name, eviction.Name, clones.Name, heartbeats.Name}
+	return []string{lifecycle.Name, eviction.Name, garbagecollector.Name, clones.Name, heartbeats.Name}
 }
 
 // Default has the values of keys that are not set.

@@ -25,14 +25,6 @@ func (s *Store) holds(term store.Term) *election {
 	return nil
 }
 
-// guard returns ErrDeposed if a write needs a term and that has ended. The caller holds mu.
-func (s *Store) guard(term store.Term) error {
-	if term != (store.Term{}) && s.holds(term) == nil {
-		return store.ErrDeposed
-	}
-	return nil
-}
-
 // ballot makes a call about a controller or a setting, under the fault that befalls it.
 func (s *Store) ballot(ctx context.Context, c Call, name string, serve func() error) error {
 	fault, err := s.Begin(ctx, c, name)

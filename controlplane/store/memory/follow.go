@@ -3,6 +3,8 @@ package memory
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"hostler.io/hostler/controlplane/store"
 )
@@ -12,7 +14,7 @@ type change struct {
 	begins, synced, deleted bool
 	name                    string
 	value                   []byte
-	revision                int64
+	revision, reached       int64
 }
 
 // watch is a Follow in progress. The mutex of the Store guards it.
@@ -67,18 +69,20 @@ func (s *Store) follow(ctx context.Context, kind store.Kind, scope store.Scope, 
 func (s *Store) list(w *watch) {
 	w.pending = []change{{begins: true}}
 	for _, name := range s.names(w.kind) {
-		e := s.objects[key{w.kind.Name, name}]
+		e := s.objects[w.kind.Folder()+name]
 		w.pending = append(w.pending, change{name: name, value: e.value, revision: e.revision})
 	}
-	w.add(change{synced: true})
+	w.add(change{synced: true, revision: s.revision})
 }
 
-// report adds a change to the watches of a kind. The caller holds mu.
-func (s *Store) report(kind store.Kind, c change) {
+// report adds a change of an object to the watches that have it. The caller holds mu.
+func (s *Store) report(path string, c change) {
 	for w := range s.watches {
-		if w.kind.Name != kind.Name || w.scope == store.Deletions && s.o.EndsLeases && !c.deleted {
+		name, below := strings.CutPrefix(path, w.kind.Folder())
+		if !below || !w.kind.Is(name) || w.scope == store.Deletions && s.o.EndsLeases && !c.deleted {
 			continue
 		}
+		c.name, c.reached = name, s.revision
 		w.add(c)
 	}
 }
@@ -99,6 +103,7 @@ func (c change) tell(kind store.Kind, f store.Follower) {
 		return
 	case c.synced:
 		f.Synced()
+		store.Reached(f, strconv.FormatInt(c.revision, 10))
 		return
 	}
 	o, err := decode(kind, c.name, c.value, c.revision)
@@ -111,5 +116,8 @@ func (c change) tell(kind store.Kind, f store.Follower) {
 		f.Unreadable(c.name, err)
 	default:
 		f.Set(c.name, o)
+	}
+	if c.reached > 0 { // 0 in a list
+		store.Reached(f, strconv.FormatInt(c.reached, 10))
 	}
 }

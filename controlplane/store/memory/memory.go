@@ -6,10 +6,11 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,9 +61,9 @@ type Store struct {
 	*faulttest.Book[Call]
 	o Options
 
-	mu        sync.Mutex // guards what follows
-	revision  int64      // of the latest write
-	objects   map[key]*entry
+	mu        sync.Mutex        // guards what follows
+	revision  int64             // of the latest write
+	objects   map[string]*entry // by path: folder of the kind and name
 	elections map[string]*election
 	watches   map[*watch]struct{}
 	settings  map[string]store.Setting
@@ -70,12 +71,8 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// key is kind and name of an object.
-type key struct{ kind, name string }
-
 // entry is a stored object.
 type entry struct {
-	kind     store.Kind
 	value    []byte // not changed any more
 	revision int64
 	end      *time.Timer // of a Lease; nil for what stays
@@ -95,7 +92,7 @@ func New(o Options) *Store {
 	}
 	return &Store{
 		Book: faulttest.NewBook[Call](), o: o,
-		objects: map[key]*entry{}, elections: map[string]*election{}, watches: map[*watch]struct{}{},
+		objects: map[string]*entry{}, elections: map[string]*election{}, watches: map[*watch]struct{}{},
 		settings: map[string]store.Setting{},
 	}
 }
@@ -156,7 +153,7 @@ func (s *Store) PutRaw(kind store.Kind, name string, value []byte) {
 func (s *Store) Remove(kind store.Kind, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.remove(key{kind.Name, name})
+	s.remove(kind.Folder() + name)
 }
 
 // Depose ends the term of a controller, if it has one, as a person does who deletes its record.
@@ -177,43 +174,43 @@ func (s *Store) Relist() {
 
 // write stores a value under the next revision. The caller holds mu.
 func (s *Store) write(kind store.Kind, name string, value []byte) *entry {
-	k := key{kind.Name, name}
+	k := kind.Folder() + name
 	if before := s.objects[k]; before != nil && before.end != nil {
 		before.end.Stop()
 	}
 	s.revision++
-	e := &entry{kind: kind, value: value, revision: s.revision}
+	e := &entry{value: value, revision: s.revision}
 	s.objects[k] = e
-	s.report(kind, change{name: name, value: value, revision: e.revision})
+	s.report(k, change{value: value, revision: e.revision})
 	return e
 }
 
 // remove deletes an object if it is there. The caller holds mu.
-func (s *Store) remove(k key) {
-	e := s.objects[k]
+func (s *Store) remove(path string) {
+	e := s.objects[path]
 	if e == nil {
 		return
 	}
 	if e.end != nil {
 		e.end.Stop()
 	}
-	delete(s.objects, k)
+	delete(s.objects, path)
 	s.revision++
-	s.report(e.kind, change{name: k.name, deleted: true, value: e.value, revision: e.revision})
+	s.report(path, change{deleted: true, value: e.value, revision: e.revision})
 }
 
 // expire removes a Lease unless it was put again.
 func (s *Store) expire(name string, e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k := (key{store.Leases.Name, name}); s.objects[k] == e {
-		s.remove(k)
+	if path := store.Leases.Folder() + name; s.objects[path] == e {
+		s.remove(path)
 	}
 }
 
 // read decodes an object. The caller holds mu.
 func (s *Store) read(kind store.Kind, name string) (store.Object, error) {
-	e := s.objects[key{kind.Name, name}]
+	e := s.objects[kind.Folder()+name]
 	if e == nil {
 		return nil, controlplane.ErrNotFound
 	}
@@ -257,7 +254,7 @@ func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre st
 		before, err := s.read(kind, name)
 		var value []byte
 		if err == nil {
-			value = s.objects[key{kind.Name, name}].value
+			value = s.objects[kind.Folder()+name].value
 		}
 		s.mu.Unlock()
 		if err == nil {
@@ -272,7 +269,7 @@ func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre st
 			return refusal
 		})
 		if err == nil && value != nil {
-			stored, err = s.replace(kind, before, value, pre.Term, fault.Conflict)
+			stored, err = s.replace(kind, name, before, value, pre, fault.Conflict)
 		}
 		return err
 	})
@@ -286,55 +283,107 @@ func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre st
 }
 
 // replace stores the next value of an object in the place of the one before.
-func (s *Store) replace(kind store.Kind, before store.Object, value []byte, term store.Term, conflict bool) (store.Object, error) {
-	name := kind.StoredName(before)
+func (s *Store) replace(kind store.Kind, name string, before store.Object, value []byte, pre store.Preconditions, conflict bool) (store.Object, error) {
+	path := kind.Folder() + name
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.objects[key{kind.Name, name}]; conflict && e != nil {
-		s.rewrite(kind, name, e.value)
+	if e := s.objects[path]; conflict && e != nil {
+		s.rewrite(path, e.value)
 	}
-	if err := s.guard(term); err != nil {
+	if err := s.guard(pre); err != nil {
 		return nil, err
 	}
-	e := s.objects[key{kind.Name, name}]
+	e := s.objects[path]
 	if e == nil || strconv.FormatInt(e.revision, 10) != before.GetResourceVersion() {
 		return nil, fmt.Errorf("%w: another client has changed or deleted it", controlplane.ErrConflict)
 	}
-	s.rewrite(kind, name, value)
+	after, err := decode(kind, name, value, s.revision+1)
+	if err != nil {
+		return nil, err
+	}
+	if store.Released(before, after) {
+		s.remove(path)
+		return after, nil
+	}
+	s.rewrite(path, value)
 	return s.read(kind, name)
 }
 
 // rewrite stores another value of an object, which ends when it would have. The caller holds mu.
-func (s *Store) rewrite(kind store.Kind, name string, value []byte) {
-	e := s.objects[key{kind.Name, name}]
+func (s *Store) rewrite(path string, value []byte) {
+	e := s.objects[path]
 	s.revision++
 	e.value, e.revision = value, s.revision
-	s.report(kind, change{name: name, value: value, revision: e.revision})
+	s.report(path, change{value: value, revision: e.revision})
 }
 
 // Delete implements store.Store.
-func (s *Store) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions) error {
+func (s *Store) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
 	return s.call(ctx, Delete, kind, name, func(Fault) error {
+		path := kind.Folder() + name
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.objects[key{kind.Name, name}] == nil {
+		e := s.objects[path]
+		if e == nil {
 			return controlplane.ErrNotFound
 		}
-		if pre.UID != "" || pre.Version != "" { // what cannot be read can be deleted
-			o, err := s.read(kind, name)
-			if err == nil {
-				err = pre.Check(o)
+		stored, err := s.read(kind, name)
+		if err != nil && (pre.UID != "" || pre.Version != "" || policy != "") { // else what cannot be read is removed
+			return err
+		}
+		remove, value := true, []byte(nil)
+		if err == nil {
+			if err := pre.Check(stored); err != nil {
+				return err
 			}
+			value, err = kind.Edit(stored, e.value, func(o store.Object) error {
+				remove = store.RequestDeletion(o, policy, metav1.NewTime(s.o.Now()).Rfc3339Copy())
+				return nil
+			})
 			if err != nil {
 				return err
 			}
 		}
-		if err := s.guard(pre.Term); err != nil {
+		if err := s.guard(pre); err != nil {
 			return err
 		}
-		s.remove(key{kind.Name, name})
+		switch {
+		case remove:
+			s.remove(path)
+		case value != nil:
+			s.rewrite(path, value)
+		}
 		return nil
 	})
+}
+
+// guard returns why a write is refused, apart from the object itself. The caller holds mu.
+func (s *Store) guard(pre store.Preconditions) error {
+	if pre.Term != (store.Term{}) && s.holds(pre.Term) == nil {
+		return store.ErrDeposed
+	}
+	for _, a := range pre.Absent {
+		o, err := s.read(a.Kind.Metadata(), a.Name)
+		switch {
+		case errors.Is(err, controlplane.ErrNotFound):
+		case err != nil:
+			return fmt.Errorf("%s: %w", a.Kind.Key(a.Name), err)
+		case o.GetUID() == a.UID:
+			return fmt.Errorf("%w: %s exists", controlplane.ErrConflict, a.Kind.Key(a.Name))
+		}
+	}
+	for _, p := range pre.Unchanged {
+		at, err := strconv.ParseInt(p.Version, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%w: position %q", controlplane.ErrInvalid, p.Version)
+		}
+		for path, e := range s.objects {
+			if strings.HasPrefix(path, p.Kind.Folder()) && e.revision > at {
+				return fmt.Errorf("%w: %s has changed", controlplane.ErrConflict, path)
+			}
+		}
+	}
+	return nil
 }
 
 // call makes a call on an object, under the fault that befalls it.
@@ -358,9 +407,9 @@ func (s *Store) call(ctx context.Context, c Call, kind store.Kind, name string, 
 // names are those of the stored objects of a kind, in order. The caller holds mu.
 func (s *Store) names(kind store.Kind) []string {
 	var names []string
-	for k := range maps.Keys(s.objects) {
-		if k.kind == kind.Name {
-			names = append(names, k.name)
+	for path := range s.objects {
+		if name, found := strings.CutPrefix(path, kind.Folder()); found && kind.Is(name) {
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)

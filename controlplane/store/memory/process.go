@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 )
@@ -40,8 +42,8 @@ func (p *Process) Update(ctx context.Context, kind store.Kind, name string, pre 
 }
 
 // Delete implements store.Store.
-func (p *Process) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions) error {
-	return p.ifAlive(func() error { return p.Store.Delete(ctx, kind, name, pre) })
+func (p *Process) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
+	return p.ifAlive(func() error { return p.Store.Delete(ctx, kind, name, pre, policy) })
 }
 
 // Set implements store.Settings.

@@ -133,7 +133,7 @@ func checkExtend(b *bench) {
 		return
 	}
 	b.leads("a")
-	if err := b.Store.Delete(b.ctx, store.Nodes, "a", store.Preconditions{Term: term}); err != nil {
+	if err := b.Store.Delete(b.ctx, store.Nodes, "a", store.Preconditions{Term: term}, ""); err != nil {
 		b.Errorf("Delete() under a term = %v, want no error", err)
 	}
 }

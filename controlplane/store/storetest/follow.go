@@ -20,6 +20,7 @@ const (
 	unreadable what = "Unreadable"
 	deleted    what = "Delete"
 	synced     what = "Synced"
+	reached    what = "Reached" // of a tracker
 )
 
 // call is one call of a Follower.
@@ -77,9 +78,15 @@ type follows struct {
 }
 
 func (b *bench) follow(kind store.Kind, scope store.Scope) *follows {
+	f := newFollower()
+	return b.followTo(kind, scope, f, f)
+}
+
+// followTo has something follow that records its calls.
+func (b *bench) followTo(kind store.Kind, scope store.Scope, to store.Follower, record *follower) *follows {
 	ctx, stop := context.WithCancel(b.ctx)
-	f := &follows{newFollower(), b, stop, make(chan error, 1)}
-	go func() { f.ended <- b.Store.Follow(ctx, kind, scope, f) }()
+	f := &follows{record, b, stop, make(chan error, 1)}
+	go func() { f.ended <- b.Store.Follow(ctx, kind, scope, to) }()
 	b.Cleanup(stop)
 	return f
 }
@@ -159,7 +166,7 @@ func checkFollow(b *bench) {
 	if c := f.until(set, "a"); c.object.GetResourceVersion() != stored.GetResourceVersion() || c.object.GetAnnotations()[mark] != "1" {
 		b.Errorf("reported after an update = %v, want %v", c.object, stored)
 	}
-	if err := b.Store.Delete(b.ctx, store.Nodes, "a", store.Preconditions{}); err != nil {
+	if err := b.Store.Delete(b.ctx, store.Nodes, "a", store.Preconditions{}, ""); err != nil {
 		b.Fatal(err)
 	}
 	if c := f.until(deleted, "a"); c.object == nil || c.object.GetAnnotations()[mark] != "1" || c.object.GetUID() != stored.GetUID() {
@@ -179,7 +186,7 @@ func checkFollowDeletions(b *bench) {
 	b.put(store.Leases, newLease("b", time.Hour))
 	b.update(store.Leases, "a", store.Preconditions{}, "1")
 	for _, name := range []string{"a", "b"} {
-		if err := b.Store.Delete(b.ctx, store.Leases, name, store.Preconditions{}); err != nil {
+		if err := b.Store.Delete(b.ctx, store.Leases, name, store.Preconditions{}, ""); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -216,7 +223,7 @@ func checkUnreadable(b *bench) {
 	for marked := ""; marked != "1"; { // before, it may be listed again
 		marked = f.until(set, "c").object.GetAnnotations()[mark]
 	}
-	if err := b.Store.Delete(b.ctx, store.Nodes, "b", store.Preconditions{}); err != nil {
+	if err := b.Store.Delete(b.ctx, store.Nodes, "b", store.Preconditions{}, ""); err != nil {
 		b.Errorf("Delete() of what cannot be read = %v, want no error", err)
 	}
 	f.gone("b")

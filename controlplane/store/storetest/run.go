@@ -66,6 +66,11 @@ func RunIn(t *testing.T, bubble func(*testing.T, func(*testing.T)), newBackend f
 		"an object that cannot be read is reported, and stops nothing": checkUnreadable,
 		"an object whose name has several parts is like any other":     checkParts,
 		"a lease that ends is reported as deleted":                     checkLeaseEnds,
+		"a deletion waits for finalizers":                              checkFinalizers,
+		"a policy is a finalizer":                                      checkPolicies,
+		"a write requires others to be absent":                         checkAbsent,
+		"a write requires kinds to be unchanged":                       checkUnchanged,
+		"the metadata of an object is changed without the rest":        checkMetadata,
 		"one of many candidates is elected":                            checkElect,
 		"a term that is extended lasts":                                checkExtend,
 		"a term that is not extended ends":                             checkTermEnds,
@@ -133,7 +138,7 @@ func (b *bench) refused(of store.Store, name string, pre store.Preconditions, wh
 	if _, err := of.Update(b.ctx, store.Nodes, name, pre, marks("refused")); !errors.Is(err, want) {
 		b.Errorf("Update() %s = %v, want an error that is %q", why, err, want)
 	}
-	if err := of.Delete(b.ctx, store.Nodes, name, pre); !errors.Is(err, want) {
+	if err := of.Delete(b.ctx, store.Nodes, name, pre, ""); !errors.Is(err, want) {
 		b.Errorf("Delete() %s = %v, want an error that is %q", why, err, want)
 	}
 	if after := b.node(name); after.ResourceVersion != before.ResourceVersion {
@@ -237,10 +242,10 @@ func checkParts(b *bench) {
 	if pod.Annotations[mark] != "1" || len(pod.Status.Conditions) != 1 || pod.Status.Conditions[0].Type != condition.Type {
 		b.Errorf("pod after updates = %v, want mark and condition", pod)
 	}
-	if err := b.Store.Delete(b.ctx, pods, names["a"], store.Preconditions{UID: "another"}); !errors.Is(err, controlplane.ErrConflict) {
+	if err := b.Store.Delete(b.ctx, pods, names["a"], store.Preconditions{UID: "another"}, ""); !errors.Is(err, controlplane.ErrConflict) {
 		b.Errorf("Delete() of another UID = %v, want an error that is %q", err, controlplane.ErrConflict)
 	}
-	if err := b.Store.Delete(b.ctx, pods, names["a"], store.Preconditions{UID: pod.UID}); err != nil {
+	if err := b.Store.Delete(b.ctx, pods, names["a"], store.Preconditions{UID: pod.UID}, ""); err != nil {
 		b.Errorf("Delete() = %v, want no error", err)
 	}
 	f.until(deleted, names["a"])
@@ -333,7 +338,7 @@ func checkPreconditions(b *bench) {
 	b.refused(b.Store, "a", store.Preconditions{Version: first.ResourceVersion}, "of an earlier version", controlplane.ErrConflict)
 	b.refused(b.Store, "a", store.Preconditions{UID: "another"}, "of another UID", controlplane.ErrConflict)
 	second := b.update(store.Nodes, "a", store.Preconditions{UID: first.UID}, "second")
-	if err := b.Store.Delete(b.ctx, store.Nodes, "a", store.Preconditions{UID: first.UID, Version: second.GetResourceVersion()}); err != nil {
+	if err := b.Store.Delete(b.ctx, store.Nodes, "a", store.Preconditions{UID: first.UID, Version: second.GetResourceVersion()}, ""); err != nil {
 		b.Errorf("Delete() of what was read = %v, want no error", err)
 	}
 }
@@ -392,11 +397,11 @@ func count(ctx context.Context, s store.Store, times int) error {
 
 func checkDelete(b *bench) {
 	for _, kind := range []store.Kind{store.Nodes, store.Leases} {
-		if err := b.Store.Delete(b.ctx, kind, "a", store.Preconditions{}); !errors.Is(err, controlplane.ErrNotFound) {
+		if err := b.Store.Delete(b.ctx, kind, "a", store.Preconditions{}, ""); !errors.Is(err, controlplane.ErrNotFound) {
 			b.Errorf("Delete(%s) of nothing = %v, want an error that is %q", kind.Name, err, controlplane.ErrNotFound)
 		}
 		b.put(kind, fresh(kind, "a"))
-		if err := b.Store.Delete(b.ctx, kind, "a", store.Preconditions{}); err != nil {
+		if err := b.Store.Delete(b.ctx, kind, "a", store.Preconditions{}, ""); err != nil {
 			b.Errorf("Delete(%s) = %v, want no error", kind.Name, err)
 		}
 		if _, err := b.Store.Get(b.ctx, kind, "a"); !errors.Is(err, controlplane.ErrNotFound) {
@@ -414,7 +419,7 @@ func checkCancelled(b *bench) {
 		"Ping()":   s.Ping(ctx),
 		"Get()":    second(s.Get(ctx, store.Nodes, "a")),
 		"Update()": second(s.Update(ctx, store.Nodes, "a", store.Preconditions{}, marks("x"))),
-		"Delete()": s.Delete(ctx, store.Nodes, "a", store.Preconditions{}),
+		"Delete()": s.Delete(ctx, store.Nodes, "a", store.Preconditions{}, ""),
 		"Follow()": s.Follow(ctx, store.Nodes, store.AllChanges, newFollower()),
 		"Leader()": second(s.Leader(ctx, "c")),
 	} {

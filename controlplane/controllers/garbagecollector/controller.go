@@ -1,0 +1,163 @@
+package garbagecollector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/executor"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/loop"
+)
+
+const (
+	// longestWait is the longest time from one decision to the next.
+	longestWait = 10 * time.Second
+	// lookupRetry is how soon an object is read again after a read that failed.
+	lookupRetry = time.Second
+)
+
+// Controller deletes objects whose owners are gone while it leads. Its graph is filled on every replica.
+type Controller struct {
+	OnDone func(Step) // called after a step was stored; set it before Run, nil for nothing
+
+	*executor.Executor[Step]
+	store   store.Store
+	contact *store.Contact
+	graph   *graph
+	log     *slog.Logger
+}
+
+// Report is what the controller does, for people and metrics. It does not change.
+type Report struct {
+	executor.Report
+	Facts      []Fact           // what is due, waits or cannot be decided, by name
+	Objects    int              // known
+	Kinds      map[string]error // why a kind cannot be followed; nil if it can
+	Unreadable map[string]error // objects, by KIND/NAME
+}
+
+// New returns a controller for the objects of a store.
+func New(s store.Store, contact *store.Contact, log *slog.Logger) *Controller {
+	changed := loop.NewSignal()
+	c := &Controller{store: s, contact: contact, graph: newGraph(changed, s.EndsLeases()), log: log.With("component", Name)}
+	c.Executor = executor.New(executor.Job[Step]{Decide: c.decide, Write: c.write, Done: c.done}, changed, c.log)
+	return c
+}
+
+// Follow is a kind that the controller reads.
+type Follow struct {
+	Kind  store.Kind
+	Scope store.Scope
+	To    store.Follower
+}
+
+// Follows returns what the controller reads of a store whose kinds do not change. A Lease is written so
+// often that only its deletion is followed.
+func (c *Controller) Follows() []Follow {
+	var follows []Follow
+	for _, f := range []Follow{
+		{Kind: store.Nodes}, {Kind: store.Leases, Scope: store.Deletions}, {Kind: store.Events}, {Kind: store.Objects},
+	} {
+		f.To = c.graph.add(f.Kind, f.Scope)
+		follows = append(follows, f)
+	}
+	return follows
+}
+
+// Report returns the last decisions, and how their execution goes.
+func (c *Controller) Report() Report {
+	r := Report{Report: c.Executor.Report()}
+	c.graph.report(&r)
+	return r
+}
+
+// decide returns the steps that are due.
+func (c *Controller) decide(now time.Time) ([]Step, time.Time, error) {
+	if _, err := c.contact.Since(now); err != nil {
+		return nil, time.Time{}, err
+	}
+	return c.graph.decide(), now.Add(longestWait), nil
+}
+
+// write carries out a step. The store checks its reasons once more.
+func (c *Controller) write(ctx context.Context, term store.Term, s Step) error {
+	kind, known := c.graph.storeKind(s.Kind)
+	if !known {
+		return fmt.Errorf("%s: %w: its type exists no more", s.Object(), controlplane.ErrNotFound)
+	}
+	pre := store.Preconditions{UID: s.UID, Version: s.Revision, Term: term, Absent: s.absent, Unchanged: s.unchanged}
+	err := error(nil)
+	switch s.Do {
+	case Delete, Remove:
+		err = c.store.Delete(ctx, kind, s.Name, pre, s.Policy)
+	case Detach, Release:
+		_, err = c.store.Update(ctx, kind.Metadata(), s.Name, pre, s.edit)
+	}
+	if errors.Is(err, controlplane.ErrConflict) || errors.Is(err, controlplane.ErrNotFound) {
+		c.graph.again(s.Key)
+	}
+	return err
+}
+
+// edit changes the metadata of an object.
+func (s Step) edit(o store.Object) error {
+	switch s.Do {
+	case Detach:
+		o.SetOwnerReferences(slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()), func(ref metav1.OwnerReference) bool {
+			return slices.Contains(s.UIDs, ref.UID)
+		}))
+	case Release:
+		o.SetFinalizers(slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == s.Finalizer }))
+	case Delete, Remove:
+	}
+	return nil
+}
+
+// done logs a step.
+func (c *Controller) done(s Step) {
+	if c.OnDone != nil {
+		c.OnDone(s)
+	}
+	c.log.Info("object changed", "object", s.Object(), "action", s.Action(), "reason", s.Reason)
+}
+
+// RunLookups reads objects that are not followed, until ctx ends. heartbeat receives how each read went.
+func (c *Controller) RunLookups(ctx context.Context, heartbeat func(error)) error {
+	for {
+		var failed error
+		for _, key := range c.graph.takeLookups() {
+			kind, _ := c.graph.storeKind(key.Kind)
+			o, err := c.store.Get(ctx, kind, key.Name)
+			switch {
+			case errors.Is(err, controlplane.ErrNotFound):
+				c.graph.lookedUp(key, nil)
+			case err != nil && !errors.Is(err, store.ErrUnreadable):
+				failed = err
+				c.graph.again(key)
+			case err == nil:
+				c.graph.lookedUp(key, o)
+			}
+		}
+		heartbeat(failed)
+		if failed != nil {
+			if err := bounded.Sleep(ctx, lookupRetry); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-c.graph.unseen:
+		case <-time.After(longestWait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

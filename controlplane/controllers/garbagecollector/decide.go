@@ -1,0 +1,248 @@
+package garbagecollector
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane/store"
+)
+
+// Do is what a step does.
+type Do string
+
+// The steps.
+const (
+	Delete  Do = "delete"                  // request the deletion of the object
+	Detach  Do = "remove owner references" // those in Step.UIDs
+	Release Do = "remove finalizer"        // Step.Finalizer
+	Remove  Do = "remove"                  // an object whose deletion nothing holds any more
+)
+
+// Step is one write that is due. It does not change.
+type Step struct {
+	Key
+	UID       types.UID
+	Revision  string // resourceVersion of the object that was decided on
+	Do        Do
+	Policy    metav1.DeletionPropagation // of Delete
+	UIDs      []types.UID                // of Detach
+	Finalizer string                     // of Release
+	Reason    string
+
+	absent []store.Reference // owners whose absence is the reason
+	within []store.Kind      // kinds in which an owner would be under an unknown name
+	// unchanged has how far each kind was followed when the step was decided, for Release.
+	unchanged []store.Position
+}
+
+// bound reports whether the step needs to know how far each kind was followed.
+func (s *Step) bound() bool { return s.Do == Release || len(s.within) > 0 }
+
+// Object is KIND/NAME.
+func (s Step) Object() string { return s.String() }
+
+// Version is the resourceVersion that was decided on.
+func (s Step) Version() string { return s.Revision }
+
+// Action is what the step does, for people.
+func (s Step) Action() string {
+	switch s.Do {
+	case Delete:
+		if s.Policy != metav1.DeletePropagationBackground {
+			return fmt.Sprintf("%s (%s)", s.Do, strings.ToLower(string(s.Policy)))
+		}
+	case Release:
+		return fmt.Sprintf("%s %s", s.Do, s.Finalizer)
+	case Detach, Remove:
+	}
+	return string(s.Do)
+}
+
+// Verdict is what is to be done with one object. The zero value is nothing.
+type Verdict struct {
+	Step      *Step
+	Waits     string // what the object waits for before it can be deleted
+	Undecided string // why it is not known whether to delete it
+}
+
+// none reports whether there is nothing to do, and nothing to tell.
+func (v Verdict) none() bool { return v == Verdict{} }
+
+// state is what an owner is for its dependent.
+type state int
+
+const (
+	present   state = iota
+	orphaning       // being deleted; its dependents stay
+	waiting         // being deleted; its dependents first
+	absent
+	unknown // cannot be seen, or is refused
+)
+
+// owner is an owner as a dependent sees it.
+type owner struct {
+	state
+	absent []store.Reference // where it is not, if it is absent
+	within *store.Kind       // the kind that it is not in, if its name there is unknown
+	why    string            // it is unknown
+}
+
+// verdict decides for one object.
+func (g *graph) verdict(o *Object) Verdict {
+	owners := make([]owner, len(o.Owners))
+	var detach []types.UID
+	for i, ref := range o.Owners {
+		owners[i] = g.owner(o, ref)
+		if owners[i].state == orphaning {
+			detach = append(detach, ref.UID)
+		}
+	}
+	switch {
+	case len(detach) > 0:
+		s := g.step(o, Detach, "its owner is being deleted without its dependents")
+		s.UIDs = detach
+		return Verdict{Step: s}
+	case o.Deleting:
+		return g.deletion(o, owners)
+	case len(owners) == 0:
+		return Verdict{}
+	}
+	return g.owned(o, owners)
+}
+
+// owned decides for an object with owners.
+func (g *graph) owned(o *Object, owners []owner) Verdict {
+	count := map[state]int{}
+	for _, own := range owners {
+		count[own.state]++
+	}
+	gone := g.step(o, Delete, "") // with its references to owners that do not keep it
+	for i, own := range owners {
+		if own.state != absent && own.state != waiting || len(gone.absent)+len(own.absent) > store.MostAbsent {
+			continue
+		}
+		gone.UIDs, gone.absent = append(gone.UIDs, o.Owners[i].UID), append(gone.absent, own.absent...)
+		if own.within != nil {
+			gone.within = append(gone.within, *own.within)
+		}
+	}
+	left := count[absent] + count[waiting] - len(gone.UIDs) // more than one write can compare
+	names := ownerNames(o, owners)
+	switch {
+	case count[present] > 0 && len(gone.UIDs) > 0 || left > 0 && count[unknown] == 0:
+		gone.Do, gone.Reason = Detach, fmt.Sprintf("%s does not exist or is being deleted; other owners remain", names)
+		return Verdict{Step: gone}
+	case count[present] > 0:
+		return Verdict{}
+	case count[unknown] > 0:
+		i := slices.IndexFunc(owners, func(own owner) bool { return own.state == unknown })
+		return Verdict{Undecided: fmt.Sprintf("owner %s: %s", o.Owners[i], owners[i].why)}
+	}
+	gone.UIDs, gone.Policy, gone.Reason = nil, g.policy(o, count[waiting] > 0), fmt.Sprintf("owner %s does not exist", names)
+	if count[waiting] > 0 {
+		gone.Reason = fmt.Sprintf("owner %s is being deleted after its dependents", names)
+	}
+	return Verdict{Step: gone}
+}
+
+// ownerNames names the owners that do not keep an object, the first three.
+func ownerNames(o *Object, owners []owner) string {
+	var names []string
+	for i, own := range owners {
+		if own.state == absent || own.state == waiting {
+			names = append(names, o.Owners[i].String())
+		}
+	}
+	return join(names)
+}
+
+// join names the first three.
+func join(names []string) string {
+	const most = 3
+	slices.Sort(names)
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// policy is how a dependent is to be deleted: as its finalizers say, and with its own dependents first if
+// its owner waits for it.
+func (g *graph) policy(o *Object, ownerWaits bool) metav1.DeletionPropagation {
+	switch {
+	case o.has(metav1.FinalizerOrphanDependents):
+		return metav1.DeletePropagationOrphan
+	case o.has(metav1.FinalizerDeleteDependents), ownerWaits && len(g.dependents(o)) > 0:
+		return metav1.DeletePropagationForeground
+	}
+	return metav1.DeletePropagationBackground
+}
+
+// deletion decides for an object whose deletion was requested.
+func (g *graph) deletion(o *Object, owners []owner) Verdict {
+	is := func(s state) bool { return slices.ContainsFunc(owners, func(own owner) bool { return own.state == s }) }
+	switch {
+	case o.orphans():
+		if dependents := g.dependents(o); len(dependents) > 0 {
+			return Verdict{Waits: fmt.Sprintf("%d dependents that are to stay: %s", len(dependents), namesOf(dependents))}
+		}
+		if kind := g.neverListed(); kind != "" {
+			return Verdict{Waits: fmt.Sprintf("%s cannot be listed: they may have dependents that are to stay", kind)}
+		}
+		return g.release(o, metav1.FinalizerOrphanDependents)
+	case o.waits():
+		blocking := slices.DeleteFunc(g.dependents(o), func(d *Object) bool { return !d.blocks(o) || g.reaches(d, o) })
+		if len(blocking) > 0 {
+			return Verdict{Waits: fmt.Sprintf("%d dependents that are to be deleted first: %s", len(blocking), namesOf(blocking))}
+		}
+		return g.release(o, metav1.FinalizerDeleteDependents)
+	case len(o.Finalizers) > 0:
+		return Verdict{Waits: "finalizers of other programs: " + join(slices.Clone(o.Finalizers))}
+	case g.finishes && (o.Type != podType || is(absent) && !is(present)): // a host removes its own pods when they have stopped
+		return Verdict{Step: g.step(o, Remove, "its deletion was requested, and it has no finalizers")}
+	}
+	return Verdict{}
+}
+
+// release removes a finalizer. On etcd no object of any kind may have been created meanwhile.
+func (g *graph) release(o *Object, finalizer string) Verdict {
+	s := g.step(o, Release, "no dependent is left that it waits for")
+	s.Finalizer = finalizer
+	return Verdict{Step: s}
+}
+
+func (g *graph) step(o *Object, do Do, reason string) *Step {
+	return &Step{Key: o.Key, UID: o.UID, Revision: o.Version, Do: do, Reason: reason}
+}
+
+// namesOf are the names of objects, the first three.
+func namesOf(objects []*Object) string {
+	var names []string
+	for _, o := range objects {
+		names = append(names, o.String())
+	}
+	return join(names)
+}
+
+// blocks reports whether a foreground deletion of the owner waits for the object.
+func (o *Object) blocks(owner *Object) bool {
+	return slices.ContainsFunc(o.Owners, func(ref Owner) bool { return ref.Block && owner.is(ref, o.Namespace) })
+}
+
+// reaches reports whether an object waits, over others, for another one: then that one cannot wait for it.
+func (g *graph) reaches(from, to *Object) bool {
+	seen := map[*Object]bool{}
+	var search func(*Object) bool
+	search = func(o *Object) bool {
+		if !o.waits() || seen[o] {
+			return false
+		}
+		seen[o] = true
+		return slices.ContainsFunc(g.dependents(o), func(d *Object) bool { return d.blocks(o) && (d == to || search(d)) })
+	}
+	return search(from)
+}

@@ -1,0 +1,501 @@
+package garbagecollector
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/loop"
+)
+
+// graph has the objects of a fleet with their owners and dependents, and what is to be done with each. It
+// is safe for concurrent use.
+type graph struct {
+	changed loop.Signal // something may be due
+	unseen  loop.Signal // something is to be read: see lookUp
+	// finishes says that nobody else removes an object whose last finalizer has gone: there is no API server.
+	finishes bool
+
+	mu       sync.Mutex // guards what follows
+	kinds    map[string]*kind
+	objects  map[Key]entry
+	owners   map[string]map[*Object]struct{} // by Object.indexes
+	owning   map[string]map[*Object]struct{} // by Owner.index of their owners
+	dirty    map[*Object]struct{}            // to be decided again
+	verdicts map[Key]Verdict                 // that are not none
+	// deleted are Nodes that were seen to be deleted: their Events go, but not those of a host that could
+	// never register.
+	deleted map[string]bool
+	lookups map[Key]struct{}
+}
+
+// entry is an object, and the last list that it was in.
+type entry struct {
+	*Object
+	list int
+}
+
+// kind is how far a kind is known.
+type kind struct {
+	store.Kind
+	// sparse says that only deletions are followed: changes and new objects are not seen.
+	sparse     bool
+	listed     bool   // all objects were listed once
+	err        error  // why it cannot be followed now
+	position   string // up to which version; empty while it is listed
+	lists      int
+	unreadable map[string]error // by name
+}
+
+func newGraph(changed loop.Signal, finishes bool) *graph {
+	return &graph{
+		changed: changed, unseen: loop.NewSignal(), lookups: map[Key]struct{}{}, finishes: finishes, kinds: map[string]*kind{}, objects: map[Key]entry{},
+		owners: map[string]map[*Object]struct{}{}, owning: map[string]map[*Object]struct{}{},
+		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[string]bool{},
+	}
+}
+
+// add makes a kind known. Until it was listed, nothing is absent from it.
+func (g *graph) add(k store.Kind, scope store.Scope) *follower {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.kinds[k.Name] == nil {
+		g.kinds[k.Name] = &kind{Kind: k, sparse: scope == store.Deletions, unreadable: map[string]error{}}
+	}
+	g.decideAll()
+	return &follower{g, g.kinds[k.Name]}
+}
+
+// drop forgets a kind that exists no more, with its objects.
+func (g *graph) drop(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for key := range g.objects {
+		if key.Kind == name {
+			g.remove(key)
+		}
+	}
+	delete(g.kinds, name)
+	g.decideAll()
+}
+
+// failed notes why a kind cannot be followed; nil once it can.
+func (g *graph) failed(name string, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if k := g.kinds[name]; k != nil && (k.err != nil || err != nil) {
+		k.err = err
+		g.decideAll()
+	}
+}
+
+// decideAll has all objects with owners, and those that are being deleted, decided again. The caller
+// holds mu.
+func (g *graph) decideAll() {
+	for _, e := range g.objects {
+		g.mark(e.Object)
+	}
+	g.changed.Send()
+}
+
+// mark has an object decided again. The caller holds mu.
+func (g *graph) mark(o *Object) {
+	if len(o.Owners) > 0 || o.Deleting {
+		g.dirty[o] = struct{}{}
+	} else {
+		delete(g.verdicts, o.Key)
+	}
+}
+
+// put takes in an object of a list. The caller holds mu.
+func (g *graph) put(o *Object, list int) {
+	before := g.objects[o.Key].Object
+	g.objects[o.Key] = entry{o, list}
+	if before != nil && before.Version == o.Version {
+		g.objects[o.Key] = entry{before, list}
+		return
+	}
+	g.unlink(before)
+	for _, index := range o.indexes() {
+		insert(g.owners, index, o)
+	}
+	for _, ref := range o.Owners {
+		insert(g.owning, ref.index(), o)
+	}
+	if o.Type == nodeType {
+		delete(g.deleted, o.Own)
+	}
+	g.mark(o)
+	g.touch(o)
+}
+
+// remove takes an object out. The caller holds mu.
+func (g *graph) remove(key Key) {
+	o := g.objects[key].Object
+	if o == nil {
+		return
+	}
+	delete(g.objects, key)
+	delete(g.verdicts, key)
+	if o.Type == nodeType && len(g.owning[nodeIndex(o.Own)]) > 0 {
+		g.deleted[o.Own] = true
+	}
+	g.unlink(o)
+	if leases := g.kinds[store.Leases.Name]; leases != nil && leases.sparse && o.Type == nodeType {
+		g.lookUp(Key{leases.Name, o.Own})
+	}
+}
+
+// lookUp has an object read that is not followed. The caller holds mu.
+func (g *graph) lookUp(key Key) {
+	g.lookups[key] = struct{}{}
+	g.unseen.Send()
+}
+
+// takeLookups returns the objects that are to be read.
+func (g *graph) takeLookups() []Key {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	keys := slices.Collect(maps.Keys(g.lookups))
+	clear(g.lookups)
+	return keys
+}
+
+// lookedUp takes in an object that was read; nil if there is none.
+func (g *graph) lookedUp(key Key, o store.Object) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k := g.kinds[key.Kind]
+	switch {
+	case k == nil:
+	case o == nil:
+		g.remove(key)
+	default:
+		g.put(objectOf(key, o), k.lists)
+	}
+}
+
+// again has an object that is not followed read once more.
+func (g *graph) again(key Key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if k := g.kinds[key.Kind]; k != nil && k.sparse {
+		g.lookUp(key)
+	}
+}
+
+// storeKind returns a kind by its name.
+func (g *graph) storeKind(name string) (store.Kind, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k := g.kinds[name]
+	if k == nil {
+		return store.Kind{}, false
+	}
+	return k.Kind, true
+}
+
+// unlink takes an object out of the indexes. The caller holds mu.
+func (g *graph) unlink(o *Object) {
+	if o == nil {
+		return
+	}
+	g.touch(o)
+	delete(g.dirty, o)
+	for _, index := range o.indexes() {
+		discard(g.owners, index, o)
+	}
+	for _, ref := range o.Owners {
+		discard(g.owning, ref.index(), o)
+	}
+}
+
+// touch has those decided again for which an object matters. The caller holds mu.
+func (g *graph) touch(o *Object) {
+	for _, index := range o.indexes() {
+		for dependent := range g.owning[index] {
+			g.mark(dependent)
+		}
+	}
+	for _, ref := range o.Owners {
+		for owner := range g.owners[ref.index()] {
+			if owner.Deleting {
+				g.mark(owner)
+			}
+		}
+	}
+	g.changed.Send()
+}
+
+func insert(in map[string]map[*Object]struct{}, index string, o *Object) {
+	if in[index] == nil {
+		in[index] = map[*Object]struct{}{}
+	}
+	in[index][o] = struct{}{}
+}
+
+func discard(in map[string]map[*Object]struct{}, index string, o *Object) {
+	delete(in[index], o)
+	if len(in[index]) == 0 {
+		delete(in, index)
+	}
+}
+
+// dependents are the objects that refer to an owner, in no order. The caller holds mu.
+func (g *graph) dependents(owner *Object) []*Object {
+	var list []*Object
+	for o := range g.owning[string(owner.UID)] {
+		if slices.ContainsFunc(o.Owners, func(ref Owner) bool { return ref.UID != "" && owner.is(ref, o.Namespace) }) {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// owner finds what an owner is for a dependent. The caller holds mu.
+func (g *graph) owner(o *Object, ref Owner) owner {
+	for found := range g.owners[ref.index()] {
+		switch {
+		case found.is(ref, o.Namespace) && found.orphans():
+			return owner{state: orphaning}
+		case found.is(ref, o.Namespace) && found.waits():
+			return owner{state: waiting}
+		case found.is(ref, o.Namespace):
+			return owner{state: present}
+		case found.Type == ref.Type && found.Own == ref.Name && found.UID == ref.UID && o.Namespace == "":
+			return owner{state: unknown, why: fmt.Sprintf("it is in namespace %s; an object without a namespace cannot have such an owner", found.Namespace)}
+		}
+	}
+	if ref.UID == "" && !g.deleted[ref.Name] {
+		return owner{state: present}
+	}
+	return g.missing(o, ref)
+}
+
+// missing decides whether an owner that is not in the graph is absent. The caller holds mu.
+func (g *graph) missing(o *Object, ref Owner) owner {
+	k, names, within := g.locate(ref, o.Namespace)
+	switch {
+	case k == nil:
+		return owner{state: unknown, why: "the store has no such type"}
+	case k.Kind.NameOf != nil && o.Namespace == "":
+		return owner{state: unknown, why: "its type has namespaces; an object without a namespace cannot have such an owner"}
+	case k.err != nil:
+		return owner{state: unknown, why: fmt.Sprintf("%s cannot be listed: %v", k.Name, k.err)}
+	case !k.listed:
+		return owner{state: unknown, why: k.Name + " are not listed yet"}
+	}
+	missing := owner{state: absent, within: within}
+	for _, name := range names {
+		if err := k.unreadable[name]; err != nil {
+			return owner{state: unknown, why: err.Error()}
+		}
+		missing.absent = append(missing.absent, store.Reference{Kind: k.Kind, Name: name, UID: ref.UID})
+	}
+	return missing
+}
+
+// locate returns the kind of an owner, and the names that it can have there. If they cannot be known,
+// within is the part of the kind where it would be. The caller holds mu.
+func (g *graph) locate(ref Owner, namespace string) (k *kind, names []string, within *store.Kind) {
+	if k = g.byType(ref.Type); k != nil {
+		switch {
+		case k.Nested:
+			return k, nil, &k.Kind
+		case k.NameOf != nil:
+			return k, []string{namespace + "/" + ref.Name}, nil
+		case k.Namespace != "" && k.Namespace != namespace: // an owner in another namespace counts as absent
+			return k, nil, nil
+		}
+		return k, []string{ref.Name}, nil
+	}
+	if k = g.kinds[store.Objects.Name]; k == nil {
+		return nil, nil, nil
+	}
+	if ref.Type == podType { // their Node is part of their name
+		pods := store.Pods(true)
+		return k, nil, &pods
+	}
+	resource := store.Resource(ref.Type.Kind)
+	names = []string{resource + "/" + ref.Name}
+	if namespace != "" {
+		names = append(names, resource+"/"+namespace+"/"+ref.Name)
+	}
+	return k, names, nil
+}
+
+// byType returns the kind of an API type, if it has one of its own. The caller holds mu.
+func (g *graph) byType(of schema.GroupKind) *kind {
+	for _, k := range g.kinds {
+		if k.GVK.GroupKind() == of {
+			return k
+		}
+	}
+	return nil
+}
+
+// neverListed names a kind of which nothing is known yet; empty if there is none. The caller holds mu.
+func (g *graph) neverListed() string {
+	for _, k := range g.kinds {
+		if !k.listed {
+			return k.Name
+		}
+	}
+	return ""
+}
+
+// decide decides for all objects that have changed, and returns what is due.
+func (g *graph) decide() []Step {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for o := range g.dirty {
+		delete(g.dirty, o)
+		if v := g.verdict(o); v.none() {
+			delete(g.verdicts, o.Key)
+		} else {
+			g.verdicts[o.Key] = v
+		}
+	}
+	positions, complete := g.positions()
+	var due []Step
+	for _, v := range g.verdicts {
+		if v.Step == nil || !complete && v.Step.bound() {
+			continue
+		}
+		s := *v.Step
+		if s.Do == Release {
+			s.unchanged = slices.Collect(maps.Values(positions))
+		}
+		for _, k := range s.within {
+			at, known := positions[k.Name]
+			if !known {
+				at = positions[store.Objects.Name]
+			}
+			s.unchanged = append(s.unchanged, store.Position{Kind: k, Version: at.Version})
+		}
+		due = append(due, s)
+	}
+	return due
+}
+
+// positions are how far the kinds were followed, and whether none is being listed. A kind that cannot be
+// followed has no position: it holds up nothing but the dependents that are known. The caller holds mu.
+func (g *graph) positions() (positions map[string]store.Position, complete bool) {
+	positions, complete = map[string]store.Position{}, true
+	for name, k := range g.kinds {
+		switch {
+		case k.sparse || k.err != nil:
+		case k.position == "":
+			complete = false
+		default:
+			positions[name] = store.Position{Kind: k.Kind, Version: k.position}
+		}
+	}
+	return positions, complete
+}
+
+// Fact is an object about which there is something to tell.
+type Fact struct {
+	Key
+	Verdict
+}
+
+// report adds what is known to a Report.
+func (g *graph) report(r *Report) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r.Objects, r.Kinds, r.Unreadable = len(g.objects), map[string]error{}, map[string]error{}
+	for key, v := range g.verdicts {
+		r.Facts = append(r.Facts, Fact{key, v})
+	}
+	slices.SortFunc(r.Facts, func(a, b Fact) int { return cmp.Compare(a.String(), b.String()) })
+	for name, k := range g.kinds {
+		r.Kinds[name] = k.err
+		for object, err := range k.unreadable {
+			r.Unreadable[Key{name, object}.String()] = err
+		}
+	}
+}
+
+// follower takes in the objects of one kind.
+type follower struct {
+	g    *graph
+	kind *kind
+}
+
+var _ store.Tracker = (*follower)(nil)
+
+// Begin implements store.Follower.
+func (f *follower) Begin() {
+	f.g.mu.Lock()
+	defer f.g.mu.Unlock()
+	f.kind.lists++
+	f.kind.position = ""
+	clear(f.kind.unreadable)
+}
+
+// Set implements store.Follower.
+func (f *follower) Set(name string, o store.Object) {
+	f.g.mu.Lock()
+	defer f.g.mu.Unlock()
+	f.readable(name)
+	f.g.put(objectOf(Key{f.kind.Name, name}, o), f.kind.lists)
+}
+
+// readable notes that there is no object of that name any more that cannot be read. The caller holds mu.
+func (f *follower) readable(name string) {
+	if f.kind.unreadable[name] != nil {
+		delete(f.kind.unreadable, name)
+		f.g.decideAll()
+	}
+}
+
+// Unreadable implements store.Follower. What was known of the object stays known.
+func (f *follower) Unreadable(name string, err error) {
+	f.g.mu.Lock()
+	defer f.g.mu.Unlock()
+	f.kind.unreadable[name] = err
+	if f.kind.position != "" {
+		f.g.decideAll() // it may be an owner
+	}
+	key := Key{f.kind.Name, name}
+	if known := f.g.objects[key]; known.Object != nil {
+		f.g.objects[key] = entry{known.Object, f.kind.lists}
+	}
+}
+
+// Delete implements store.Follower.
+func (f *follower) Delete(name string, _ store.Object) {
+	f.g.mu.Lock()
+	defer f.g.mu.Unlock()
+	f.readable(name)
+	f.g.remove(Key{f.kind.Name, name})
+}
+
+// Synced implements store.Follower.
+func (f *follower) Synced() {
+	f.g.mu.Lock()
+	defer f.g.mu.Unlock()
+	for key, e := range f.g.objects {
+		if key.Kind == f.kind.Name && e.list != f.kind.lists {
+			f.g.remove(key)
+		}
+	}
+	f.kind.listed, f.kind.err = true, nil
+	f.g.decideAll()
+}
+
+// Reached implements store.Tracker.
+func (f *follower) Reached(version string) {
+	f.g.mu.Lock()
+	defer f.g.mu.Unlock()
+	if f.kind.position == "" {
+		f.g.changed.Send() // what waited for the list can go on
+	}
+	f.kind.position = version
+}

@@ -1,0 +1,335 @@
+package garbagecollector_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/controllertest"
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
+	"hostler.io/hostler/controlplane/election"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+)
+
+// The policies of a deletion.
+const (
+	background = metav1.DeletePropagationBackground
+	foreground = metav1.DeletePropagationForeground
+	orphan     = metav1.DeletePropagationOrphan
+)
+
+// rig is a fleet in a store as etcd, in a bubble of synctest.
+type rig struct {
+	*testing.T
+	store *memory.Store
+}
+
+// collector runs a collector, as a server does.
+func (r rig) collector(name string) (c *garbagecollector.Controller, stop func()) {
+	contact, log := &store.Contact{}, slog.New(slog.DiscardHandler)
+	c = garbagecollector.New(r.store, contact, log)
+	quiet := func(error) {}
+	loops := []func(context.Context) error{
+		func(ctx context.Context) error { return contact.Run(ctx, r.store.Ping, quiet) },
+		func(ctx context.Context) error { return c.Run(ctx, quiet) },
+		func(ctx context.Context) error { return c.RunLookups(ctx, quiet) },
+		func(ctx context.Context) error {
+			return election.New(r.store, garbagecollector.Name, name, log).Run(ctx, c.Lead, quiet)
+		},
+	}
+	for _, f := range c.Follows() {
+		loops = append(loops, func(ctx context.Context) error { return r.store.Follow(ctx, f.Kind, f.Scope, f.To) })
+	}
+	return c, controllertest.Run(r, loops...)
+}
+
+// settle waits until a collector has done everything.
+func (r rig) settle() {
+	time.Sleep(5 * time.Minute)
+	synctest.Wait()
+}
+
+// uid is the UID that tests give to an object.
+func uid(name string) types.UID { return types.UID("uid-of-" + name) }
+
+// put stores things, each such as "name", "name <- owner, owner!" or "namespace/name <- owner". The
+// deletion of an owner with ! waits for the thing in the foreground, and owner@x has another UID.
+func (r rig) put(things ...string) {
+	for _, text := range things {
+		name, owners, _ := strings.Cut(text, " <- ")
+		o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Thing"}}
+		o.Name, o.UID = name, uid(name)
+		if namespace, own, found := strings.Cut(name, "/"); found {
+			o.Namespace, o.Name = namespace, own
+		}
+		for owner := range strings.SplitSeq(owners, ", ") {
+			if owner == "" {
+				continue
+			}
+			owner, block := strings.CutSuffix(owner, "!")
+			owner, other, _ := strings.Cut(owner, "@")
+			kind, own, found := strings.Cut(owner, ":")
+			if !found {
+				kind, own = "Thing", owner
+			}
+			ref := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: kind, Name: own[strings.Index(own, "/")+1:], UID: uid(own + other)}
+			if kind == "Node" {
+				ref.APIVersion = "v1"
+			}
+			if block {
+				ref.BlockOwnerDeletion = &block
+			}
+			o.OwnerReferences = append(o.OwnerReferences, ref)
+		}
+		r.write(o)
+	}
+}
+
+// write stores an object as a person does.
+func (r rig) write(o *metav1.PartialObjectMetadata) {
+	r.Helper()
+	value, err := json.Marshal(o)
+	if err != nil {
+		r.Fatal(err)
+	}
+	name := o.Name
+	if o.Namespace != "" {
+		name = o.Namespace + "/" + o.Name
+	}
+	r.store.PutRaw(store.Objects, "things/"+name, value)
+}
+
+// edit changes the metadata of a thing.
+func (r rig) edit(name string, edit func(o store.Object)) {
+	r.Helper()
+	_, err := r.store.Update(r.Context(), store.Objects, "things/"+name, store.Preconditions{}, func(o store.Object) error {
+		edit(o)
+		return nil
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+// finalizers gives a thing finalizers of another program.
+func (r rig) finalizers(name string, finalizers ...string) {
+	r.Helper()
+	r.edit(name, func(o store.Object) { o.SetFinalizers(finalizers) })
+}
+
+// del requests the deletion of a thing.
+func (r rig) del(name string, policy metav1.DeletionPropagation) {
+	r.Helper()
+	if err := r.store.Delete(r.Context(), store.Objects, "things/"+name, store.Preconditions{}, policy); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// things are the stored things, in the notation of put, with + before those that are being deleted.
+func (r rig) things() string {
+	seen := &listing{objects: map[string]store.Object{}, done: make(chan struct{})}
+	ctx, stop := context.WithCancel(r.Context())
+	defer stop()
+	go func() { _ = r.store.Follow(ctx, store.Objects, store.AllChanges, seen) }()
+	<-seen.done
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(seen.objects)) {
+		o := seen.objects[key]
+		text := strings.TrimPrefix(key, "things/")
+		if o.GetDeletionTimestamp() != nil {
+			text = "+" + text
+		}
+		var owners []string
+		for _, ref := range o.GetOwnerReferences() {
+			owners = append(owners, strings.TrimPrefix(string(ref.UID), "uid-of-"))
+		}
+		if len(owners) > 0 {
+			text += " <- " + strings.Join(owners, ", ")
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, "; ")
+}
+
+// listing takes one list.
+type listing struct {
+	objects map[string]store.Object
+	done    chan struct{}
+}
+
+func (l *listing) Begin()                               {}
+func (l *listing) Set(name string, object store.Object) { l.objects[name] = object }
+func (l *listing) Unreadable(string, error)             {}
+func (l *listing) Delete(string, store.Object)          {}
+func (l *listing) Synced()                              { close(l.done) }
+
+// TestRules has a row for each rule in docs/explanation/garbage-collection.md.
+func TestRules(t *testing.T) {
+	for name, c := range map[string]struct {
+		things []string
+		act    func(r rig)
+		want   string
+	}{
+		"an object without owners stays":                    {[]string{"a"}, nil, "a"},
+		"an object with an owner stays":                     {[]string{"a", "b <- a"}, nil, "a; b <- a"},
+		"an object goes with its owner":                     {[]string{"a", "b <- a"}, func(r rig) { r.del("a", background) }, ""},
+		"a tree goes with its root":                         {[]string{"a", "b <- a", "c <- b", "d <- c", "e"}, func(r rig) { r.del("a", background) }, "e"},
+		"an owner that never existed":                       {[]string{"b <- a"}, nil, ""},
+		"an owner with the same name and another UID":       {[]string{"a", "b <- a@x"}, nil, "a"},
+		"an owner of another type with the same UID":        {[]string{"a", "b <- Other:a"}, nil, "a"},
+		"an owner in the same namespace":                    {[]string{"n/a", "n/b <- n/a"}, nil, "n/a; n/b <- n/a"},
+		"an owner without namespace":                        {[]string{"a", "n/b <- a"}, nil, "a; n/b <- a"},
+		"an owner in another namespace counts as absent":    {[]string{"m/a", "n/b <- m/a"}, nil, "m/a"},
+		"an object without namespace with a namespaced one": {[]string{"n/a", "b <- n/a"}, nil, "b <- n/a; n/a"},
+		"an object goes with the last of several owners": {
+			[]string{"a", "b", "c <- a, b"}, func(r rig) { r.del("a", background); r.del("b", background) }, "",
+		},
+		"references to absent owners are removed while another keeps the object": {
+			[]string{"a", "b", "c <- a, b"}, func(r rig) { r.del("a", background) }, "b; c <- b",
+		},
+		"an object goes when its owner was removed by hand": {
+			[]string{"a", "b <- a"}, func(r rig) { r.store.Remove(store.Objects, "things/a") }, "",
+		},
+		"foreground: dependents that block go first": {
+			[]string{"a", "b <- a!"}, func(r rig) {
+				r.finalizers("b", "example.com/f")
+				r.del("a", foreground)
+			}, "+a; +b <- a",
+		},
+		"foreground: the owner goes after the last that blocks": {
+			[]string{"a", "b <- a!"}, func(r rig) {
+				r.finalizers("b", "example.com/f")
+				r.del("a", foreground)
+				r.settle()
+				r.finalizers("b")
+			}, "",
+		},
+		"foreground: others do not hold the owner": {
+			[]string{"a", "b <- a"}, func(r rig) {
+				r.finalizers("b", "example.com/f")
+				r.del("a", foreground)
+			}, "+b <- a",
+		},
+		"foreground: dependents of dependents go first": {
+			[]string{"a", "b <- a!", "c <- b!"}, func(r rig) {
+				r.finalizers("c", "example.com/f")
+				r.del("a", foreground)
+			}, "+a; +b <- a; +c <- b",
+		},
+		"foreground: a circle among owners is broken":              {[]string{"a <- c!", "b <- a!", "c <- b!"}, func(r rig) { r.del("a", foreground) }, ""},
+		"foreground: two that wait for each other":                 {[]string{"a <- b!", "b <- a!"}, func(r rig) { r.del("a", foreground); r.del("b", foreground) }, ""},
+		"foreground: an owner that is being deleted does not keep": {[]string{"a", "b", "c <- a, b!"}, func(r rig) { r.del("b", foreground) }, "a; c <- a"},
+		"orphan: references are removed, then the owner goes":      {[]string{"a", "b <- a", "c <- a, d", "d"}, func(r rig) { r.del("a", orphan) }, "b; c <- d; d"},
+		"orphan: dependents of dependents are left alone":          {[]string{"a", "b <- a", "c <- b"}, func(r rig) { r.del("a", orphan) }, "b; c <- b"},
+		"orphan: a dependent that is being deleted as well": {[]string{"a", "b <- a"}, func(r rig) {
+			r.finalizers("b", "example.com/f")
+			r.del("b", background)
+			r.del("a", orphan)
+		}, "+b"},
+		"a finalizer of another program holds an object": {[]string{"a", "b <- a"}, func(r rig) {
+			r.finalizers("b", "example.com/f")
+			r.del("a", background)
+		}, "+b <- a"},
+		"an object goes with its last finalizer": {[]string{"a"}, func(r rig) {
+			r.finalizers("a", "example.com/f", "example.com/g")
+			r.del("a", background)
+			r.finalizers("a", "example.com/g")
+			r.finalizers("a")
+		}, ""},
+		"an object whose last finalizer was removed by a plain write": {nil, func(r rig) {
+			now := metav1.Now()
+			o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Thing"}}
+			o.Name, o.DeletionTimestamp = "a", &now
+			r.write(o)
+		}, ""},
+		"an orphan finalizer says how a dependent is deleted": {[]string{"a", "b <- a", "c <- b"}, func(r rig) {
+			r.finalizers("b", metav1.FinalizerOrphanDependents)
+			r.del("a", background)
+		}, "c"},
+		"a thing that belongs to a Node": {[]string{"a <- Node:n", "b <- Node:n@x"}, func(r rig) {
+			r.store.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: uid("n")}})
+		}, "a <- n"},
+		"more owners than one write can compare": {[]string{"a <- " + many(120), "b <- c, " + many(120), "c"}, nil, "b <- c; c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := rig{t, memory.New(memory.Options{EndsLeases: true})}
+				r.put(c.things...)
+				if c.act != nil && strings.Contains(name, "Node") {
+					c.act(r)
+				}
+				gc, _ := r.collector("a")
+				r.settleIf(c.act != nil)
+				if c.act != nil && !strings.Contains(name, "Node") {
+					c.act(r)
+				}
+				r.settle()
+				if got := r.things(); got != c.want {
+					t.Errorf("stored = %q, want %q; facts = %+v", got, c.want, gc.Report().Facts)
+				}
+			})
+		})
+	}
+}
+
+func (r rig) settleIf(wait bool) {
+	if wait {
+		r.settle()
+	}
+}
+
+func many(n int) string {
+	var owners []string
+	for i := range n {
+		owners = append(owners, fmt.Sprintf("gone%03d", i))
+	}
+	return strings.Join(owners, ", ")
+}
+
+// TestANodeTakesWhatItOwnsAlong checks all that agents write.
+func TestANodeTakesWhatItOwnsAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rig{t, memory.New(memory.Options{EndsLeases: true})}
+		gc, _ := r.collector("a")
+		r.settle()
+		for _, name := range []string{"n", "m"} {
+			node := r.store.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			owners := fmt.Sprintf(`[{"apiVersion":"v1","kind":"Node","name":%q,"uid":%q}]`, name, node.GetUID())
+			r.store.PutRaw(store.Leases, name, fmt.Appendf(nil, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"namespace":"kube-node-lease","name":%q,"uid":"l%s","ownerReferences":%s}}`, name, name, owners))
+			r.store.PutRaw(store.Events, name+"/e", []byte(`{"apiVersion":"v1","kind":"Event","metadata":{"namespace":"default","name":"e","uid":"e"}}`))
+			r.store.PutRaw(store.Objects, "pods/"+name+"/shop/web", fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop","name":"web","uid":"p%s","ownerReferences":%s}}`, name, owners))
+		}
+		r.store.PutRaw(store.Events, "unregistered/e", []byte(`{"apiVersion":"v1","kind":"Event","metadata":{"namespace":"default","name":"e","uid":"e"}}`))
+		r.settle()
+		r.store.Remove(store.Nodes, "n")
+		r.settle()
+		for _, c := range []struct {
+			kind  store.Kind
+			name  string
+			stays bool
+		}{
+			{store.Leases, "n", false}, {store.Events, "n/e", false}, {store.Objects, "pods/n/shop/web", false},
+			{store.Leases, "m", true}, {store.Events, "m/e", true}, {store.Objects, "pods/m/shop/web", true},
+			{store.Events, "unregistered/e", true},
+		} {
+			_, err := r.store.Get(t.Context(), c.kind, c.name)
+			if gone := errors.Is(err, controlplane.ErrNotFound); gone == c.stays {
+				t.Errorf("%s %s: %v, want it to stay: %v; facts = %+v", c.kind.Name, c.name, err, c.stays, gc.Report())
+			}
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package store
+
+import (
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Kind is a kind of objects. Values are compared by Name.
+type Kind struct {
+	Name string // the resource on Kubernetes and the directory on etcd, such as "nodes"
+	// GVK is the API type; empty for a kind whose objects are of several types.
+	GVK schema.GroupVersionKind
+	// Namespace is where all objects of the kind are on Kubernetes; empty for a cluster-scoped kind, and
+	// for one whose names have several parts.
+	Namespace string
+	// NameOf is the name that an object is stored under, if that is not its own: several parts with
+	// slashes between them. On Kubernetes it is NAMESPACE/NAME.
+	NameOf func(Object) string
+	// Nested says that names have several parts that an object does not tell: only the last is its own.
+	Nested bool
+	// New returns an empty object.
+	New func() Object
+}
+
+// Nodes, Leases and Events are what agents write.
+var (
+	Nodes = Kind{
+		Name: "nodes", GVK: corev1.SchemeGroupVersion.WithKind("Node"),
+		New: func() Object { return &corev1.Node{} },
+	}
+	Leases = Kind{
+		Name: "leases", GVK: coordinationv1.SchemeGroupVersion.WithKind("Lease"), Namespace: corev1.NamespaceNodeLease,
+		New: func() Object { return &coordinationv1.Lease{} },
+	}
+	// Events are those about Nodes on etcd, by NODE/NAME.
+	Events = Kind{Name: "events", GVK: corev1.SchemeGroupVersion.WithKind("Event"), Nested: true, New: newMetadata}
+)
+
+// Objects are all other objects on etcd: RESOURCE/NAME, or RESOURCE/NAMESPACE/NAME with a namespace.
+// RESOURCE is the plural of their kind in lower case, such as "tickets".
+var Objects = Kind{Name: "objects", Nested: true, New: newMetadata}
+
+// Pods returns the kind of pods. Their names are NAMESPACE/NAME, or, where hosts report their own pods
+// as on etcd, NODE/NAMESPACE/NAME: so a host can have the right to write below its own name alone.
+func Pods(byHosts bool) Kind {
+	k := Kind{
+		Name: "pods", GVK: corev1.SchemeGroupVersion.WithKind("Pod"), New: func() Object { return &corev1.Pod{} },
+		NameOf: func(o Object) string { return o.GetNamespace() + "/" + o.GetName() },
+	}
+	if byHosts {
+		k.NameOf = func(o Object) string {
+			pod, _ := o.(*corev1.Pod)
+			return pod.Spec.NodeName + "/" + pod.Namespace + "/" + pod.Name
+		}
+	}
+	return k
+}
+
+func newMetadata() Object { return &metav1.PartialObjectMetadata{} }
+
+// Metadata returns the kind with no more of its objects than their metadata. An Update keeps the rest.
+func (k Kind) Metadata() Kind {
+	k.New = newMetadata
+	if k.NameOf != nil {
+		k.NameOf, k.Nested = nil, true
+	}
+	return k
+}
+
+// Folder is where objects are stored on etcd, below the prefix of the fleet: FOLDER + name.
+func (k Kind) Folder() string {
+	switch k.Name {
+	case Nodes.Name, Leases.Name, Events.Name, Objects.Name:
+		return k.Name + "/"
+	}
+	return Objects.Name + "/" + k.Name + "/"
+}
+
+// parts reports whether names have several parts.
+func (k Kind) parts() bool { return k.NameOf != nil || k.Nested }
+
+// Is reports whether a name may be one of this kind: other keys below its folder are ignored.
+func (k Kind) Is(name string) bool { return name != "" && (k.parts() || !strings.Contains(name, "/")) }
+
+// Resource is the plural of a kind in lower case, such as "tickets" of Ticket.
+func Resource(kind string) string {
+	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
+	return plural.Resource
+}

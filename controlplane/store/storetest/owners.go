@@ -1,0 +1,182 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+)
+
+const finalizer = "example.com/finalizer"
+
+// finalizers sets those of a Node.
+func (b *bench) finalizers(name string, finalizers ...string) {
+	b.Helper()
+	_, err := b.Store.Update(b.ctx, store.Nodes.Metadata(), name, store.Preconditions{}, func(o store.Object) error {
+		o.SetFinalizers(finalizers)
+		return nil
+	})
+	if err != nil {
+		b.Fatalf("Update() of finalizers = %v, want no error", err)
+	}
+}
+
+// delete requests the deletion of a Node.
+func (b *bench) delete(name string, policy metav1.DeletionPropagation) {
+	b.Helper()
+	if err := b.Store.Delete(b.ctx, store.Nodes, name, store.Preconditions{}, policy); err != nil {
+		b.Fatalf("Delete(%s, %q) = %v, want no error", name, policy, err)
+	}
+}
+
+// gone checks whether a Node is.
+func (b *bench) gone(name string, want bool) {
+	b.Helper()
+	_, err := b.Store.Get(b.ctx, store.Nodes, name)
+	if got := errors.Is(err, controlplane.ErrNotFound); got != want || err != nil && !got {
+		b.Errorf("Get(%s) = %v, want it gone: %v", name, err, want)
+	}
+}
+
+func checkFinalizers(b *bench) {
+	b.put(store.Nodes, newNode("a"))
+	b.finalizers("a", finalizer)
+	b.delete("a", "")
+	first := b.node("a")
+	if first.DeletionTimestamp == nil || !slices.Equal(first.Finalizers, []string{finalizer}) {
+		b.Errorf("node with a finalizer after Delete() = %v, want a deletionTimestamp", first)
+	}
+	b.delete("a", "")
+	if again := b.node("a"); again.ResourceVersion != first.ResourceVersion {
+		b.Errorf("version after another Delete() = %s, want %s as before", again.ResourceVersion, first.ResourceVersion)
+	}
+	b.update(store.Nodes, "a", store.Preconditions{}, "1")
+	b.gone("a", false)
+	f := b.follow(store.Nodes, store.AllChanges)
+	f.until(synced, "")
+	b.finalizers("a")
+	b.gone("a", true)
+	if c := f.until(deleted, "a"); c.object != nil && c.object.GetUID() != first.UID {
+		b.Errorf("reported with a deletion = %v, want the last state", c.object)
+	}
+	f.end()
+}
+
+func checkPolicies(b *bench) {
+	for _, c := range []struct {
+		policy metav1.DeletionPropagation
+		before []string
+		want   []string // nil if it is gone
+	}{
+		{metav1.DeletePropagationBackground, nil, nil},
+		{metav1.DeletePropagationBackground, []string{metav1.FinalizerOrphanDependents}, nil},
+		{metav1.DeletePropagationForeground, nil, []string{metav1.FinalizerDeleteDependents}},
+		{metav1.DeletePropagationForeground, []string{metav1.FinalizerOrphanDependents, finalizer}, []string{finalizer, metav1.FinalizerDeleteDependents}},
+		{metav1.DeletePropagationOrphan, []string{metav1.FinalizerDeleteDependents}, []string{metav1.FinalizerOrphanDependents}},
+		{"", []string{metav1.FinalizerOrphanDependents}, []string{metav1.FinalizerOrphanDependents}},
+	} {
+		b.put(store.Nodes, newNode("a"))
+		b.finalizers("a", c.before...)
+		b.delete("a", c.policy)
+		if b.gone("a", c.want == nil); c.want == nil {
+			continue
+		}
+		got := b.node("a").Finalizers
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if !slices.Equal(got, c.want) {
+			b.Errorf("finalizers %v after Delete(%q) = %v, want %v", c.before, c.policy, got, c.want)
+		}
+		b.finalizers("a")
+	}
+}
+
+func checkAbsent(b *bench) {
+	b.put(store.Nodes, newNode("a"))
+	b.put(store.Nodes, newNode("owner"))
+	owner := store.Reference{Kind: store.Nodes, Name: "owner", UID: b.node("owner").UID}
+	other := store.Reference{Kind: store.Nodes, Name: "owner", UID: "another"}
+	none := store.Reference{Kind: store.Leases, Name: "none", UID: "another"}
+	b.refused(b.Store, "a", store.Preconditions{Absent: []store.Reference{none, owner}}, "although an object exists", controlplane.ErrConflict)
+	b.update(store.Nodes, "a", store.Preconditions{Absent: []store.Reference{none, other}}, "1")
+	b.delete("owner", "")
+	b.update(store.Nodes, "a", store.Preconditions{Absent: []store.Reference{owner}}, "2")
+	if err := b.Store.Delete(b.ctx, store.Nodes, "a", store.Preconditions{Absent: []store.Reference{owner, none, other}}, ""); err != nil {
+		b.Errorf("Delete() = %v, want no error", err)
+	}
+}
+
+// tracker is a Follower that knows how far it is.
+type tracker struct {
+	*follower
+	mu      sync.Mutex // guards version
+	version string
+}
+
+func (t *tracker) Reached(version string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.version = version
+	t.record(call{what: reached})
+}
+
+// position is how far the changes of Nodes were reported.
+func (t *tracker) position() store.Position {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return store.Position{Kind: store.Nodes, Version: t.version}
+}
+
+func checkUnchanged(b *bench) {
+	b.put(store.Nodes, newNode("a"))
+	t := &tracker{follower: newFollower()}
+	f := b.followTo(store.Nodes, store.AllChanges, t, t.follower)
+	f.until(reached, "")
+	first := t.position()
+	unchanged := func(p store.Position) store.Preconditions { return store.Preconditions{Unchanged: []store.Position{p}} }
+	b.update(store.Nodes, "a", unchanged(first), "1")
+	f.until(set, "a")
+	f.until(reached, "")
+	second := t.position()
+	b.refused(b.Store, "a", unchanged(first), "after a change", controlplane.ErrConflict)
+	b.put(store.Nodes, newNode("b"))
+	b.refused(b.Store, "a", unchanged(second), "after another object was created", controlplane.ErrConflict)
+	f.until(set, "b")
+	f.until(reached, "")
+	b.delete("b", "") // which changes nothing that exists
+	b.update(store.Nodes, "a", unchanged(t.position()), "2")
+	f.end()
+}
+
+func checkMetadata(b *bench) {
+	b.put(store.Nodes, newNode("a"))
+	before := b.node("a")
+	_, err := b.Store.Update(b.ctx, store.Nodes.Metadata(), "a", store.Preconditions{UID: before.UID, Version: before.ResourceVersion}, func(o store.Object) error {
+		o.SetFinalizers([]string{finalizer})
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "b", UID: "b"}, {APIVersion: "v1", Kind: "Node", Name: "c", UID: "c"}})
+		return nil
+	})
+	if err != nil {
+		b.Fatalf("Update() of metadata = %v, want no error", err)
+	}
+	after := b.node("a")
+	ready := slices.ContainsFunc(after.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	if !ready || len(after.Status.Addresses) != 2 || len(after.Finalizers) != 1 || len(after.OwnerReferences) != 2 || after.UID != before.UID {
+		b.Errorf("node after an update of metadata = %v, want the rest as it was", after)
+	}
+	if _, err := b.Store.Update(b.ctx, store.Nodes.Metadata(), "a", store.Preconditions{}, func(o store.Object) error {
+		o.SetOwnerReferences(o.GetOwnerReferences()[1:])
+		return nil
+	}); err != nil {
+		b.Fatalf("Update() of metadata = %v, want no error", err)
+	}
+	if owners := b.node("a").OwnerReferences; len(owners) != 1 || owners[0].UID != "c" {
+		b.Errorf("owners = %v, want c alone", owners)
+	}
+	b.finalizers("a")
+}
