@@ -126,9 +126,9 @@ func (f *Fleet) alive(controller string, lease *coordinationv1.Lease) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.seen[controller]
+	s := f.elections[controller]
 	if s.version != lease.ResourceVersion {
-		f.seen[controller] = observation{lease.ResourceVersion, time.Now()}
+		f.elections[controller] = observation{lease.ResourceVersion, time.Now()}
 		return true
 	}
 	return time.Since(s.since) < time.Duration(orZero(lease.Spec.LeaseDurationSeconds))*time.Second

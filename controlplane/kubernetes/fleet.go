@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,14 +24,16 @@ import (
 const pingTime = 2 * time.Second
 
 // Fleet is an API server as the store of the server role. It has the kinds of the API groups core and
-// coordination.k8s.io.
+// coordination.k8s.io, and of all others the metadata.
 type Fleet struct {
 	client *Client
+	all    *apiGroup // for metadata of any group
 	scheme *runtime.Scheme
+	seen   seen
 
-	mu    sync.Mutex             // guards what follows
-	terms map[string]ownTerm     // of this process, by token
-	seen  map[string]observation // of elections, by controller
+	mu        sync.Mutex             // guards what follows
+	terms     map[string]ownTerm     // of this process, by token
+	elections map[string]observation // by controller
 }
 
 var _ store.Store = (*Fleet)(nil)
@@ -48,7 +49,12 @@ func NewFleet(o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Fleet{client: client, scheme: scheme, terms: map[string]ownTerm{}, seen: map[string]observation{}}, nil
+	all := newGroup(client.o, corev1.SchemeGroupVersion)
+	all.relayed = true
+	return &Fleet{
+		client: client, all: all, scheme: scheme, seen: seen{absent: map[types.UID]struct{}{}, checked: map[string]check{}},
+		terms: map[string]ownTerm{}, elections: map[string]observation{},
+	}, nil
 }
 
 // Type returns "kubernetes".
@@ -61,7 +67,10 @@ func (f *Fleet) Endpoint() string { return f.client.Endpoint() }
 func (f *Fleet) EndsLeases() bool { return false }
 
 // Close closes all connections. Terms end by themselves.
-func (f *Fleet) Close() error { return f.client.Close() }
+func (f *Fleet) Close() error {
+	f.all.Reconnect()
+	return f.client.Close()
+}
 
 // PublishEvent is that of a Client.
 func (f *Fleet) PublishEvent(ctx context.Context, event *corev1.Event) error {
@@ -82,6 +91,9 @@ func (f *Fleet) Ping(ctx context.Context) error {
 
 // group is the API group of a kind; ErrInvalid.
 func (f *Fleet) group(kind store.Kind) (*apiGroup, error) {
+	if metadataOnly(kind) {
+		return f.all, nil
+	}
 	switch kind.GVK.GroupVersion() {
 	case corev1.SchemeGroupVersion:
 		return f.client.core, nil
@@ -89,20 +101,6 @@ func (f *Fleet) group(kind store.Kind) (*apiGroup, error) {
 		return f.client.others, nil
 	}
 	return nil, fmt.Errorf("%w: API group %s is not supported", controlplane.ErrInvalid, kind.GVK.GroupVersion())
-}
-
-// of has a request be about objects of a kind.
-func of(kind store.Kind, r *rest.Request) *rest.Request {
-	return r.NamespaceIfScoped(kind.Namespace, kind.Namespace != "").Resource(kind.Name)
-}
-
-// at has a request be about one object, by its stored name.
-func at(kind store.Kind, r *rest.Request, name string) *rest.Request {
-	if kind.NameOf == nil {
-		return of(kind, r).Name(name)
-	}
-	namespace, own, _ := strings.Cut(name, "/")
-	return r.Namespace(namespace).Resource(kind.Name).Name(own)
 }
 
 // Get reads an object from the majority.
@@ -180,6 +178,9 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 		return nil, err
 	}
 	patch, err := diff(stored, next)
+	if err == nil && len(patch) > 0 {
+		err = f.confirm(ctx, pre, stored.GetResourceVersion())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
@@ -207,7 +208,7 @@ func (f *Fleet) patch(ctx context.Context, operation string, kind store.Kind, st
 	}
 	defer cancel()
 	return f.one(ctx, operation, kind, target{stored.GetName(), stored.GetUID()}, func(r rest.Interface) *rest.Request {
-		return at(kind, r.Patch(types.StrategicMergePatchType), kind.StoredName(stored)).SubResource(subresources...).Body(text)
+		return at(kind, r.Patch(patchType(kind)), kind.StoredName(stored)).SubResource(subresources...).Body(text)
 	})
 }
 
@@ -220,6 +221,9 @@ func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre st
 	defer cancel()
 	group, err := f.group(kind)
 	if err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	if err := f.confirm(ctx, pre, pre.Version); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	ctx, stop, err := f.within(ctx, pre.Term)

@@ -63,15 +63,18 @@ type following struct {
 func (f following) list(ctx context.Context) (version string, err error) {
 	f.to.Begin()
 	for from := ""; ; {
-		o, err := f.scheme.New(f.kind.GVK.GroupVersion().WithKind(f.kind.GVK.Kind + "List"))
-		page, ok := o.(list)
-		if err != nil || !ok {
-			return "", fmt.Errorf("%s: %w: no list of %s", f.operation, controlplane.ErrInvalid, f.kind.GVK)
+		page, err := f.newList()
+		if err != nil {
+			return "", err
 		}
-		err = f.client.page(ctx, f.operation, f.group, from, page, func(o *metav1.PartialObjectMetadata, most string) {
+		most := pageOfNodes
+		if metadataOnly(f.kind) {
+			most = mostChecked
+		}
+		err = f.client.page(ctx, f.operation, f.group, from, most, page, func(o *metav1.PartialObjectMetadata, most string) {
 			f.to.Unreadable(f.kind.StoredName(o), unreadable(most))
 		},
-			func(r rest.Interface) *rest.Request { return of(f.kind, r.Get()) })
+			func(r rest.Interface) *rest.Request { return of(f.kind, r.Get(), "PartialObjectMetadataList") })
 		if outdated(err) {
 			return "", nil
 		}
@@ -83,9 +86,23 @@ func (f following) list(ctx context.Context) (version string, err error) {
 		}
 		if from = page.GetContinue(); from == "" {
 			f.to.Synced()
+			store.Reached(f.to, page.GetResourceVersion())
 			return page.GetResourceVersion(), nil
 		}
 	}
+}
+
+// newList returns an empty list of the kind.
+func (f following) newList() (list, error) {
+	if metadataOnly(f.kind) {
+		return &metav1.PartialObjectMetadataList{}, nil
+	}
+	o, err := f.scheme.New(f.kind.GVK.GroupVersion().WithKind(f.kind.GVK.Kind + "List"))
+	page, ok := o.(list)
+	if err != nil || !ok {
+		return nil, fmt.Errorf("%s: %w: no list of %s", f.operation, controlplane.ErrInvalid, f.kind.GVK)
+	}
+	return page, nil
 }
 
 // set reports an object that is stored.
@@ -110,7 +127,7 @@ func (f following) object(o runtime.Object) (store.Object, error) {
 // version that it saw last; empty if a list has to follow.
 func (f following) watch(ctx context.Context, version string) (string, error) {
 	changes, err := f.group.watch(ctx, func(r rest.Interface) *rest.Request {
-		return of(f.kind, r.Get()).Param("watch", "true").Param("allowWatchBookmarks", "true").Param("resourceVersion", version)
+		return of(f.kind, r.Get(), "PartialObjectMetadata").Param("watch", "true").Param("allowWatchBookmarks", "true").Param("resourceVersion", version)
 	})
 	if outdated(err) {
 		return "", nil
@@ -142,6 +159,7 @@ func (f following) watch(ctx context.Context, version string) (string, error) {
 		default:
 			f.to.Set(f.kind.StoredName(o), o)
 		}
+		store.Reached(f.to, version)
 	}
 	return version, nil
 }

@@ -43,6 +43,9 @@ type apiGroup struct {
 	o     Options
 	group schema.GroupVersion
 	turns chan struct{} // of requests that an exec plugin may block
+	// relayed says that errors may be those of others that the server asks, such as a webhook or an
+	// aggregated API: they say nothing about the connection.
+	relayed bool
 
 	mu     sync.Mutex
 	config *rest.Config // the last valid kubeconfig; nil before the first; guarded by mu
@@ -86,10 +89,19 @@ func (g *apiGroup) do(ctx context.Context, request func(rest.Interface) *rest.Re
 	if b := body.Load(); err == nil && b.tooLarge() { // of an error its code is enough
 		return rest.Result{}, &sizeError{g.server(), fmt.Sprintf("%d MiB", b.most>>20)}
 	}
-	if err != nil && mustRedial(err) {
+	if err != nil && g.mustRedial(err) {
 		g.Drop(c)
 	}
 	return result, err
+}
+
+// mustRedial reports whether the next request of the group needs a new connection.
+func (g *apiGroup) mustRedial(err error) bool {
+	status, answered := errors.AsType[*apierrors.StatusError](err)
+	if g.relayed && answered {
+		return status.ErrStatus.Code == http.StatusUnauthorized
+	}
+	return mustRedial(err)
 }
 
 // acquire is Acquire once there is a certificate to show.

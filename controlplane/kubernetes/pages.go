@@ -52,14 +52,14 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 // nodes reads the page of all Nodes that begins there.
 func (c *Client) nodes(ctx context.Context, from string, tooLarge func(o *metav1.PartialObjectMetadata, most string)) (*corev1.NodeList, error) {
 	page := &corev1.NodeList{}
-	err := c.page(ctx, "list nodes", c.core, from, page, tooLarge, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes") })
+	err := c.page(ctx, "list nodes", c.core, from, pageOfNodes, page, tooLarge, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes") })
 	return page, err
 }
 
 // leasesFrom reads the page of all Nodes' Leases that begins there.
 func (c *Client) leasesFrom(ctx context.Context, from string, tooLarge func(o *metav1.PartialObjectMetadata, most string)) (*coordinationv1.LeaseList, error) {
 	page := &coordinationv1.LeaseList{}
-	err := c.page(ctx, "list leases", c.others, from, page, tooLarge, func(r rest.Interface) *rest.Request {
+	err := c.page(ctx, "list leases", c.others, from, pageOfNodes, page, tooLarge, func(r rest.Interface) *rest.Request {
 		return r.Get().Namespace(controlplane.LeaseNamespace).Resource("leases")
 	})
 	return page, err
@@ -71,11 +71,11 @@ type list interface {
 	metav1.ListInterface
 }
 
-// page reads the page of a list that begins there: a smaller one if the objects are too large for
-// pageOfNodes of them. An object that is too large alone makes an empty page, and tooLarge is
+// page reads a page of at most so many objects of a list that begins there: a smaller one if they are
+// too large. An object that is too large alone makes an empty page, and tooLarge is
 // called with its metadata and how much it may have.
-func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, into list, tooLarge func(o *metav1.PartialObjectMetadata, most string), read func(rest.Interface) *rest.Request) error {
-	for most := pageOfNodes; ; most /= 10 {
+func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, most int, into list, tooLarge func(o *metav1.PartialObjectMetadata, most string), read func(rest.Interface) *rest.Request) error {
+	for ; ; most /= 10 {
 		err := c.pageOf(ctx, operation, to, from, most, into, read)
 		size, large := errors.AsType[*sizeError](err)
 		if !large {

@@ -2,15 +2,19 @@ package kubernetes
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
 )
 
 // statusPatch is the strategic merge patch that gives the stored Node that
@@ -52,7 +56,15 @@ func under(stored metav1.Object, patch map[string]any) ([]byte, error) {
 	return text, nil
 }
 
-// diff is the strategic merge patch from one object to the next.
+// patchType is the type of what diff returns. Only the API server's own types have a strategic merge patch.
+func patchType(kind store.Kind) types.PatchType {
+	if metadataOnly(kind) {
+		return types.MergePatchType
+	}
+	return types.StrategicMergePatchType
+}
+
+// diff is the patch from one object to the next.
 func diff(from, to runtime.Object) (map[string]any, error) {
 	patch := map[string]any{}
 	before, err := json.Marshal(from)
@@ -62,6 +74,9 @@ func diff(from, to runtime.Object) (map[string]any, error) {
 	after, err := json.Marshal(to)
 	if err != nil {
 		return nil, fmt.Errorf("make patch: %w: %w", controlplane.ErrInvalid, err)
+	}
+	if _, is := from.(*metav1.PartialObjectMetadata); is {
+		return merge(before, after)
 	}
 	text, err := strategicpatch.CreateTwoWayMergePatch(before, after, from)
 	if err == nil {
@@ -76,6 +91,36 @@ func diff(from, to runtime.Object) (map[string]any, error) {
 		replaceAddresses(inner(patch, "status"), is.Status.Addresses)
 	}
 	return patch, nil
+}
+
+// merge is the JSON merge patch from one object to the next. It replaces lists as a whole.
+func merge(before, after []byte) (map[string]any, error) {
+	var from, to map[string]any
+	if err := errors.Join(json.Unmarshal(before, &from), json.Unmarshal(after, &to)); err != nil {
+		return nil, fmt.Errorf("make patch: %w: %w", controlplane.ErrInvalid, err)
+	}
+	return changes(from, to), nil
+}
+
+func changes(from, to map[string]any) map[string]any {
+	patch := map[string]any{}
+	for key := range from {
+		if _, stays := to[key]; !stays {
+			patch[key] = nil
+		}
+	}
+	for key, value := range to {
+		was, wasMap := from[key].(map[string]any)
+		is, isMap := value.(map[string]any)
+		switch {
+		case reflect.DeepEqual(from[key], value):
+		case wasMap && isMap:
+			patch[key] = changes(was, is)
+		default:
+			patch[key] = value
+		}
+	}
+	return patch
 }
 
 // replaceAddresses makes the patch replace all addresses. They are declared to merge by type, but a

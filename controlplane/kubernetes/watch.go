@@ -140,7 +140,7 @@ func (g *apiGroup) watch(ctx context.Context, request func(rest.Interface) *rest
 	if err != nil {
 		late.Stop()
 		cancel(nil)
-		if mustRedial(err) {
+		if g.mustRedial(err) {
 			g.Drop(c)
 		}
 		g.Release(c)

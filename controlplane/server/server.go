@@ -85,6 +85,9 @@ type controlled struct {
 	report   func() report
 	follows  []follow // what it reads
 	loops    []timed  // what it does
+	// discovers has what it reads of a store whose kinds are not known before. It rests while the
+	// controller yields.
+	discovers []timed
 }
 
 // follow is a kind of objects, and who receives them.
@@ -163,8 +166,8 @@ func (s *Server) controlGarbage() *controlled {
 		name: garbagecollector.Name, shared: true, lead: s.garbage.Lead, report: func() report { return reportOfGarbage(s.garbage.Report()) },
 		loops: []timed{{garbagecollector.Name, time.Minute, s.garbage.Run}},
 	}
-	if !s.o.Store.EndsLeases() {
-		c.foreign = "does not run on " + s.o.Store.Type() + " yet"
+	if _, able := s.o.Store.(garbagecollector.Discoverer); able {
+		c.discovers = append(c.discovers, timed{"kinds of objects", 2 * time.Minute, s.garbage.RunKinds})
 		return c
 	}
 	c.loops = append(c.loops, timed{"leases of deleted nodes", time.Minute, s.garbage.RunLookups})
@@ -223,13 +226,11 @@ func (s *Server) fillLoops() {
 		for _, l := range c.loops {
 			s.add(l)
 		}
-		s.loops = append(s.loops, loop.New("election of "+c.name, time.Minute, nil).Do(func(ctx context.Context, l *loop.Loop) error {
-			elect := func(ctx context.Context) error { return c.election.Run(ctx, c.lead, l.Heartbeat) }
-			if c.yields == nil {
-				return elect(ctx)
-			}
-			return c.yields.While(ctx, l, elect)
-		}))
+		for _, l := range append(c.discovers, timed{"election of " + c.name, time.Minute, func(ctx context.Context, heartbeat func(error)) error {
+			return c.election.Run(ctx, c.lead, heartbeat)
+		}}) {
+			s.addGated(l, c.yields)
+		}
 	}
 	if yields {
 		s.add(timed{"kube-controller-manager", 0, s.watchOther})
@@ -268,6 +269,17 @@ func merged(controllers []*controlled) []follow {
 
 func (s *Server) add(t timed) {
 	s.loops = append(s.loops, loop.New(t.name, t.patience, nil).Do(func(ctx context.Context, l *loop.Loop) error { return t.run(ctx, l.Heartbeat) }))
+}
+
+// addGated adds a loop that rests while a gate is shut; nil for none.
+func (s *Server) addGated(t timed, gate *loop.Gate) {
+	if gate == nil {
+		s.add(t)
+		return
+	}
+	s.loops = append(s.loops, loop.New(t.name, t.patience, nil).Do(func(ctx context.Context, l *loop.Loop) error {
+		return gate.While(ctx, l, func(ctx context.Context) error { return t.run(ctx, l.Heartbeat) })
+	}))
 }
 
 // listed is a follower that reports each list that was read.

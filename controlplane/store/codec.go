@@ -74,7 +74,7 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 		return nil, fmt.Errorf("its kind is %s of %s", found.Kind, found.GroupVersion())
 	}
 	own := k.StoredName(o)
-	if k.Nested {
+	if k.Nested && k.NameOf == nil {
 		own, name = o.GetName(), path.Base(name)
 	}
 	if own != name {

@@ -21,7 +21,8 @@ type Kind struct {
 	// NameOf is the name that an object is stored under, if that is not its own: several parts with
 	// slashes between them. On Kubernetes it is NAMESPACE/NAME.
 	NameOf func(Object) string
-	// Nested says that names have several parts that an object does not tell: only the last is its own.
+	// Nested says that names have several parts that the metadata of an object does not tell: only the
+	// last is its own.
 	Nested bool
 	// New returns an empty object.
 	New func() Object
@@ -53,6 +54,7 @@ func Pods(byHosts bool) Kind {
 		NameOf: func(o Object) string { return o.GetNamespace() + "/" + o.GetName() },
 	}
 	if byHosts {
+		k.Nested = true
 		k.NameOf = func(o Object) string {
 			pod, _ := o.(*corev1.Pod)
 			return pod.Spec.NodeName + "/" + pod.Namespace + "/" + pod.Name
@@ -66,8 +68,8 @@ func newMetadata() Object { return &metav1.PartialObjectMetadata{} }
 // Metadata returns the kind with no more of its objects than their metadata. An Update keeps the rest.
 func (k Kind) Metadata() Kind {
 	k.New = newMetadata
-	if k.NameOf != nil {
-		k.NameOf, k.Nested = nil, true
+	if k.Nested {
+		k.NameOf = nil
 	}
 	return k
 }

@@ -31,7 +31,8 @@ type Preconditions struct {
 	// most MostAbsent.
 	Absent []Reference
 	// Unchanged are kinds of which no object may have been created or changed since a Tracker has reached
-	// a version.
+	// a version. A store that cannot compare that in the write checks it before, up to the version that
+	// the object has.
 	Unchanged []Position
 }
 

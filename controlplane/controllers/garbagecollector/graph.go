@@ -45,10 +45,10 @@ type kind struct {
 	store.Kind
 	// sparse says that only deletions are followed: changes and new objects are not seen.
 	sparse     bool
-	listed     bool   // all objects were listed once
-	err        error  // why it cannot be followed now
-	position   string // up to which version; empty while it is listed
-	lists      int
+	err        error            // why it cannot be followed now
+	position   string           // up to which version; empty while it is listed
+	lists      int              // that were begun
+	synced     int              // and read to their end
 	unreadable map[string]error // by name
 }
 
@@ -287,7 +287,7 @@ func (g *graph) missing(o *Object, ref Owner) owner {
 		return owner{state: unknown, why: "its type has namespaces; an object without a namespace cannot have such an owner"}
 	case k.err != nil:
 		return owner{state: unknown, why: fmt.Sprintf("%s cannot be listed: %v", k.Name, k.err)}
-	case !k.listed:
+	case k.synced == 0:
 		return owner{state: unknown, why: k.Name + " are not listed yet"}
 	}
 	missing := owner{state: absent, within: within}
@@ -342,7 +342,7 @@ func (g *graph) byType(of schema.GroupKind) *kind {
 // neverListed names a kind of which nothing is known yet; empty if there is none. The caller holds mu.
 func (g *graph) neverListed() string {
 	for _, k := range g.kinds {
-		if !k.listed {
+		if k.synced == 0 {
 			return k.Name
 		}
 	}
@@ -430,6 +430,13 @@ type follower struct {
 
 var _ store.Tracker = (*follower)(nil)
 
+// synced is how many lists were read to their end.
+func (f *follower) synced() int {
+	f.g.mu.Lock()
+	defer f.g.mu.Unlock()
+	return f.kind.synced
+}
+
 // Begin implements store.Follower.
 func (f *follower) Begin() {
 	f.g.mu.Lock()
@@ -486,7 +493,8 @@ func (f *follower) Synced() {
 			f.g.remove(key)
 		}
 	}
-	f.kind.listed, f.kind.err = true, nil
+	f.kind.synced++
+	f.kind.err = nil
 	f.g.decideAll()
 }
 

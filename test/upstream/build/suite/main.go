@@ -1,4 +1,4 @@
-// Command suite is Kubernetes' own e2e suite, as far as it is about nodes. Its flags are those of
+// Command suite is Kubernetes' own e2e suite, as far as it is about nodes and garbage collection. Its flags are those of
 // Kubernetes' e2e.test.
 package main
 
@@ -11,6 +11,7 @@ import (
 	"k8s.io/kubernetes/test/e2e/framework"
 	"k8s.io/kubernetes/test/e2e/framework/config"
 
+	_ "k8s.io/kubernetes/test/e2e/apimachinery"
 	_ "k8s.io/kubernetes/test/e2e/framework/debug/init"
 	_ "k8s.io/kubernetes/test/e2e/framework/node/init"
 	_ "k8s.io/kubernetes/test/e2e/node"
