@@ -87,7 +87,7 @@ test-long: prerequisites ## the long forms of tests that make test shortens; as 
 test-all: test test-machine test-long ## all tests, for a release and for changes to shutdown, systemd or packaging; as root
 
 # The suite and all programs are built from modules of Kubernetes, which takes long the first time only.
-test-upstream: build ## Kubernetes' own e2e suite for taints, on hostler server and on kube-controller-manager; as root
+test-upstream: build ## Kubernetes' own e2e suites for taints and garbage collection, on hostler server and on kube-controller-manager; as root
 	CGO_ENABLED=0 $(GO) build -o dist/upstream-run ./test/upstream
 	dist/upstream-run ./hostler
 

@@ -22,12 +22,40 @@ import (
 const (
 	// hollowNodes is how many kubelets a bed has.
 	hollowNodes = 3
-	// serverUser is who hostler's server is, with the rights in rights, and controllerUser is who
-	// kube-controller-manager's two controllers are.
-	serverUser     = "hostler-server"
-	controllerUser = "system:serviceaccount:kube-system:node-controller"
-	rights         = "packaging/kubernetes/server-rbac.yaml"
+	// serverUser is who hostler's server is, with the rights in rights.
+	serverUser = "hostler-server"
+	rights     = "packaging/kubernetes/server-rbac.yaml"
+	// accounts is what the users of kube-controller-manager's controllers begin with.
+	accounts = "system:serviceaccount:kube-system:"
 )
+
+// group is a suite, and the controllers that it tries.
+type group struct {
+	specs    string   // the file of Kubernetes
+	hostlers string   // the controllers that hostler's server runs
+	off      string   // those that kube-controller-manager does not run beside it
+	users    []string // who they are in kube-controller-manager
+	deletes  string   // the resource of which they must have deleted objects
+}
+
+var suites = map[string]group{
+	"taints": {
+		"test/e2e/node/taints.go", "node-lifecycle, eviction", "-node-lifecycle-controller,-taint-eviction-controller",
+		[]string{accounts + "node-controller"}, "pods",
+	},
+	"garbage": {
+		"test/e2e/apimachinery/garbage_collector.go", "garbage-collector", "-garbage-collector-controller",
+		[]string{accounts + "generic-garbage-collector", accounts + "metadata-informers"}, "pods",
+	},
+}
+
+// beds are one with hostler's controllers, and one with those of kube-controller-manager.
+func (g group) beds(hostler string) []bed {
+	return []bed{
+		{group: g, name: "hostler server", binary: hostler, actors: []string{serverUser}, flags: []string{"--controllers=*," + g.off}},
+		{group: g, name: "kube-controller-manager", actors: g.users},
+	}
+}
 
 // daemons stands in for the pods that the suite waits for on each Node, before each spec for a minute
 // where they are missing: it knows them by parts of their names.
@@ -45,18 +73,19 @@ spec:
 
 // bed is a cluster with those controllers that are to be tried.
 type bed struct {
-	name     string
-	flags    []string // of kube-controller-manager
-	binary   string   // of hostler; empty for no server of hostler's
-	hostlers string   // the controllers that it runs
-	evicts   string   // the user that deletes pods of tainted Nodes
+	group
+	name   string
+	flags  []string // of kube-controller-manager
+	binary string   // of hostler; empty for no server of hostler's
+	actors []string // the users that the controllers have here
 }
 
 // column is how the suite went in a bed.
 type column struct {
-	bed      string
+	bed      bed
 	specs    []spec
-	evicted  int // pods that were deleted by who is to
+	requests int // of the controllers
+	deleted  int // objects that they have deleted
 	took     time.Duration
 	err      error
 	logsKept string
@@ -64,7 +93,8 @@ type column struct {
 
 // run starts the bed, and runs the suite in it.
 func (b bed) run(ctx context.Context) (result column) {
-	result = column{bed: b.name, logsKept: filepath.Join(logs, strings.ReplaceAll(b.name, " ", "-"))}
+	file := strings.TrimSuffix(filepath.Base(b.specs), ".go")
+	result = column{bed: b, logsKept: filepath.Join(logs, file+"-"+strings.ReplaceAll(b.name, " ", "-"))}
 	c, err := kube.Start(ctx, kube.Options{ControllerManager: true, ControllerManagerFlags: b.flags, Scheduler: true})
 	if err != nil {
 		result.err = err
@@ -94,9 +124,8 @@ func (b bed) run(ctx context.Context) (result column) {
 		result.err = err
 		return result
 	}
-	result.specs, err = suite(ctx, c, result.logsKept)
-	evicted, auditErr := b.audit(c)
-	result.evicted, result.err = evicted, errors.Join(err, auditErr)
+	result.specs, err = b.suite(ctx, c, result.logsKept)
+	result.err = errors.Join(err, b.audit(c, &result))
 	return result
 }
 
@@ -136,7 +165,7 @@ func (b bed) serve(ctx context.Context, c *kube.Cluster) (*lab.Daemon, error) {
 			return err
 		}
 		for _, controller := range status.Controllers {
-			if controller.State != answer.Leading && controller.State != answer.Disabled {
+			if !slices.Contains([]string{answer.Leading, answer.Disabled, answer.NotApplicable}, controller.State) {
 				return fmt.Errorf("controller %s is %s: %s", controller.Name, controller.State, controller.Message)
 			}
 		}
@@ -167,26 +196,31 @@ func usable(ctx context.Context, c *kube.Cluster) error {
 	})
 }
 
-// audit counts the pods that were evicted by who is to. It reports those that the other one has evicted,
-// and what hostler was refused.
-func (b bed) audit(c *kube.Cluster) (evicted int, err error) {
+// audit counts what the controllers have requested and deleted. It reports what those have deleted whose
+// place they have, and what hostler was refused.
+func (b bed) audit(c *kube.Cluster, result *column) error {
 	requests, err := c.Requests()
 	if err != nil {
-		return 0, err
+		return err
 	}
+	others := slices.DeleteFunc(append(slices.Clone(b.users), serverUser), func(user string) bool { return slices.Contains(b.actors, user) })
 	for _, r := range requests {
-		if r.User == serverUser && r.Code == 403 {
+		acts := slices.Contains(b.actors, r.User)
+		deletes := r.Verb == "delete" && r.Resource == b.deletes && r.Code == 200
+		switch {
+		case r.User == serverUser && r.Code == 403:
 			err = errors.Join(err, fmt.Errorf("hostler was refused: %v", r))
+		case acts && deletes:
+			result.deleted++
+		case deletes && slices.Contains(others, r.User):
+			err = errors.Join(err, fmt.Errorf("user %q has deleted an object: %v", r.User, r))
 		}
-		switch deletes := r.Verb == "delete" && r.Resource == "pods" && r.Code == 200; {
-		case deletes && r.User == b.evicts:
-			evicted++
-		case deletes && (r.User == serverUser || r.User == controllerUser):
-			err = errors.Join(err, fmt.Errorf("user %q has evicted a pod: %v", r.User, r))
+		if acts {
+			result.requests++
 		}
 	}
-	if evicted == 0 {
-		err = errors.Join(err, fmt.Errorf("user %q has evicted no pod", b.evicts))
+	if result.deleted == 0 {
+		err = errors.Join(err, fmt.Errorf("users %q have deleted no %s", b.actors, b.deletes))
 	}
-	return evicted, err
+	return err
 }

@@ -1,6 +1,6 @@
-// Command upstream runs Kubernetes' own e2e suite for taints, unmodified, on clusters where
-// `hostler server` has the place of two controllers of kube-controller-manager, and on clusters
-// where kube-controller-manager has them. So a fault of hostler differs from a limit of the bed.
+// Command upstream runs Kubernetes' own e2e suites for taints and for garbage collection, unmodified, on
+// clusters where `hostler server` has the place of controllers of kube-controller-manager, and on
+// clusters where kube-controller-manager has them. So a fault of hostler differs from a limit of the bed.
 //
 // It owns the beds and the summary. The suite and the programs are built from modules of
 // Kubernetes, see test/kube; kubelets are kubemark's, which need no images. Everything runs in a
@@ -8,14 +8,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -27,10 +31,9 @@ import (
 const (
 	// buildLimit is how long programs may take to be built, where none is in the cache.
 	buildLimit = time.Hour
-	// runLimit is how long all beds may take, which run side by side: mostly the specs' own waiting.
-	runLimit = 20 * time.Minute
-	// specs is the file of Kubernetes whose specs run.
-	specs = "test/e2e/node/taints.go"
+	// runLimit is how long one suite may take in its two beds, which run side by side: mostly the specs'
+	// own waiting.
+	runLimit = 25 * time.Minute
 	// logs is where logs go.
 	logs = "dist/upstream"
 )
@@ -42,10 +45,11 @@ func main() {
 // upstream is main with an exit code: 0 if all specs passed in all beds, 1 if not, 2 for wrong use,
 // 130 where it was interrupted.
 func upstream() int {
-	controllers := flag.String("controllers", "node-lifecycle, eviction", "the controllers of hostler server, to see specs fail that need the others")
+	only := flag.String("only", "", "the suite to run: "+strings.Join(slices.Sorted(maps.Keys(suites)), " or ")+"; both if empty")
+	controllers := flag.String("controllers", "", "the controllers of hostler server, to see specs fail that need the others")
 	flag.Parse()
-	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: upstream [-controllers LIST] PATH-OF-HOSTLER\nhint: as root, `make test-upstream` builds both and runs this")
+	if _, known := suites[*only]; flag.NArg() != 1 || *only != "" && !known {
+		fmt.Fprintln(os.Stderr, "usage: upstream [-only SUITE] [-controllers LIST] PATH-OF-HOSTLER\nhint: as root, `make test-upstream` builds both and runs this")
 		return 2
 	}
 	binary, err := filepath.Abs(flag.Arg(0))
@@ -62,24 +66,24 @@ func upstream() int {
 		fmt.Fprintln(os.Stderr, "upstream:", err)
 		return 1
 	}
-	ctx, cancel := context.WithTimeoutCause(interrupted, runLimit, fmt.Errorf("the suite took longer than %s", runLimit))
-	defer cancel()
-	columns := runAll(ctx, []bed{
-		{
-			name: "hostler server", binary: binary, hostlers: *controllers, evicts: serverUser,
-			flags: []string{"--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"},
-		},
-		{name: "kube-controller-manager", evicts: controllerUser},
-	})
-	fmt.Print(summary(columns))
-	switch {
-	case interrupted.Err() != nil:
-		fmt.Println("Interrupted; everything that was started is ended.")
-		return 130
-	case !passed(columns):
-		return 1
+	code := 0
+	for _, name := range slices.Sorted(maps.Keys(suites)) {
+		if *only != "" && *only != name {
+			continue
+		}
+		s := suites[name]
+		s.hostlers = cmp.Or(*controllers, s.hostlers)
+		columns := runAll(interrupted, s.beds(binary))
+		fmt.Print(summary(columns))
+		switch {
+		case interrupted.Err() != nil:
+			fmt.Println("Interrupted; everything that was started is ended.")
+			return 130
+		case !passed(columns):
+			code = 1
+		}
 	}
-	return 0
+	return code
 }
 
 // enter builds what is missing, and then returns a second time, in the lab.
@@ -101,6 +105,8 @@ func enter(ctx context.Context) error {
 
 // runAll runs the suite in all beds side by side.
 func runAll(ctx context.Context, beds []bed) []column {
+	ctx, cancel := context.WithTimeoutCause(ctx, runLimit, fmt.Errorf("the suite took longer than %s", runLimit))
+	defer cancel()
 	columns := make([]column, len(beds))
 	var all sync.WaitGroup
 	for i, b := range beds {

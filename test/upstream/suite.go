@@ -39,7 +39,7 @@ type report struct {
 }
 
 // suite runs the specs. Its flags keep it from what the bed lacks: pods in kube-system, and images.
-func suite(ctx context.Context, c *kube.Cluster, logs string) ([]spec, error) {
+func (g group) suite(ctx context.Context, c *kube.Cluster, logs string) ([]spec, error) {
 	program, err := kube.Suite.Path(ctx)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func suite(ctx context.Context, c *kube.Cluster, logs string) ([]spec, error) {
 	out := filepath.Join(folder, "report.json")
 	cmd := exec.CommandContext(ctx, program,
 		"--kubeconfig="+c.AdminKubeconfig(), "--provider=skeleton", fmt.Sprintf("--num-nodes=%d", hollowNodes), "--minStartupPods=0", "--e2e-output-dir="+folder,
-		"--ginkgo.focus-file="+specs, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.grace-period=5s", "--ginkgo.json-report="+out)
+		"--ginkgo.focus-file="+g.specs, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.grace-period=5s", "--ginkgo.json-report="+out)
 	cmd.Stdout, cmd.Stderr = log, log
 	// Asked to end, it still reports the specs that have run.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -68,12 +68,12 @@ func suite(ctx context.Context, c *kube.Cluster, logs string) ([]spec, error) {
 	if ran != nil {
 		ran = fmt.Errorf("the suite: %w", ran)
 	}
-	found, err := read(out)
+	found, err := g.read(out)
 	return found, errors.Join(ran, err)
 }
 
 // read returns the specs of the file, and what failed beside them.
-func read(file string) ([]spec, error) {
+func (g group) read(file string) ([]spec, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func read(file string) ([]spec, error) {
 	var found []spec
 	for _, r := range reports {
 		for _, s := range r.SpecReports {
-			ours := s.LeafNodeType == "It" && strings.HasSuffix(s.LeafNodeLocation.FileName, specs)
+			ours := s.LeafNodeType == "It" && strings.HasSuffix(s.LeafNodeLocation.FileName, g.specs)
 			if !ours && s.State != "failed" {
 				continue
 			}
@@ -98,7 +98,7 @@ func read(file string) ([]spec, error) {
 	}
 	slices.SortFunc(found, func(a, b spec) int { return strings.Compare(a.name, b.name) })
 	if len(found) == 0 {
-		return nil, fmt.Errorf("the suite has no spec of %s", specs)
+		return nil, fmt.Errorf("the suite has no spec of %s", g.specs)
 	}
 	return found, nil
 }
@@ -114,7 +114,7 @@ func passed(columns []column) bool {
 func summary(columns []column) string {
 	var text strings.Builder
 	for _, c := range columns {
-		fmt.Fprintf(&text, "\n%s of Kubernetes with %s:\n", specs, c.bed)
+		fmt.Fprintf(&text, "\n%s of Kubernetes with %s:\n", c.bed.specs, c.bed.name)
 		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 		count := map[string]int{}
 		for _, s := range c.specs {
@@ -131,7 +131,7 @@ func summary(columns []column) string {
 				fmt.Fprintf(&text, "%s %s: %s\n", s.state, s.name, first)
 			}
 		}
-		fmt.Fprintf(&text, "%d passed, %d failed, %d skipped; %d pods evicted; %s; logs in %s\n", count["passed"], count["failed"], count["skipped"], c.evicted, c.took.Round(time.Second), c.logsKept)
+		fmt.Fprintf(&text, "%d passed, %d failed, %d skipped; %d requests; %d %s deleted; %s; logs in %s\n", count["passed"], count["failed"], count["skipped"], c.requests, c.deleted, c.bed.deletes, c.took.Round(time.Second), c.logsKept)
 		if c.err != nil {
 			fmt.Fprintf(&text, "failed: %v\n", c.err)
 		}
