@@ -92,6 +92,27 @@ func TestPastCollectionsAreReportedAfterARestart(t *testing.T) {
 	}
 }
 
+// The Node's pressure may be over, and `hostler status` must not show an old figure for long.
+func TestACollectionThatRemovesRequestsACheckOfTheHost(t *testing.T) {
+	a := newRig(t).build(t)
+	for removed, want := range []bool{0: false, 1: true} {
+		select {
+		case <-a.changed: // what the start has requested
+		default:
+		}
+		a.collected(a.gc.imageLoop, "images", runs.Report{StartedAt: time.Now(), Removed: make([]runs.Removal, removed)})
+		requested := false
+		select {
+		case <-a.changed:
+			requested = true
+		default:
+		}
+		if requested != want {
+			t.Errorf("a run that removed %d images requested a check: %t, want %t", removed, requested, want)
+		}
+	}
+}
+
 func TestEventsOfCollectionsNameTheFilesystem(t *testing.T) {
 	a := newRig(t).build(t)
 	ctx, cancel := context.WithCancel(t.Context())

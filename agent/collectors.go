@@ -105,6 +105,9 @@ func (a *Agent) collected(l *loop.Loop, kind string, r runs.Report) {
 	if err := r.Err(); err == nil || !r.Requested() { // otherwise the caller got the error, and the loop works
 		l.Heartbeat(err)
 	}
+	if len(r.Removed) > 0 {
+		a.changed.Send() // a pressure may be over
+	}
 	node := controlplane.NodeReference(a.node())
 	on := ""
 	if len(r.Filesystems) > 0 {

@@ -129,6 +129,10 @@ func TestStatusHasWhatKeepsTheGuardFromBeingArmed(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		denied := errors.New("access denied")
 		r.logind.breaks("Inhibit", denied)
+		r.build()
+		if got := r.guard.Status().Trouble; !errors.Is(got, shutdown.ErrStarting) {
+			t.Errorf("Trouble = %v before logind has answered, want %v", got, shutdown.ErrStarting)
+		}
 		r.start()
 		if got := r.guard.Status().Trouble; !errors.Is(got, denied) {
 			t.Errorf("Trouble = %v, want %v", got, denied)

@@ -18,6 +18,9 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
+// ErrStarting is why a guard is not armed before its login manager has answered for the first time.
+var ErrStarting = errors.New("the shutdown guard has just started")
+
 // ErrLoginManagerGone is why a guard is not armed if its login manager was there and has disappeared.
 var ErrLoginManagerGone = errors.New("logind stopped")
 
@@ -150,6 +153,7 @@ func New(options Options) (*Guard, error) {
 			status.GracePeriodCriticalPods.Duration += p.Grace
 		}
 	}
+	status.Trouble = g.trouble()
 	g.change(func(s *Status) { *s = status })
 	return g, nil
 }
@@ -319,11 +323,20 @@ func (g *Guard) change(change func(*Status)) {
 	g.options.Board.publish(g.status)
 }
 
+// trouble is what keeps the guard from being armed. Until logind has answered for the first time, it
+// is ErrStarting.
+func (g *Guard) trouble() error {
+	if g.arming.trouble == nil && !g.arming.subscribed && !g.arming.final && g.options.Inhibitor != nil && len(g.options.Phases) > 0 {
+		return ErrStarting
+	}
+	return g.arming.trouble
+}
+
 // set enters a state, or updates the reason for it.
 func (g *Guard) set(to State, reason string) {
 	from, last := g.status.State, g.options.Journal.Last()
 	g.change(func(s *Status) {
-		s.State, s.Reason, s.Trouble, s.Last = to, reason, g.arming.trouble, last
+		s.State, s.Reason, s.Trouble, s.Last = to, reason, g.trouble(), last
 		if to != Draining {
 			s.Deadline = time.Time{}
 		}

@@ -106,7 +106,7 @@ func Conditions(facts Facts, options Options, memory Memory, now time.Time) ([]c
 		next.add(p.kind, p.found, memory, now)
 	}
 	next.add(corev1.NodeNetworkUnavailable, networkUnavailable(facts.Network, options.Addresses), memory, now)
-	next.add(ShutdownProtected, shutdownProtected(facts), memory, now)
+	next.add(ShutdownProtected, shutdownProtected(facts, memory.condition(ShutdownProtected)), memory, now)
 	for _, c := range facts.Custom {
 		if found, known := custom(c, memory.condition(c.Type)); known {
 			next.add(c.Type, found, memory, now)
@@ -153,14 +153,14 @@ func hold(found finding, last *corev1.NodeCondition, pressed map[corev1.NodeCond
 	return finding{
 		status: corev1.ConditionTrue,
 		reason: last.Reason,
-		message: NoPressureSince + stamp(seen) + "; lowered at " + stamp(until) +
-			" unless it recurs; now " + found.message,
+		message: NoPressureSince + stamp(seen) + "; the condition is lifted at " + stamp(until) +
+			" unless pressure recurs; now " + found.message,
 	}
 }
 
 // NoPressureSince begins the message of a pressure condition that stays True until
 // pressure.transitionPeriod is over.
-const NoPressureSince = "no pressure seen since "
+const NoPressureSince = "no pressure since "
 
 // OwnConditions returns the conditions that only hostler has. Only these may be written on a host
 // whose Node belongs to a kubelet.

@@ -302,7 +302,7 @@ func TestPressureOverTime(t *testing.T) {
 	if want := "." + strings.Repeat("T", 18); trace.String() != want {
 		t.Errorf("around the threshold: %s, want %s", trace.String(), want)
 	}
-	if !strings.Contains(last.Message, "no pressure seen since") || !strings.Contains(last.Message, "now 200Mi of 8Gi") || last.Reason != "InsufficientMemory" {
+	if !strings.Contains(last.Message, "no pressure since") || !strings.Contains(last.Message, "now 200Mi of 8Gi") || last.Reason != "InsufficientMemory" {
 		t.Errorf("held condition = %s %q, want its reason and when it ends", last.Reason, last.Message)
 	}
 	trace.Reset()

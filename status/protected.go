@@ -11,11 +11,12 @@ import (
 // shutdown now would wait until the pods have stopped, for as long as they are
 // to have, with the reason and a message that holds the hint.
 func Protected(facts Facts) (protected bool, reason, message string) {
-	f := shutdownProtected(facts)
+	f := shutdownProtected(facts, nil)
 	return f.status == corev1.ConditionTrue, f.reason, f.message
 }
 
-func shutdownProtected(facts Facts) finding {
+// shutdownProtected is the condition after last, which is nil if there was none.
+func shutdownProtected(facts Facts, last *corev1.NodeCondition) finding {
 	s := facts.Shutdown
 	why := ""
 	if s.Reason != "" {
@@ -31,6 +32,9 @@ func shutdownProtected(facts Facts) finding {
 	case "Delegated":
 		return finding{corev1.ConditionTrue, ReasonDelegated, "another program on this host delays a shutdown for the pods" + why}
 	case "Disarmed":
+		if s.Fault == ReasonStarting {
+			return starting(last, "hostler has just started and does not know yet whether a shutdown will wait for the pods to stop"+why)
+		}
 		reason := ReasonDisarmed
 		if s.Fault != "" {
 			reason = s.Fault

@@ -49,6 +49,7 @@ func TestProtectedReportsTheTruth(t *testing.T) {
 		{"no logind", disarmed(status.ReasonNoLogind), nil, false, "NoLogind", "something is missing"},
 		{"no lock", disarmed(status.ReasonNoLock), nil, false, "NoLock", "something is missing"},
 		{"switched off", disarmed(status.ReasonSwitchedOff), nil, false, "SwitchedOff", "something is missing"},
+		{"just started", disarmed(status.ReasonStarting), nil, false, "Starting", "does not know yet whether a shutdown will wait for the pods to stop: something is missing"},
 		{"not armed yet", disarmed(""), nil, false, "Disarmed", "something is missing"},
 		{"a guard that says nothing", status.Shutdown{}, nil, false, "NotMeasured", ""},
 	} {

@@ -33,7 +33,7 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 	}
 	switch {
 	case !facts.RuntimesQueried && len(faults) == 0:
-		return starting(last)
+		return starting(last, "hostler has just started and has not contacted a container runtime yet")
 	case !facts.RuntimesQueried: // draining says enough
 	case len(facts.Runtimes) == 0:
 		message := "no container runtime found on this host"
@@ -74,11 +74,11 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 
 // starting keeps the status from before a restart of the agent, which pods do not notice; a kubelet's
 // Ready changes here. An Unknown status of the cluster is not kept.
-func starting(last *corev1.NodeCondition) finding {
+func starting(last *corev1.NodeCondition, message string) finding {
 	if last != nil && last.Status != corev1.ConditionUnknown {
 		return finding{last.Status, last.Reason, last.Message}
 	}
-	return finding{corev1.ConditionUnknown, ReasonStarting, "hostler has just started and has not contacted a container runtime yet"}
+	return finding{corev1.ConditionUnknown, ReasonStarting, message}
 }
 
 // imageFilesystemProblem returns the problem of the image filesystems, or "".

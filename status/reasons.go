@@ -14,7 +14,7 @@ const (
 
 	// ReasonHostReady: every runtime is ready and nothing else prevents pods.
 	ReasonHostReady = "HostReady"
-	// ReasonStarting: the agent has just started and has queried no runtime yet.
+	// ReasonStarting: the agent has just started, and has not queried a runtime, or logind, yet.
 	ReasonStarting = "Starting"
 	// ReasonDraining: the host's pods are being stopped.
 	ReasonDraining = "Draining"

@@ -61,7 +61,8 @@ type problem struct {
 	what     string    // empty where it explains the verdict
 	since    time.Time // zero where the text says it, or nothing does
 	text     string
-	next     string // what to do next; empty where the text says it
+	measured time.Time // when the figure in text was measured; zero if it has none
+	next     string    // what to do next; empty where the text says it
 	severity severity
 	causes   []api.Cause // what text is about
 }
@@ -74,6 +75,9 @@ func (w problem) print(t *table, out *output) {
 		paint = out.yellow
 	}
 	text := w.text
+	if !w.measured.IsZero() {
+		text += ", measured " + out.ago(w.measured)
+	}
 	if w.what != "" {
 		head := paint(w.what)
 		if !w.since.IsZero() {
@@ -281,11 +285,15 @@ func conditionProblems(s api.Status) []problem {
 		case c.Type == corev1.NodeReady:
 			w.what, w.severity = "", noPods
 		case strings.HasPrefix(c.Message, status.NoPressureSince): // nothing is left to do
-			w.text, _, _ = strings.Cut(c.Message, ";")
+			w.text, _, _ = strings.Cut(c.Message, "; now ")
 			w.next = ""
+		case hasFigure(c):
+			w.measured = c.LastHeartbeatTime.Time
 		case c.Type == status.ShutdownProtected:
 			w.what, w.severity = "shutdown", unprotected
 			switch ready := condition(s.Node, corev1.NodeReady); {
+			case c.Reason == status.ReasonStarting: // the guard may know more by now
+				w.severity, w.causes = info, nil
 			case c.Reason == status.ReasonSwitchedOff: // as somebody wants it
 				w.severity = info
 			case c.Reason == status.ReasonPodsOutOfReach && ready != nil && ready.Status == corev1.ConditionFalse:
@@ -298,6 +306,16 @@ func conditionProblems(s api.Status) []problem {
 		list = append(list, w)
 	}
 	return list
+}
+
+// hasFigure reports whether the message of a condition has a figure of the last check. The figures in
+// the rest of a screen may be newer.
+func hasFigure(c corev1.NodeCondition) bool {
+	switch c.Type {
+	case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
+		return c.Status == corev1.ConditionTrue
+	}
+	return false
 }
 
 func readyFirst(a, b corev1.NodeCondition) int {

@@ -218,11 +218,16 @@ func guard(out *output, s api.Status, wrong []problem) string {
 	switch g.State {
 	case shutdown.Armed:
 		granted := g.InhibitDelayMax.Duration
-		switch short := g.InhibitDelayShortage != "" || granted > 0 && granted < g.InhibitDelayNeeded.Duration; {
-		case short && granted > 0:
-			return fmt.Sprintf("%s, but NOT protected: logind grants only %s of the %s needed, see above", g.State, granted, g.InhibitDelayNeeded.Duration)
-		case short:
-			return fmt.Sprintf("%s, but NOT protected: logind does not grant the %s needed, see above", g.State, g.InhibitDelayNeeded.Duration)
+		if short := g.InhibitDelayShortage != "" || granted > 0 && granted < g.InhibitDelayNeeded.Duration; short {
+			grants := "does not grant the"
+			if granted > 0 {
+				grants = fmt.Sprintf("grants only %s of the", granted)
+			}
+			line := fmt.Sprintf("%s, but NOT protected: logind %s %s needed", g.State, grants, g.InhibitDelayNeeded.Duration)
+			if covered(wrong, api.CauseShutdown) {
+				return line + ", see above"
+			}
+			return strings.TrimSuffix(line+"; "+g.InhibitDelayShortage, "; ") // the condition follows in a moment
 		}
 		line := g.State.String() + ", "
 		if covered(wrong, api.CauseShutdown) {

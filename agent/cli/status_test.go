@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/api"
@@ -104,13 +105,60 @@ func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 	}
 }
 
-func TestPressureThatIsOverTakesOneLine(t *testing.T) {
+func TestPressureThatIsOverSaysWhenItsConditionIsLifted(t *testing.T) {
 	s := healthy()
 	turn(&s, corev1.NodeMemoryPressure, corev1.ConditionTrue, 12*time.Minute, status.ReasonInsufficientMemory,
-		"no pressure seen since 2026-11-20T03:09:00Z; lowered at 2026-11-20T03:14:00Z; now 198Gi of 251.6Gi memory available")
+		"no pressure since 2026-11-20T03:09:00Z; the condition is lifted at 2026-11-20T03:14:00Z unless pressure recurs; now 198Gi of 251.6Gi memory available")
 	screen := hostler(serve(t, &backend{status: s}), "status").stdout
-	if want := "\n  MemoryPressure, for 12m: no pressure seen since 2026-11-20T03:09:00Z\n\n"; !strings.Contains(screen, want) {
+	want := "\n  MemoryPressure, for 12m: no pressure since 2026-11-20T03:09:00Z; the\n    condition is lifted at 2026-11-20T03:14:00Z unless pressure recurs\n\n"
+	if !strings.Contains(screen, want) {
 		t.Errorf("the screen is\n%s, want %q in it", screen, want)
+	}
+}
+
+// The line of the images below has the figure of this moment.
+func TestAPressureSaysWhenItWasMeasured(t *testing.T) {
+	s := healthy()
+	turn(&s, corev1.NodeDiskPressure, corev1.ConditionTrue, 12*time.Minute, status.ReasonNodeFilesystemSpace, "/ (ext4 on /dev/sda1) has 1% free, threshold 10%")
+	condition := &s.Node.Status.Conditions[slices.IndexFunc(s.Node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeDiskPressure })]
+	condition.LastHeartbeatTime = metav1.NewTime(ago(8 * time.Second))
+	screen := strings.Join(strings.Fields(hostler(serve(t, &backend{status: s}), "status").stdout), " ")
+	if want := "DiskPressure, for 12m: / (ext4 on /dev/sda1) has 1% free, threshold 10%, measured 8s ago"; !strings.Contains(screen, want) {
+		t.Errorf("the screen is %s, want %q in it", screen, want)
+	}
+}
+
+// A guard knows what it is granted a moment before the condition says so.
+func TestNothingIsSaidToBeAboveThatIsNot(t *testing.T) {
+	for name, s := range map[string]api.Status{
+		"short": overriddenDelay(), "short, and nobody knows of what": func() api.Status {
+			s := overriddenDelay()
+			s.Shutdown.InhibitDelayMax = delay(0)
+			return s
+		}(),
+		"disarmed": disarmed(), "switched off": switchedOff(), "no runtime": noRuntime(),
+	} {
+		for since, protected := range map[string]corev1.NodeCondition{
+			"just started":       {Status: corev1.ConditionUnknown, Reason: status.ReasonStarting, Message: "hostler has just started"},
+			"before a restart":   {Status: corev1.ConditionTrue, Reason: status.ReasonArmed, Message: "a shutdown waits for the pods to stop"},
+			"not checked at all": {},
+		} {
+			t.Run(name+", "+since, func(t *testing.T) {
+				s := s
+				if protected.Status == "" {
+					s.Node = nil
+				} else {
+					s.Node = s.Node.DeepCopy()
+					turn(&s, status.ShutdownProtected, protected.Status, time.Second, protected.Reason, protected.Message)
+				}
+				screen := hostler(serve(t, &backend{status: s}), "status").stdout
+				above, below, _ := strings.Cut(screen, "\nshutdown ")
+				line, _, _ := strings.Cut(below, "\nlast boot")
+				if strings.Contains(line, "see above") && !strings.Contains(above, "loop shutdown-guard: ") { // no condition here explains it
+					t.Errorf("the screen is\n%s, want no reference to what it does not have", screen)
+				}
+			})
+		}
 	}
 }
 

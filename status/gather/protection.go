@@ -39,6 +39,8 @@ func (f *Facts) guarded(g shutdown.Status) status.Shutdown {
 		if other := f.options.OtherGuard(); other != "" {
 			s.State, s.Reason, s.Fault = shutdown.Delegated.String(), other, ""
 		}
+	case errors.Is(g.Trouble, shutdown.ErrStarting):
+		s.Fault = status.ReasonStarting
 	case errors.Is(g.Trouble, systemd.ErrNoBus):
 		s.Fault = status.ReasonNoBus
 	case errors.Is(g.Trouble, systemd.ErrNoLogind), errors.Is(g.Trouble, shutdown.ErrLoginManagerGone):

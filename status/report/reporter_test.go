@@ -20,6 +20,7 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
+	"hostler.io/hostler/systemd"
 )
 
 func TestTheNodeIsWrittenOnChangeAndEveryNowAndThen(t *testing.T) {
@@ -311,6 +312,60 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 			t.Errorf("log = %s, want a line when pods are out of reach and one when they are not", d.log)
 		}
 	})
+}
+
+// The guard connects to logind after the agent has started. Only what it finds then is news.
+func TestTheStartOfTheShutdownGuardIsNoEvent(t *testing.T) {
+	for name, c := range map[string]struct {
+		before bool // the agent is restarted
+		found  shutdown.Status
+		want   []string
+	}{
+		"protected after the boot":       {false, shutdown.Status{State: shutdown.Armed}, []string{"Normal NodeShutdownProtected"}},
+		"unprotected after the boot":     {false, shutdown.Status{State: shutdown.Disarmed, Trouble: systemd.ErrNoLogind}, []string{"Warning NodeShutdownNotProtected"}},
+		"protected after a restart":      {true, shutdown.Status{State: shutdown.Armed}, nil},
+		"unprotected only since restart": {true, shutdown.Status{State: shutdown.Disarmed, Trouble: systemd.ErrNoLogind}, []string{"Warning NodeShutdownNotProtected"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				if c.before {
+					if err := d.once(t.Context(), nil); err != nil {
+						t.Fatal(err)
+					}
+					next := newDesk(t)
+					next.client, next.o.Client, next.kept, next.o.Store = d.client, d.client, d.kept, d.kept
+					d = next
+				}
+				d.o.Recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, func() bool { return false }, discard())
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { defer close(done); _ = d.o.Recorder.Run(ctx) }()
+				defer func() { cancel(); <-done }()
+				starting := shutdown.Status{State: shutdown.Disarmed, Reason: "connecting to logind", Trouble: shutdown.ErrStarting}
+				for _, guard := range []shutdown.Status{starting, c.found} {
+					guard.InhibitDelayNeeded.Duration = 30 * time.Second
+					d.set(func() { d.guard = guard })
+					if err := d.once(t.Context(), nil); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Minute)
+				}
+				events, err := d.client.Events(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, e := range events {
+					if strings.HasPrefix(e.Reason, "NodeShutdown") {
+						got = append(got, e.Type+" "+e.Reason)
+					}
+				}
+				if !slices.Equal(got, c.want) {
+					t.Errorf("events = %v, want %v", got, c.want)
+				}
+			})
+		})
+	}
 }
 
 func TestANodeThatIsNeverThereIsNotRegisteredInAHurry(t *testing.T) {
