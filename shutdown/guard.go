@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/drain"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -279,20 +280,29 @@ func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
 	pods, err := g.roster.List(ctx)
+	if err != nil {
+		err = fmt.Errorf("plan the shutdown: %w", err)
+	}
+	p, incomplete := g.PlanOf(ctx, pods)
+	return p, errors.Join(err, incomplete)
+}
+
+// PlanOf is Plan for pods that were just listed.
+func (g *Guard) PlanOf(ctx context.Context, pods []runtime.Pod) (plan.Plan, error) {
+	ctx, cancel := context.WithTimeout(ctx, listBound)
+	defer cancel()
 	granted := g.Status().InhibitDelayMax.Duration
 	if g.options.Inhibitor != nil {
 		if now, err := g.options.Inhibitor.MaxDelay(ctx); err == nil {
 			granted = now
 		}
 	}
-	if err != nil {
-		err = fmt.Errorf("plan the shutdown: %w", err)
-	}
+	var err error
 	var order plan.Order
 	if services := g.options.First.Services; services != nil {
 		known, unknown := services.OrderedAfter(ctx, plan.Holders(pods)...)
 		if order = known; unknown != nil {
-			err = errors.Join(err, fmt.Errorf("list services that stop before containers: %w; they are missing from the plan", unknown))
+			err = fmt.Errorf("list services that stop before containers: %w; they are missing from the plan", unknown)
 		}
 	}
 	p := plan.New(g.options.Phases, order.Apply(pods), g.options.Rules, g.options.First.Left(granted))

@@ -34,11 +34,11 @@ func (b *Workloads) Pods(ctx context.Context) (api.PodList, error) {
 		return list, err
 	}
 	policies, guard := b.Settings.Policies(), b.Guard.Status()
-	left := shutdown.First{Names: b.Settings.Config().Shutdown.StopFirst}.Left(guard.InhibitDelayMax.Duration)
+	p, incomplete := b.Guard.PlanOf(ctx, pods)
 	type key struct{ runtime, id string }
 	planned := map[key]plan.PlannedPod{}
 	phase := map[key]string{}
-	for _, ph := range plan.New(policies.Phases, pods, policies.Rules, left).Phases {
+	for _, ph := range p.Phases {
 		for _, p := range ph.Pods {
 			planned[key{p.Runtime, p.ID}], phase[key{p.Runtime, p.ID}] = p, ph.Name
 		}
@@ -68,7 +68,7 @@ func (b *Workloads) Pods(ctx context.Context) (api.PodList, error) {
 		list.Pods = append(list.Pods, pod)
 	}
 	list.Message = b.Runtimes.OutOfReach()
-	if err != nil {
+	if err := errors.Join(err, incomplete); err != nil {
 		list.Message = strings.TrimSuffix(err.Error()+"; "+list.Message, "; ")
 	}
 	return list, nil

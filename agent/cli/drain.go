@@ -174,7 +174,7 @@ func printDrain(t *table, r maintenance.DrainReport) {
 	}
 	line += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
 	if n := counts[journal.Skipped]; n > 0 {
-		line += fmt.Sprintf("; %s skipped (to stop it too, run `hostler drain --all`)", count(n, "critical pod"))
+		line += fmt.Sprintf("; %s skipped (to stop critical pods, too, run `hostler drain --all`)", count(n, "critical pod"))
 	}
 	t.line("%s", line)
 	if r.Error != "" {

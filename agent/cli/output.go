@@ -94,8 +94,8 @@ var cellEnds = strings.NewReplacer("\t", " ", "\n", " ")
 // row writes cells under those of the rows before.
 func (t *table) row(cells ...string) {
 	for i, c := range cells {
-		if c == "" && i < len(cells)-1 {
-			c = "-"
+		if strings.TrimSpace(c) == "" && i < len(cells)-1 { // spaces indent
+			c += "-"
 		}
 		cells[i] = cellEnds.Replace(c)
 	}

@@ -124,6 +124,9 @@ func phaseTime(out *output, phase plan.PlannedPhase) string {
 	if wanted := phase.Wanted.Duration; wanted > 0 {
 		text += " of " + wanted.String()
 	}
+	if unused := phase.Unused.Duration; unused > 0 {
+		text += " and the " + unused.String() + " of phases without pods"
+	}
 	switch {
 	case phase.Grace.Duration > 0:
 		return text

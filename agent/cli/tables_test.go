@@ -191,6 +191,10 @@ func TestTables(t *testing.T) {
 	cut.phases.Phases[0].Wanted, cut.phases.Phases[1].Wanted = seconds(20), seconds(10)
 	cut.phases.Phases[0].Pods[0].Grace = seconds(0)
 	cut.phases.Phases[0].Pods[0].Containers = []plan.PlannedContainer{{Name: "web", Unit: "web.service", Wanted: seconds(60), Limit: "logind's delay"}}
+	onlyCritical := fullBackend()
+	onlyCritical.phases.Notes, onlyCritical.phases.Phases[0].Pods = nil, []plan.PlannedPod{}
+	onlyCritical.phases.Phases[1].Unused = seconds(20)
+	onlyCritical.phases.Phases[1].Pods = []plan.PlannedPod{{Runtime: "podman", Name: "dns", Grace: seconds(30), Containers: []plan.PlannedContainer{{Name: "dns", Grace: seconds(30)}}}}
 	unknown := fullBackend()
 	unknown.phases.Granted = delay(0)
 	off := fullBackend()
@@ -369,6 +373,7 @@ func TestTables(t *testing.T) {
 		"shutdown-plan-overridden":    {cut, "shutdown plan", 0},
 		"shutdown-plan":               {fullBackend(), "shutdown plan", 0},
 		"shutdown-plan-json":          {fullBackend(), "shutdown plan -o json", 0},
+		"shutdown-plan-unused":        {onlyCritical, "shutdown plan", 0},
 		"shutdown-plan-too-long":      {short, "shutdown plan", 0},
 		"shutdown-plan-grant-unknown": {unknown, "shutdown plan", 0},
 		"shutdown-plan-disarmed":      {unguarded, "shutdown plan", 0},

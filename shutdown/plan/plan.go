@@ -32,7 +32,9 @@ type PlannedPhase struct {
 	Priority int32           `json:"priority"`
 	Grace    metav1.Duration `json:"grace"`
 	Wanted   metav1.Duration `json:"wanted,omitzero"` // as configured, if logind grants less
-	Pods     []PlannedPod    `json:"pods"`
+	// Unused is the time of phases before it that have no pods. Its pods have it in addition to Grace.
+	Unused metav1.Duration `json:"unused,omitzero"`
+	Pods   []PlannedPod    `json:"pods"`
 }
 
 // PlannedPod is a pod that runs, in its phase.
@@ -109,15 +111,18 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 		priorities[i], plan.Notes = priority, append(plan.Notes, notes...)
 	}
 	raise(pods, priorities)
+	plan.passOn(func(phase int) bool {
+		return slices.ContainsFunc(priorities, func(p int32) bool { return phaseOf(phases, p) == phase })
+	})
 	for i, pod := range pods {
 		phase := &plan.Phases[phaseOf(phases, priorities[i])]
-		planned, notes := planPod(pod, priorities[i], phase.Grace.Duration)
+		planned, notes := planPod(pod, priorities[i], phase.available())
 		plan.Notes = append(plan.Notes, notes...)
 		phase.Pods = append(phase.Pods, planned)
 	}
 	plan.Notes = withoutRepeats(plan.Notes)
 	for _, phase := range plan.Phases {
-		orderPods(phase.Pods, phase.Grace.Duration)
+		orderPods(phase.Pods, phase.available())
 		for i := range phase.Pods {
 			pod := &phase.Pods[i]
 			pod.Grace.Duration = pod.longest()
@@ -130,7 +135,46 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 				cmp.Compare(a.Runtime, b.Runtime), cmp.Compare(a.ID, b.ID))
 		})
 	}
+	for i := range plan.Notes {
+		plan.explain(&plan.Notes[i])
+	}
 	return plan
+}
+
+// passOn gives the time of phases without pods to the next phase that has some.
+func (p *Plan) passOn(hasPods func(phase int) bool) {
+	var unused time.Duration
+	for i := range p.Phases {
+		if !hasPods(i) {
+			unused += p.Phases[i].Grace.Duration
+			continue
+		}
+		p.Phases[i].Unused.Duration, unused = unused, 0
+	}
+}
+
+// available is how long the pods of the phase have.
+func (p PlannedPhase) available() time.Duration { return p.Grace.Duration + p.Unused.Duration }
+
+// explain says which grace period applies, if the note is about one.
+func (p *Plan) explain(n *Note) {
+	if n.Effect != "" {
+		return
+	}
+	for _, phase := range p.Phases {
+		for _, pod := range phase.Pods {
+			if pod.Runtime != n.Runtime || pod.Namespace != n.Namespace || pod.Name != n.Pod {
+				continue
+			}
+			grace := pod.Grace.Duration
+			for _, c := range pod.Containers {
+				if c.Name == n.Container {
+					grace = c.Grace.Duration
+				}
+			}
+			n.Effect = "the grace period is " + grace.String()
+		}
+	}
 }
 
 func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod, []Note) {
@@ -147,10 +191,6 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 		}
 		own, requested, notes := Grace(pod, c)
 		for _, n := range notes {
-			n.Effect = "the grace period is " + own.String()
-			if own == unknownGrace {
-				n.Effect = "the grace period is that of the phase"
-			}
 			// A fault on the pod is found once for each of its containers.
 			if !slices.Contains(all, n) {
 				all = append(all, n)
@@ -171,7 +211,7 @@ func (c *PlannedContainer) nameLimit(phase PlannedPhase) {
 		return
 	case given <= c.Grace.Duration:
 		c.Cut = "unit " + c.Unit
-	case c.Grace.Duration < min(given, phase.Grace.Duration):
+	case c.Grace.Duration < min(given, phase.available()):
 		c.Cut = "the containers that stop after it"
 	case phase.Wanted.Duration > 0:
 		c.Cut = "logind's delay"

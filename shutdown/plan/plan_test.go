@@ -93,12 +93,39 @@ func TestNewGivesTheSmallerGrace(t *testing.T) {
 	}
 }
 
+// The drain gives it to them, and the record of a shutdown shows it.
+func TestPodsHaveTheTimeOfPhasesWithoutPods(t *testing.T) {
+	phases := []plan.PhaseSpec{{Name: "low", Priority: -1, Grace: 5 * time.Second}, {Name: "regular", Grace: 20 * time.Second}, {Name: "critical", Priority: plan.CriticalPriority, Grace: 10 * time.Second}}
+	for name, c := range map[string]struct {
+		pods   []runtime.Pod
+		unused []time.Duration
+		grace  time.Duration // of the critical pod
+		limit  string
+	}{
+		"only critical pods": {nil, []time.Duration{0, 0, 25 * time.Second}, 35 * time.Second, "phase critical"},
+		"all but the first":  {[]runtime.Pod{pod("web", "", running("c", "5s"))}, []time.Duration{0, 5 * time.Second, 0}, 10 * time.Second, "phase critical"},
+		"all":                {[]runtime.Pod{pod("web", "", running("c", "5s")), pod("batch", "-1", running("c", "5s"))}, []time.Duration{0, 0, 0}, 10 * time.Second, "phase critical"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := plan.New(phases, append(c.pods, pod("dns", "2000000000", running("c", "60s"))), plan.Rules{}, 0)
+			for i, phase := range got.Phases {
+				if phase.Unused.Duration != c.unused[i] || phase.Grace.Duration != phases[i].Grace {
+					t.Errorf("phase %s = %v and %v of others, want %v and %v", phase.Name, phase.Grace, phase.Unused, phases[i].Grace, c.unused[i])
+				}
+			}
+			if dns := got.Phases[2].Pods[0]; dns.Grace.Duration != c.grace || dns.Containers[0].Limit != c.limit {
+				t.Errorf("New() = %+v, want the critical pod to have %v, limited by %s", dns, c.grace, c.limit)
+			}
+		})
+	}
+}
+
 // Docker and Podman report the labels of a lone container for its pod, too.
 func TestALabelThatIsIgnoredIsNotedOnceWithWhatAppliesInstead(t *testing.T) {
 	labels := map[string]string{runtime.LabelGracePeriod: "soon", runtime.LabelPriority: "high"}
 	lone := runtime.Pod{Name: "web", Labels: labels, Containers: []runtime.Container{{Name: "web", State: runtime.Running, Labels: labels}}}
 	got := plan.New(plan.Defaults(), []runtime.Pod{lone}, plan.Rules{}, 0).Notes
-	want := map[string]string{runtime.LabelGracePeriod: "the grace period is 30s", runtime.LabelPriority: "the priority is 0"}
+	want := map[string]string{runtime.LabelGracePeriod: "the grace period is 20s", runtime.LabelPriority: "the priority is 0"}
 	if len(got) != 2 || got[0].Effect != want[got[0].Key] || got[1].Effect != want[got[1].Key] || got[0].Key == got[1].Key {
 		t.Errorf("New() notes %+v, want each label once, with %v", got, want)
 	}
@@ -241,8 +268,8 @@ func holds(t *testing.T, seed uint64, phases []plan.PhaseSpec, got plan.Plan, al
 			for _, c := range p.Containers {
 				longest.Duration = max(longest.Duration, c.Grace.Duration)
 			}
-			if p.Grace != longest || p.Grace.Duration > phase.Grace.Duration {
-				t.Errorf("seed %d: pod %s has grace %v, its containers %v, its phase %v", seed, p.Name, p.Grace, longest, phase.Grace)
+			if p.Grace != longest || p.Grace.Duration > phase.Grace.Duration+phase.Unused.Duration {
+				t.Errorf("seed %d: pod %s has grace %v, its containers %v, its phase %v and %v", seed, p.Name, p.Grace, longest, phase.Grace, phase.Unused)
 			}
 			if i > 0 && p.Priority < phase.Priority || i < len(phases)-1 && p.Priority >= phases[i+1].Priority {
 				t.Errorf("seed %d: pod %s of priority %d is in phase %d", seed, p.Name, p.Priority, phase.Priority)
