@@ -3,6 +3,7 @@ package gc
 import (
 	"cmp"
 	"math/bits"
+	"strings"
 	"time"
 
 	"hostler.io/hostler/runtime"
@@ -138,4 +139,10 @@ func age(now, t time.Time) time.Duration {
 		return 0
 	}
 	return max(0, now.Sub(t))
+}
+
+// untilRemoval says when an object that is too young may be removed, after what else explains it.
+func untilRemoval(left time.Duration, details ...string) string {
+	seconds := (left + time.Second - 1).Truncate(time.Second) // 0s would be now
+	return strings.Join(append(details, "may be removed in "+seconds.String()), "; ")
 }

@@ -130,14 +130,18 @@ func (d *dead) young(p ContainerPolicy, now time.Time) (Reason, string) {
 	since := age(now, d.ended)
 	switch d.decision.Container.State {
 	case runtime.Created:
-		if since < p.MinimumAge || !d.pod.Gone && since < p.patience() {
-			return TooYoung, "not started yet"
+		atLeast := p.MinimumAge
+		if !d.pod.Gone {
+			atLeast = max(atLeast, p.patience())
+		}
+		if since < atLeast {
+			return TooYoung, untilRemoval(atLeast-since, "not started yet")
 		}
 		return "", ""
 	case runtime.Unknown:
 		// The runtime may still learn the state, and the container may run.
 		if since < p.patience() {
-			return TooYoung, "in an unknown state"
+			return TooYoung, untilRemoval(p.patience()-since, "in an unknown state")
 		}
 		return "", ""
 	}
@@ -146,7 +150,7 @@ func (d *dead) young(p ContainerPolicy, now time.Time) (Reason, string) {
 		// Counting from its creation could take what died a moment ago.
 		return TooYoung, "time of exit unknown"
 	case since < p.MinimumAge:
-		return TooYoung, ""
+		return TooYoung, untilRemoval(p.MinimumAge - since)
 	}
 	return "", ""
 }

@@ -113,11 +113,11 @@ func TestPlanKeepsContainers(t *testing.T) {
 		detail    string
 	}{
 		{name: "it runs", container: runtime.Container{ID: "c", State: runtime.Running}, want: gc.Running},
-		{name: "it never started", container: runtime.Container{ID: "c", State: runtime.Created}, want: gc.TooYoung, detail: "not started yet"},
-		{name: "its state is unknown", container: runtime.Container{ID: "c", State: runtime.Unknown}, want: gc.TooYoung, detail: "unknown"},
+		{name: "it never started", container: runtime.Container{ID: "c", State: runtime.Created}, want: gc.TooYoung, detail: "not started yet; may be removed in "},
+		{name: "its state is unknown", container: runtime.Container{ID: "c", State: runtime.Unknown}, want: gc.TooYoung, detail: "unknown state; may be removed in "},
 		{name: "its exit is unknown and a minimum age set", container: unknown, minimum: time.Minute, want: gc.TooYoung, detail: "unknown"},
 		{name: "its exit is unknown and no minimum age set", container: unknown, want: gc.OverLimit},
-		{name: "it exited in the future, after a step of the clock", container: exited("c", "web", -time.Hour), minimum: time.Minute, want: gc.TooYoung},
+		{name: "it exited in the future, after a step of the clock", container: exited("c", "web", -time.Hour), minimum: time.Minute, want: gc.TooYoung, detail: "may be removed in 1m0s"},
 		{name: "the last shutdown ended its pod", container: exited("c", "web", time.Hour), protected: map[gc.PodKey]gc.Kept{{Runtime: "containerd", ID: "pod-p"}: {gc.LastShutdown, "a day for people to look"}}, want: gc.LastShutdown, detail: "a day"},
 		{name: "the last shutdown ended a pod of that ID in another runtime", container: exited("c", "web", time.Hour), protected: map[gc.PodKey]gc.Kept{{Runtime: "docker", ID: "pod-p"}: {gc.LastShutdown, "a day"}}, want: gc.OverLimit},
 		{name: "a keep annotation", container: labelled("true"), want: gc.Protected, detail: "label hostler.io/keep"},

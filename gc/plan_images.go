@@ -241,7 +241,7 @@ func (j *judge) protection(img *ImageFact, q *queued) (Reason, string) {
 		young = min(young, age(j.now, img.CreatedAt))
 	}
 	if young < j.policy.MinimumAge {
-		return TooYoung, ""
+		return TooYoung, untilRemoval(j.policy.MinimumAge - young)
 	}
 	return "", ""
 }

@@ -51,7 +51,7 @@ func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecisi
 		case unsure != "":
 			d.Reason, d.Detail = NotManaged, unsure
 		case age(now, log.ModifiedAt) < patience:
-			d.Reason = TooYoung
+			d.Reason, d.Detail = TooYoung, untilRemoval(patience-age(now, log.ModifiedAt))
 		case log.Link:
 			d.Action, d.Reason = Remove, Dangling
 		default:

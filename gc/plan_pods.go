@@ -78,7 +78,7 @@ func planPods(f *Facts, p ContainerPolicy, now time.Time, o Options, containers 
 		case f.Kubelet && newest[PodKey{pod.Runtime, pod.UID}] == pod:
 			d.Reason, d.Detail = Newest, "the kubelet may restart the pod"
 		case age(now, lastTouched(pod)) < p.settling():
-			d.Reason = TooYoung
+			d.Reason, d.Detail = TooYoung, untilRemoval(p.settling()-age(now, lastTouched(pod)))
 		default:
 			d.Action, d.Reason = Remove, PodDead
 		}

@@ -31,7 +31,7 @@ func TestPlanPods(t *testing.T) {
 		detail     string
 	}{
 		{name: "an empty one goes", pod: deadPod(2 * time.Hour), want: gc.PodDead},
-		{name: "an empty one that may be on its way up stays", pod: deadPod(59 * time.Second), want: gc.TooYoung},
+		{name: "an empty one that may be on its way up stays", pod: deadPod(59 * time.Second), want: gc.TooYoung, detail: "may be removed in 1s"},
 		{name: "an empty one stays for the minimum age", pod: deadPod(2 * time.Hour), want: gc.TooYoung, change: func(_ *gc.Facts, p *gc.Policy, _ *gc.Options) {
 			p.Containers.MinimumAge = 3 * time.Hour
 		}},
@@ -114,7 +114,7 @@ func TestPlanLogs(t *testing.T) {
 		detail string
 	}{
 		{name: "the folder of a pod that is gone goes", log: folder, want: gc.PodGone},
-		{name: "one written within the hour stays", log: with(folder, func(l *gc.LogFact) { l.ModifiedAt = ago(59 * time.Minute) }), want: gc.TooYoung},
+		{name: "one written within the hour stays", log: with(folder, func(l *gc.LogFact) { l.ModifiedAt = ago(59 * time.Minute) }), want: gc.TooYoung, detail: "may be removed in 1m0s"},
 		{name: "one written within the minimum age stays", log: folder, want: gc.TooYoung, change: func(_ *gc.Facts, p *gc.Policy, _ *gc.Options) { p.Containers.MinimumAge = 3 * time.Hour }},
 		{name: "a person's all-unused takes what was written before the last minute", log: with(folder, func(l *gc.LogFact) { l.ModifiedAt = ago(2 * time.Minute) }), want: gc.PodGone, change: func(_ *gc.Facts, _ *gc.Policy, o *gc.Options) { o.AllUnused = true }},
 		{name: "and leaves what was written in it", log: with(folder, func(l *gc.LogFact) { l.ModifiedAt = ago(59 * time.Second) }), want: gc.TooYoung, change: func(_ *gc.Facts, _ *gc.Policy, o *gc.Options) { o.AllUnused = true }},

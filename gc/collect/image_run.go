@@ -191,6 +191,11 @@ func (r *imageRun) blind() bool {
 	})
 }
 
+// unmeasured reports whether a filesystem reports nothing usable.
+func (r *imageRun) unmeasured() bool {
+	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool { return fs.Message != "" })
+}
+
 // shortFor reports whether space is lacking where a runtime keeps images.
 func (r *imageRun) shortFor(runtimeName string) bool {
 	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
@@ -233,7 +238,7 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 	}
 	end := r.outcome()
 	r.report.Ended = string(end)
-	return end == endNothingLeft
+	return end == endNothingLeft || end == endNotNeeded
 }
 
 // ending is why a run ends by itself, in the words of its report.
@@ -241,6 +246,7 @@ type ending string
 
 const (
 	endNothingLeft ending = "nothing more to remove"
+	endNotNeeded   ending = "no space is needed"
 	endDown        ending = "a runtime does not answer"
 	endRefused     ending = "a runtime returned an error"
 	endReached     ending = "low threshold reached"
@@ -268,6 +274,8 @@ func (r *imageRun) outcome() ending {
 		return endReached
 	case stuck:
 		return endIdle
+	case r.tried.count == 0 && !r.requested() && !r.options.AllUnused && !r.unmeasured():
+		return endNotNeeded
 	}
 	return endNothingLeft
 }

@@ -170,8 +170,8 @@ func (r Report) removedKinds() map[string]int {
 	return counts
 }
 
-// Then joins the report of a run that followed this one, as containers and then
-// images do in one `hostler gc run`.
+// Then joins the report of a run of images that followed this one, of containers, in one
+// `hostler gc run`.
 func (r Report) Then(next Report) Report {
 	joined := r
 	joined.Duration.Duration += next.Duration.Duration
@@ -197,7 +197,7 @@ func (r Report) Then(next Report) Report {
 		joined.Kept[reason] += n
 	}
 	if next.Ended != r.Ended {
-		joined.Ended = r.Ended + "; " + next.Ended
+		joined.Ended = "containers: " + r.Ended + "; images: " + next.Ended
 	}
 	joined.LongestWindow.Duration = max(r.LongestWindow.Duration, next.LongestWindow.Duration)
 	return joined

@@ -14,8 +14,8 @@ func TestTwoRunsInOneReport(t *testing.T) {
 	if len(got.Removed) != 2 || len(got.Filesystems) != 2 || got.FreedBytes != 7 || len(got.Errors) != 1 || got.Kept[gc.Newest] != 3 || got.Kept[gc.InUse] != 3 {
 		t.Errorf("Then() = %+v, want the sum of both", got)
 	}
-	if got.Ended != "nothing left; low threshold reached" {
-		t.Errorf("Then() ended with %q, want both ends", got.Ended)
+	if got.Ended != "containers: nothing left; images: low threshold reached" {
+		t.Errorf("Then() ended with %q, want the end of each", got.Ended)
 	}
 	images.Ended = containers.Ended
 	if got := containers.Then(images); got.Ended != "nothing left" {
