@@ -118,16 +118,41 @@ func (l *Logind) Preparing(ctx context.Context) (bool, error) {
 }
 
 // PreparingKind is what logind's PreparingForShutdownWithMetadata says of the kind of the
-// shutdown, such as "reboot". systemd before 257 does not have it: that is an error.
+// shutdown, such as "reboot". On systemd before 257, which does not have it, ScheduledShutdown does.
 func (l *Logind) PreparingKind(ctx context.Context) (string, error) {
 	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
 	var metadata map[string]dbus.Variant
 	if err := get(ctx, l.bus, "PreparingForShutdownWithMetadata", &metadata); err != nil {
-		return "", err
+		next, err := l.scheduled(ctx)
+		return next.begun(), err
 	}
 	kind, _ := metadata["type"].Value().(string)
 	return kind, nil
+}
+
+// schedule is logind's ScheduledShutdown.
+type schedule struct {
+	Kind         string
+	Microseconds uint64
+}
+
+// scheduled reads it.
+func (l *Logind) scheduled(ctx context.Context) (s schedule, err error) {
+	return s, get(ctx, l.bus, "ScheduledShutdown", &s)
+}
+
+// at is when it begins. A shutdown that was requested for now has the time 0.
+func (s schedule) at() time.Time { return time.UnixMicro(int64(s.Microseconds)) }
+
+// begun is the kind of a shutdown that is not to begin later; empty if there is none. Before systemd
+// 255, the announcement of a shutdown does not have its kind.
+func (s schedule) begun() string {
+	kinds := []string{"reboot", "poweroff", "halt", "kexec", "soft-reboot"} // and no kind of sleep
+	if s.at().After(time.Now()) || !slices.Contains(kinds, s.Kind) {
+		return ""
+	}
+	return s.Kind
 }
 
 // Scheduled is logind's ScheduledShutdown, as `shutdown +30` sets it: the kind, such as "reboot", and
@@ -135,18 +160,12 @@ func (l *Logind) PreparingKind(ctx context.Context) (string, error) {
 func (l *Logind) Scheduled(ctx context.Context) (kind string, at time.Time, err error) {
 	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
-	var scheduled struct {
-		Kind         string
-		Microseconds uint64
-	}
-	if err := get(ctx, l.bus, "ScheduledShutdown", &scheduled); err != nil || scheduled.Kind == "" {
+	next, err := l.scheduled(ctx)
+	// A shutdown that is not to come later is in there, too.
+	if err != nil || next.Kind == "" || !next.at().After(time.Now()) {
 		return "", time.Time{}, err
 	}
-	// A shutdown that is not to come later is in there, too, with a time since the boot, or none.
-	if at = time.UnixMicro(int64(scheduled.Microseconds)); !at.After(time.Now()) {
-		return "", time.Time{}, nil
-	}
-	return scheduled.Kind, at, nil
+	return next.Kind, next.at(), nil
 }
 
 // InhibitorLock is one lock as logind lists it.

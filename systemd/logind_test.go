@@ -124,8 +124,10 @@ func TestOnlyALogindThatAnswersToItsNameIsSignalled(t *testing.T) {
 	}
 }
 
-func TestWatchReportsTheKindWhereLogindDoes(t *testing.T) {
-	for want, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
+// systemd before 255 does not announce it, but has it in ScheduledShutdown.
+func TestWatchReportsTheKind(t *testing.T) {
+	const want = "poweroff"
+	for _, options := range []systemdtest.FakeOptions{{}, {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		events := startWatch(t, newLogind(t, fake))
 		for range 2 {
@@ -162,16 +164,16 @@ func TestWatchReportsTheKindOfWhatIsAnnouncedWhileItSubscribes(t *testing.T) {
 }
 
 func TestTheKindOfAShutdownIsReportedToWhoAsks(t *testing.T) {
-	for want, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
+	for _, options := range []systemdtest.FakeOptions{{}, {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		logind := newLogind(t, fake)
 		ask := func() (string, error) { return logind.PreparingKind(t.Context()) }
-		if got, err := ask(); got != "" || (err == nil) != options.Metadata {
-			t.Errorf("PreparingKind() = %q, %v without a shutdown, want none, and an error where it cannot be known", got, err)
+		if got, err := ask(); got != "" || err != nil {
+			t.Errorf("PreparingKind() = %q, %v without a shutdown, want none", got, err)
 		}
 		call(t, fake, "PowerOff", false)
-		if got, err := ask(); got != want || (err == nil) != options.Metadata {
-			t.Errorf("PreparingKind() = %q, %v, want %q, and an error where it cannot be known", got, err, want)
+		if got, err := ask(); got != "poweroff" || err != nil {
+			t.Errorf("PreparingKind() = %q, %v, want poweroff", got, err)
 		}
 		fake.AbortShutdown(t)
 	}
@@ -179,16 +181,31 @@ func TestTheKindOfAShutdownIsReportedToWhoAsks(t *testing.T) {
 
 // Seen on Debian 13: what is announced after that is no repetition.
 func TestWatchReportsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
-	for kind, options := range map[string]systemdtest.FakeOptions{"": {}, "poweroff": {Metadata: true}} {
+	for _, options := range []systemdtest.FakeOptions{{}, {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		events := startWatch(t, newLogind(t, fake))
 		for range 3 {
 			call(t, fake, "PowerOff", false)
-			if got := next(t, events); got != (shutdown.Event{Type: shutdown.Prepare, Kind: kind}) {
-				t.Errorf("Watch() sent %+v, want Prepare of kind %q", got, kind)
+			if got := next(t, events); got != (shutdown.Event{Type: shutdown.Prepare, Kind: "poweroff"}) {
+				t.Errorf("Watch() sent %+v, want Prepare of kind poweroff", got)
 			}
 			fake.CancelShutdown(t)
 		}
+	}
+}
+
+// A shutdown that is scheduled for later may have another kind than the one that is announced.
+func TestTheKindOfALaterShutdownIsNotThatOfTheAnnouncedOne(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	call(t, fake, "ScheduleShutdown", "poweroff", uint64(time.Now().Add(time.Hour).UnixMicro()))
+	logind := newLogind(t, fake)
+	events := startWatch(t, logind)
+	call(t, fake, "Reboot", false)
+	if got := next(t, events); got != (shutdown.Event{Type: shutdown.Prepare}) {
+		t.Errorf("Watch() sent %+v, want Prepare of no kind", got)
+	}
+	if got, err := logind.PreparingKind(t.Context()); got != "" || err != nil {
+		t.Errorf("PreparingKind() = %q, %v, want none", got, err)
 	}
 }
 

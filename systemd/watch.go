@@ -67,11 +67,29 @@ func (l *Logind) Watch(ctx context.Context, events chan<- shutdown.Event) error 
 				return lost
 			}
 			if event, ok := w.event(signal); ok {
+				if event.Type == shutdown.Prepare && event.Kind == "" {
+					event.Kind = l.kindNow(ctx)
+				}
 				pending = append(pending, event)
 			}
 			altered = altered || w.inhibitorsChanged(signal)
 		}
 	}
+}
+
+// kindBound is how long a shutdown waits for its kind, which only explains.
+const kindBound = 200 * time.Millisecond
+
+// kindNow is the kind of the shutdown that was just announced without it; empty if logind does not
+// answer at once.
+func (l *Logind) kindNow(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, kindBound)
+	defer cancel()
+	next, err := l.scheduled(ctx)
+	if err != nil {
+		return ""
+	}
+	return next.begun()
 }
 
 // startFollowing follows logind's files beside a Watch, until stop is called.

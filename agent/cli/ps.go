@@ -327,11 +327,13 @@ func shutdownTitle(r journal.Record) string {
 	case r.Cause != "":
 		return "drain for " + r.Cause
 	case r.Trigger == journal.TriggerServiceStop:
-		return "shutdown without logind notification"
+		return "shutdown or reboot without logind notification"
 	case r.Trigger == journal.TriggerManual, r.Trigger == journal.TriggerManualAll:
 		return "manual drain"
 	case r.Trigger == journal.TriggerUnknown:
 		return "end of a boot"
+	case r.Trigger == journal.TriggerShutdown:
+		return "shutdown or reboot"
 	}
 	return string(r.Trigger)
 }

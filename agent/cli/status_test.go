@@ -18,6 +18,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
 )
 
@@ -158,6 +159,21 @@ func TestNothingIsSaidToBeAboveThatIsNot(t *testing.T) {
 					t.Errorf("the screen is\n%s, want no reference to what it does not have", screen)
 				}
 			})
+		}
+	}
+}
+
+// It may have been a reboot.
+func TestAShutdownOfUnknownKindIsNotCalledAShutdown(t *testing.T) {
+	for trigger, want := range map[journal.Trigger]string{
+		journal.TriggerShutdown:    "last shutdown shutdown or reboot 2026-",
+		journal.TriggerServiceStop: "last shutdown shutdown or reboot without logind notification 2026-",
+	} {
+		s := healthy()
+		last := *s.Shutdown.Last
+		last.Kind, last.Trigger, s.Shutdown.Last = "", trigger, &last
+		if screen := strings.Join(strings.Fields(hostler(serve(t, &backend{status: s}), "status").stdout), " "); !strings.Contains(screen, want) {
+			t.Errorf("the screen is %s, want %q in it", screen, want)
 		}
 	}
 }

@@ -108,7 +108,9 @@ func reboots(t *testing.T, r *rig) {
 	lock := r.lock(r.logind)
 	r.expectPreparing(false)
 	r.login("Reboot", false)
-	w.expect(shutdown.Prepare)
+	if kind := w.expect(shutdown.Prepare); kind != "reboot" {
+		t.Errorf("Watch() sent Prepare of kind %q, want reboot", kind)
+	}
 	r.expectPreparing(true)
 	released := time.Now()
 	if err := lock.Close(); err != nil {

@@ -264,6 +264,9 @@ func (l *login1) shutDown(kind string) *dbus.Error {
 		return fault(loginError+"OperationInProgress", "there's already a shutdown or sleep operation in progress")
 	}
 	l.preparing = kind
+	if l.next.Kind == "" {
+		l.next = scheduledShutdown{Kind: kind} // seen on Debian 12
+	}
 	l.announce(kind, true)
 	if !l.delayed() {
 		l.proceed()

@@ -48,7 +48,7 @@ func TestThePowerIsCutInADrain(t *testing.T) {
 		if c.last.Graceful || c.last.Trigger != journal.TriggerShutdown || !c.last.FinishedAt.IsZero() || !strings.Contains(c.last.Error, "during the drain") || len(c.last.Pods) != 3 {
 			t.Errorf("LastShutdown() = %+v, want one of three pods that was announced, and came to no end", c.last)
 		}
-		if o.Release != machine.Debian12 && c.last.Kind != "reboot" {
+		if c.last.Kind != "reboot" {
 			t.Errorf("LastShutdown() is of kind %q, want it to tell of a reboot", c.last.Kind)
 		}
 		expectTerms(t, c.work, "stubborn", 1)

@@ -47,7 +47,7 @@ func TestTheFirstSecond(t *testing.T) {
 				if last == nil || !last.Graceful || !strings.HasPrefix(last.BootID, boot) || len(last.Pods) != 2 || birth.trigger != "" && last.Trigger != birth.trigger {
 					t.Errorf("`%s`: LastShutdown() = %+v, want a graceful one of two pods, in boot %s, by %q", how, last, boot, birth.trigger)
 				}
-				if last != nil && last.Trigger == journal.TriggerShutdown && o.Release != machine.Debian12 && last.Kind != "reboot" {
+				if last != nil && last.Trigger == journal.TriggerShutdown && last.Kind != "reboot" {
 					t.Errorf("`%s`: LastShutdown() is of kind %q, want a reboot", how, last.Kind)
 				}
 			}
