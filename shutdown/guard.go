@@ -306,7 +306,7 @@ func (g *Guard) PlanOf(ctx context.Context, pods []runtime.Pod) (plan.Plan, erro
 		}
 	}
 	p := plan.New(g.options.Phases, order.Apply(pods), g.options.Rules, g.options.First.Left(granted))
-	p.Granted.Duration = granted
+	p.Granted.Duration, p.Notes = granted, append(p.Notes, plan.UnknownLabels(pods)...)
 	return p, err
 }
 

@@ -92,7 +92,7 @@ const (
 	ReasonNoLogind = "NoLogind"
 	// ReasonNoLock: the login manager is there, but gave no lock.
 	ReasonNoLock = "NoLock"
-	// ReasonDisarmed: a shutdown does not wait for pods yet, because hostler has just started, or has
+	// ReasonDisarmed: a shutdown does not wait for pods yet, because hostler has
 	// just lost or regained the login manager.
 	ReasonDisarmed = "Disarmed"
 

@@ -15,6 +15,7 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/systemd"
 )
 
@@ -98,6 +99,7 @@ func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 	now := c.planned(facts)
 	f.Collection = c.waiting(facts, now)
 	f.Runtimes.NotStarted = notStarted(facts.Pods, d.Host.RebootsSeen.Began(d.Host.Uptime()), f.Guard.History())
+	f.Runtimes.Ignored = plan.Ignored(f.Phases, facts.Pods, d.Host.Settings.Policies().Rules)
 	if err != nil {
 		f.Machine.ImagesUnknown = err.Error()
 	}

@@ -152,17 +152,13 @@ func printUnits(t *table, p plan.Plan) {
 	}
 }
 
-// printNotes lists labels that are ignored because their values are not valid, and what applies instead.
+// printNotes lists labels that are ignored, and what applies instead.
 func printNotes(t *table, p plan.Plan) {
 	if len(p.Notes) > 0 {
 		t.line("")
 	}
 	for _, n := range p.Notes {
-		name := strings.TrimPrefix(n.Namespace+"/"+n.Pod, "/")
-		if n.Container != "" && n.Container != n.Pod {
-			name += ", container " + n.Container
-		}
-		line := fmt.Sprintf("note: %s: ignored %s=%q: it %s", name, n.Key, n.Value, n.Problem)
+		line := "note: " + n.String()
 		if n.Effect != "" {
 			line += "; " + n.Effect
 		}

@@ -135,7 +135,7 @@ func lock(f Facts) Check {
 	case shutdown.Armed:
 	case shutdown.Disarmed:
 		switch f.Protection.Reason {
-		case status.ReasonDisarmed, // as for a moment after its start
+		case status.ReasonStarting, status.ReasonDisarmed,
 			status.ReasonNoBus, status.ReasonNoLogind: // the checks above found what it lacked
 			return fail("wait a few seconds, and run `hostler doctor` again; if it stays: "+f.fixes().restartAgent(),
 				"hostler is not armed yet, and retries within %v; last error: %s", shutdown.LongestPause, f.Guard.Reason)

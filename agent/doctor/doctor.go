@@ -147,6 +147,7 @@ func checks() []struct {
 		{"runtimes", runtimes},
 		{"podman", podman},
 		{"not-started", notStarted},
+		{"labels", labels},
 		{"pressure", pressure},
 		{"node-network", nodeNetwork},
 		{"image-filesystem", imageFilesystem},

@@ -241,7 +241,7 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 			"fail protection|NoLogind", "fail lock|retries within 3s|last error: gone|wait a few seconds",
 		}},
 		{"an agent that has just started", func(f *doctor.Facts) {
-			disarm(f, status.ReasonDisarmed, "not started")
+			disarm(f, status.ReasonStarting, "not started")
 			f.Logind.Own, f.Logind.Locks, f.Logind.Granted = nil, nil, 5*time.Second
 			f.Logind.Files = logindconf.Delay{Effective: logindconf.Setting{Max: 5 * time.Second}}
 		}, []string{"fail protection", "fail lock|not armed yet|run `hostler doctor` again", "fail delay|logind grants 5s, its default|see the check lock"}},
@@ -257,6 +257,11 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 		{"disarmed for a reason of its own", func(f *doctor.Facts) { disarm(f, status.ReasonNoLock, "access denied") }, []string{
 			"fail protection|access denied", "fail lock|not armed: access denied",
 		}},
+		{"labels that mean nothing", func(f *doctor.Facts) {
+			for range 6 {
+				f.Runtimes.Ignored = append(f.Runtimes.Ignored, plan.Note{Namespace: "shop", Pod: "web", Container: "c", Key: "shutdown.hostler.io/grace", Value: strings.Repeat("9", 99), Problem: "is not a label of hostler"})
+			}
+		}, []string{"warn labels|shop/web, container c: ignored shutdown.hostler.io/grace=\"9999|9...\": it is not a label of hostler; |; and 1 more|docs/reference/labels.md"}},
 		{"a full disk", func(f *doctor.Facts) {
 			f.Machine.Pressures = []doctor.Fix{{Message: "DiskPressure is True: /run has 0 of 4Gi free", Command: "run `du -xh /run` to see what fills it"}}
 		}, []string{"warn pressure|/run has 0 of 4Gi free|du -xh /run"}},

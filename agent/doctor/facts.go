@@ -192,6 +192,8 @@ type Runtimes struct {
 	// NotStarted names the containers that should run by their restart policy, and have not been
 	// started since the boot.
 	NotStarted []string
+	// Ignored are the labels and annotations that hostler passes over.
+	Ignored []plan.Note
 }
 
 // DeadSocket is a socket at which no usable runtime answers.

@@ -122,6 +122,22 @@ type Note struct {
 	Effect string `json:"effect,omitempty"`
 }
 
+// mostShown is how many bytes of a value String shows.
+const mostShown = 60
+
+// String names the object, the label and what is wrong with it.
+func (n Note) String() string {
+	name := strings.TrimPrefix(n.Namespace+"/"+n.Pod, "/")
+	if n.Container != "" && n.Container != n.Pod {
+		name += ", container " + n.Container
+	}
+	value := n.Value
+	if len(value) > mostShown {
+		value = value[:mostShown] + "..."
+	}
+	return fmt.Sprintf("%s: ignored %s=%q: it %s", name, n.Key, value, n.Problem)
+}
+
 // withoutRepeats removes notes of a container that repeat one of its pod, or the reverse: Docker and
 // Podman report the labels of a lone container for both.
 func withoutRepeats(notes []Note) []Note {

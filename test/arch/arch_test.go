@@ -170,7 +170,7 @@ var theirs = []struct {
 	{"github.com/cpuguy83", []string{"packaging/made"}, "only packages have man pages"},
 	{"github.com/opencontainers", []string{"runtime/runc"}, "only the adapter knows what runc and crun write"},
 	{"github.com/mattn/go-runewidth", []string{"agent/cli"}, "only the command line lays out text for a terminal"},
-	{"github.com/agnivade/levenshtein", []string{"internal/configfile", "agent/fleet"}, "only keys of the configuration and names of hosts are corrected"},
+	{"github.com/agnivade/levenshtein", []string{"internal/configfile", "agent/fleet", "shutdown/plan"}, "only keys of the configuration, names of hosts and labels are corrected"},
 	{"os/exec", []string{"status/conditions", "runtime/runc/program"}, "the agent runs no commands but a person's checks, and runc where a runtime is nothing else and has no daemon to be asked: it asks the kernel, the runtime and systemd"},
 	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "controlplane/controlplanetest", "controlplane/objects/objectstest", "controlplane/store/storetest", "controlplane/controllers/controllertest", "internal/trust/trusttest"}, "test code does not go into the binary"},
 }

@@ -1,0 +1,26 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+)
+
+// mostLabels is how many ignored labels the check names.
+const mostLabels = 5
+
+// labels names the labels and annotations of pods and containers that hostler passes over.
+func labels(f Facts) Check {
+	ignored := f.Runtimes.Ignored
+	if len(ignored) == 0 {
+		return Check{}
+	}
+	var names []string
+	for _, n := range ignored[:min(len(ignored), mostLabels)] {
+		names = append(names, n.String())
+	}
+	if more := len(ignored) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return warn("correct the labels (/usr/share/doc/hostler/docs/reference/labels.md). Containers of Docker and Podman must be created again for that",
+		"%s", strings.Join(names, "; "))
+}

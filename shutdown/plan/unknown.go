@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+
+	"hostler.io/hostler/runtime"
+)
+
+// domain is that of hostler's labels and annotations.
+const domain = "hostler.io/"
+
+// known are the labels and annotations of pods and containers that hostler reads.
+func known() []string {
+	return []string{runtime.LabelCritical, runtime.LabelGracePeriod, runtime.LabelKeep, runtime.LabelPriority}
+}
+
+// Ignored returns a note for each label and annotation that hostler passes over: those with an invalid
+// value, and those of UnknownLabels.
+func Ignored(phases []PhaseSpec, pods []runtime.Pod, rules Rules) []Note {
+	return withoutRepeats(append(New(phases, pods, rules, 0).Notes, UnknownLabels(pods)...))
+}
+
+// UnknownLabels returns a note for each label and annotation that looks like one of hostler's and is
+// not, with the nearest one that is.
+func UnknownLabels(pods []runtime.Pod) []Note {
+	var notes []Note
+	for _, p := range pods {
+		sources := podSources(p)
+		for _, c := range p.Containers {
+			sources = append(sources, containerSources(c)...)
+		}
+		for _, s := range sources {
+			for _, key := range slices.Sorted(maps.Keys(s.values)) {
+				if problem := unknownKey(key); problem != "" {
+					notes = append(notes, Note{
+						Runtime: p.Runtime, Namespace: p.Namespace, Pod: p.Name, Container: s.container,
+						Key: key, Value: s.values[key], Problem: problem,
+					})
+				}
+			}
+		}
+	}
+	return withoutRepeats(notes)
+}
+
+// unknownKey says what is wrong with a key that looks like one of hostler's; empty if nothing is, or
+// it is another program's.
+func unknownKey(key string) string {
+	name, ours := nameOf(key)
+	if !ours || slices.Contains(known(), key) {
+		return ""
+	}
+	if near := nearest(name); near != "" {
+		return "is not a label of hostler; did you mean " + near + "?"
+	}
+	return "is not a label of hostler; it knows " + strings.Join(known(), ", ")
+}
+
+// nameOf returns the key without hostler's domain, or what may be meant as such, and whether it has
+// one: a subdomain, another order, or none of its top level.
+func nameOf(key string) (name string, ours bool) {
+	at, rest, qualified := strings.Cut(key, "/")
+	if qualified && (at+"/" == domain || strings.HasSuffix(at+"/", "."+domain)) {
+		return rest, true
+	}
+	for _, prefix := range []string{"hostler.io.", "io.hostler.", "io.hostler/", "hostler.", "hostler/"} {
+		if rest, found := strings.CutPrefix(key, prefix); found {
+			return rest, true
+		}
+	}
+	return "", false
+}
+
+// nearest returns the known key whose name contains this one, or is contained in it, or differs from it
+// in few letters; empty if there is none.
+func nearest(name string) string {
+	best, least := "", 3
+	for _, key := range known() {
+		other := strings.TrimPrefix(key, domain)
+		distance := levenshtein.ComputeDistance(strings.ToLower(name), other)
+		if len(name) >= 4 && (strings.Contains(other, name) || strings.Contains(name, other)) {
+			distance = 0
+		}
+		if distance < least {
+			best, least = key, distance
+		}
+	}
+	return best
+}

@@ -1,0 +1,51 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/plan"
+)
+
+func TestALabelThatOnlyLooksLikeHostlersIsNotedWithTheNearest(t *testing.T) {
+	for key, want := range map[string]string{
+		"shutdown.hostler.io/grace":             "did you mean hostler.io/grace-period?",
+		"hostler.io/graceperiod":                "did you mean hostler.io/grace-period?",
+		"hostler.io/termination-grace-period":   "did you mean hostler.io/grace-period?",
+		"hostler.io/Critical":                   "did you mean hostler.io/critical?",
+		"hostler.io/prio":                       "did you mean hostler.io/priority?",
+		"io.hostler.keep":                       "did you mean hostler.io/keep?",
+		"hostler.keep":                          "did you mean hostler.io/keep?",
+		"gc.hostler.io/protected":               "it knows hostler.io/critical, hostler.io/grace-period, hostler.io/keep, hostler.io/priority",
+		"hostler.io/keep":                       "",
+		"hostler.io/grace-period":               "",
+		"nothostler.io/grace":                   "",
+		"example.com/hostler.io":                "",
+		runtime.LabelTerminationGracePeriod:     "",
+		"io.kubernetes.container.restartCount":  "",
+		"hostlers.example.com/grace-of-another": "",
+	} {
+		labels := values{key: "5s"}
+		pods := []runtime.Pod{
+			{Name: "labels", Labels: labels}, {Name: "annotations", Annotations: labels},
+			{Name: "both", Labels: labels, Containers: []runtime.Container{{Name: "both", Labels: labels}}}, // as of Docker
+			{Name: "exited", Containers: []runtime.Container{{Name: "c", State: runtime.Exited, Annotations: labels}}},
+		}
+		notes := plan.UnknownLabels(pods)
+		if want == "" {
+			if len(notes) > 0 {
+				t.Errorf("UnknownLabels() of %s = %+v, want none", key, notes)
+			}
+			continue
+		}
+		if len(notes) != len(pods) {
+			t.Errorf("UnknownLabels() of %s = %+v, want one of each pod", key, notes)
+		}
+		for i, n := range notes {
+			if n.Pod != pods[i].Name || n.Key != key || n.Value != "5s" || !strings.HasSuffix(n.Problem, want) {
+				t.Errorf("UnknownLabels() of %s = %+v, want it to end with %q", key, n, want)
+			}
+		}
+	}
+}
