@@ -510,7 +510,10 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 		{"checks of one's own that all say something", func(f *doctor.Facts) { f.Conditions = doctor.Conditions{Number: 2, Local: []string{"example.com/A"}} }, nil},
 		{"a state folder that cannot be written", func(f *doctor.Facts) { f.State.Problem = "read-only" }, []string{"warn state|read-only"}},
 		{"a state folder without room", func(f *doctor.Facts) { f.State.Free = 1 << 20 }, []string{"warn state|/var/lib/hostler has 1.0 MiB free|df -h /var/lib/hostler"}},
-		{"a runtime that does not tell where its images are", func(f *doctor.Facts) { f.Machine.ImagesUnknown = "containerd: deadline exceeded" }, []string{"warn image-filesystem|containerd: deadline exceeded|see check runtimes"}},
+		{"a runtime that does not tell where its images are", func(f *doctor.Facts) { f.Machine.ImagesUnknown = "containerd: deadline exceeded" }, []string{"warn image-filesystem|containerd: deadline exceeded|run `hostler doctor` again in some seconds"}},
+		{"the same of one that is not ready", func(f *doctor.Facts) {
+			f.Machine.ImagesUnknown, f.Runtimes.List[0].Ready = "containerd: deadline exceeded", false
+		}, []string{"fail runtimes", "warn image-filesystem|containerd: deadline exceeded|see check runtimes"}},
 		{"no filesystem of images", func(f *doctor.Facts) { f.Machine.ImageFilesystems = nil }, []string{"warn image-filesystem|no runtime has reported"}},
 		{"a filesystem of images that does not answer", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].Message = "statfs: stale" }, []string{"warn image-filesystem|cannot measure /var/lib/containerd|statfs: stale|stat /var/lib/containerd"}},
 		{"images above the high threshold", func(f *doctor.Facts) { f.Machine.ImageFilesystems[0].UsedPercent = 85 }, []string{"warn image-filesystem|it is 85% full, collected from 85% down to 80%|hostler gc plan"}},

@@ -28,7 +28,11 @@ func imageFilesystem(f Facts) Check {
 	case !slices.ContainsFunc(f.Runtimes.List, func(r Runtime) bool { return !r.bare() }):
 		return Check{} // nobody keeps images here; where nobody is there at all, check runtimes says so
 	case m.ImagesUnknown != "":
-		return warn("see check runtimes", "cannot find the filesystem of images: %s", m.ImagesUnknown)
+		fix := "see check runtimes"
+		if runtimes(f).Status == OK { // it is checked every ten seconds
+			fix = "run `hostler doctor` again in some seconds"
+		}
+		return warn(fix, "cannot find the filesystem of images: %s", m.ImagesUnknown)
 	case len(m.ImageFilesystems) == 0:
 		return warn("check that the image directory of the runtime exists: `hostler status`, condition Ready", "no runtime has reported a filesystem of images: images cannot be collected")
 	}
