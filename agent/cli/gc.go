@@ -14,8 +14,12 @@ import (
 )
 
 func (a *app) gcCommand() *cobra.Command {
+	plan := a.collector("plan", "Show what a collection would remove now, and why", showPlan)
+	plan.Long = `Show what a collection would remove now, and why.
+
+Reasons: /usr/share/doc/hostler/docs/howto/disk-full.md`
 	return group("gc", "Remove unused images and dead containers",
-		a.collector("plan", "Show what a collection would remove now, and why", showPlan),
+		plan,
 		a.collector("run", "Run a collection now, as `gc plan` shows; needs root", a.collect),
 		a.gcHistory(),
 	)

@@ -34,6 +34,9 @@ func (a *app) psCommand() *cobra.Command {
 			printPods(t, out, list.Pods)
 		})
 	})
+	cmd.Long = `List pods with their shutdown phase and grace period.
+
+Outcomes of a shutdown: /usr/share/doc/hostler/docs/howto/last-shutdown.md`
 	cmd.Flags().BoolVar(&last, "last-shutdown", false, "show how each pod ended in the last shutdown")
 	return cmd
 }

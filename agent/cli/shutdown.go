@@ -26,6 +26,9 @@ func (a *app) shutdownCommand() *cobra.Command {
 		}
 		return nothingKnown(p.Plan)
 	})
+	show.Long = `Show when each pod would be stopped, and its grace period.
+
+Labels change both: /usr/share/doc/hostler/docs/reference/labels.md`
 	return group("shutdown", "Show what a shutdown would do, and what the last one did", show, a.shutdownReport())
 }
 

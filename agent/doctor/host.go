@@ -60,7 +60,7 @@ func configuration(f Facts) Check {
 	case trouble == "":
 		return ok("the files are valid")
 	case !f.Agent.Answers:
-		return fail(fix+"; then "+start(f), "%s; the other checks use the defaults", trouble)
+		return fail(fix+"; then "+start(f), "%s\nthe other checks use the defaults", trouble)
 	}
 	return warn(fix, "%s", trouble)
 }

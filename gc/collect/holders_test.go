@@ -32,6 +32,21 @@ func (w *weigher) Folders(_ context.Context, fs runtime.Filesystem, byInodes boo
 	return folders, nil
 }
 
+// The figure of each is that of a moment, and no two are alike.
+func TestYoungImagesAreCountedWithoutTheirTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{})
+		for _, name := range []string{"a", "b"} {
+			h.pull(name)
+		}
+		h.fill(99)
+		r := h.collect(h.images(func(p *gc.ImagePolicy) { p.MinimumAge = 24 * time.Hour }), gc.Options{})
+		if len(r.Holders) != 1 || r.Holders[0].Reason != gc.TooYoung || r.Holders[0].Images != 2 || len(r.Holders[0].By) > 0 {
+			t.Errorf("Collect() holders = %+v, want both images as too young, and no times", r.Holders)
+		}
+	})
+}
+
 func TestCollectNamesWhatHoldsTheRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

@@ -189,6 +189,9 @@ func (r *imageRun) holders(fs gc.FilesystemDecision) []runs.Holder {
 		}
 		h.Images++
 		h.SizeBytes += d.SizeBytes
+		if d.Reason == gc.TooYoung {
+			continue // each has a time of its own, which passes
+		}
 		if d.Detail != "" && len(h.By) < maxBy && !slices.Contains(h.By, d.Detail) {
 			h.By = append(h.By, d.Detail)
 		}
