@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
@@ -17,6 +18,7 @@ import (
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/reboots"
 )
 
@@ -205,12 +207,22 @@ func runtimes(s api.Status) string {
 		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s", r.Name, r.Version))+" "+state)
 	}
 	switch {
-	case len(parts) == 0 && s.Node == nil:
+	case len(parts) == 0 && !checked(s):
 		return "not checked yet"
 	case len(parts) == 0:
 		return "none found"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// checked reports whether runtimes were looked for. Until they were, Ready keeps its status from before
+// a restart of the agent.
+func checked(s api.Status) bool {
+	if s.Node == nil {
+		return false
+	}
+	ready := condition(s.Node, corev1.NodeReady)
+	return ready == nil || ready.Status != corev1.ConditionTrue && ready.Reason != status.ReasonStarting
 }
 
 func guard(out *output, s api.Status, wrong []problem) string {

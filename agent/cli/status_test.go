@@ -163,6 +163,25 @@ func TestNothingIsSaidToBeAboveThatIsNot(t *testing.T) {
 	}
 }
 
+// Ready keeps its status over a restart of the agent.
+func TestRuntimesAreNotMissingBeforeTheyAreLookedFor(t *testing.T) {
+	for reason, c := range map[string]struct {
+		ready corev1.ConditionStatus
+		want  string
+	}{
+		status.ReasonHostReady: {corev1.ConditionTrue, "runtimes not checked yet "},
+		status.ReasonStarting:  {corev1.ConditionUnknown, "runtimes not checked yet "},
+		status.ReasonNoRuntime: {corev1.ConditionFalse, "runtimes none found "},
+	} {
+		s := healthy()
+		s.Runtimes = []api.Runtime{}
+		turn(&s, corev1.NodeReady, c.ready, time.Minute, reason, "a message")
+		if screen := strings.Join(strings.Fields(hostler(serve(t, &backend{status: s}), "status").stdout), " "); !strings.Contains(screen, c.want) {
+			t.Errorf("the screen of a host whose Ready is %s, %s says %s, want %q in it", c.ready, reason, screen, c.want)
+		}
+	}
+}
+
 // It may have been a reboot.
 func TestAShutdownOfUnknownKindIsNotCalledAShutdown(t *testing.T) {
 	for trigger, want := range map[journal.Trigger]string{

@@ -36,7 +36,7 @@ func protection(f Facts) Check {
 		return unchecked(f)
 	case p.Reason == status.ReasonDelayTooShort:
 		return fail(fixBelow, "a shutdown would wait for the pods, but less time than configured")
-	case p.Reason == status.ReasonPodsOutOfReach:
+	case p.Reason == status.ReasonPodsOutOfReach, p.Reason == status.ReasonStarting:
 		return fail(fixBelow, "%s", p.Message)
 	case p.Reason == status.ReasonNoBus, p.Reason == status.ReasonNoLogind:
 		return fail(fixBelow, "a shutdown would not wait until the pods have stopped (%s)", p.Reason)

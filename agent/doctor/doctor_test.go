@@ -244,7 +244,7 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 			disarm(f, status.ReasonStarting, "not started")
 			f.Logind.Own, f.Logind.Locks, f.Logind.Granted = nil, nil, 5*time.Second
 			f.Logind.Files = logindconf.Delay{Effective: logindconf.Setting{Max: 5 * time.Second}}
-		}, []string{"fail protection", "fail lock|not armed yet|run `hostler doctor` again", "fail delay|logind grants 5s, its default|see the check lock"}},
+		}, []string{"fail protection|see the checks below", "fail lock|not armed yet|run `hostler doctor` again", "fail delay|logind grants 5s, its default|see the check lock"}},
 		{"armed, but logind lists no lock", func(f *doctor.Facts) { f.Logind.Own, f.Logind.Locks = nil, nil }, []string{
 			"fail protection|would not wait|see the checks below", "fail lock|logind does not list it|systemctl restart hostler",
 		}},

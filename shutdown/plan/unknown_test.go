@@ -28,7 +28,8 @@ func TestALabelThatOnlyLooksLikeHostlersIsNotedWithTheNearest(t *testing.T) {
 	} {
 		labels := values{key: "5s"}
 		pods := []runtime.Pod{
-			{Name: "labels", Labels: labels}, {Name: "annotations", Annotations: labels},
+			{Name: "labels", Labels: labels},
+			{Name: "annotations", Annotations: labels},
 			{Name: "both", Labels: labels, Containers: []runtime.Container{{Name: "both", Labels: labels}}}, // as of Docker
 			{Name: "exited", Containers: []runtime.Container{{Name: "c", State: runtime.Exited, Annotations: labels}}},
 		}
