@@ -87,7 +87,7 @@ func printPlan(t *table, out *output, plan api.CollectPlan, allUnused bool) {
 // toFree says how much has to go from a filesystem.
 func toFree(fs gc.FilesystemDecision, allUnused bool) string {
 	if allUnused {
-		return "all unused images are removed, even with enough free space"
+		return "unused images without protection are removed, even with enough free space"
 	}
 	var parts []string
 	if fs.BytesToFree > 0 {
