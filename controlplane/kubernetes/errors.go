@@ -82,6 +82,9 @@ func class(code int32) error {
 	}
 }
 
+// errMediaType is of a patch of a form that a type does not have.
+var errMediaType = errors.New("the form of the request is not supported")
+
 // errOutdated is of a list or a watch that the server cannot continue from where it was.
 var errOutdated = errors.New("too long ago")
 
@@ -94,6 +97,8 @@ func (c *Client) refusal(status metav1.Status, text string) error {
 		return c.unauthorized(text)
 	case status.Code == http.StatusGone && !foreign(status):
 		err = fmt.Errorf("%w: %w: %s", controlplane.ErrUnavailable, errOutdated, text)
+	case status.Code == http.StatusUnsupportedMediaType && !foreign(status):
+		err = fmt.Errorf("%w: %w: %s", controlplane.ErrInvalid, errMediaType, text)
 	case meaning == nil || foreign(status):
 		err = fmt.Errorf("%w: %s", controlplane.ErrUnavailable, text)
 	case meaning == controlplane.ErrForbidden && strings.Contains(status.Message, "label"): // as NodeRestriction says it, which has no code for it

@@ -52,7 +52,7 @@ func NewFleet(o Options) (*Fleet, error) {
 	all := newGroup(client.o, corev1.SchemeGroupVersion)
 	all.relayed = true
 	return &Fleet{
-		client: client, all: all, scheme: scheme, seen: seen{absent: map[types.UID]struct{}{}, checked: map[string]check{}},
+		client: client, all: all, scheme: scheme, seen: seen{absent: map[types.UID]struct{}{}, merges: map[string]bool{}, checked: map[string]check{}},
 		terms: map[string]ownTerm{}, elections: map[string]observation{},
 	}, nil
 }

@@ -30,13 +30,16 @@ func (f *Fleet) Follow(ctx context.Context, kind store.Kind, _ store.Scope, to s
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	fo := following{f, operation, kind, group, to}
+	streams := metadataOnly(kind) // the list as part of the watch
 	for version, short := "", false; ; {
 		began, again := time.Now(), short
-		if version == "" {
+		if version == "" && !streams {
 			version, err = fo.list(ctx)
 		}
-		if version != "" && err == nil {
+		if (version != "" || streams) && err == nil {
+			list := version == ""
 			version, err = fo.watch(ctx, version)
+			streams = streams && (!list || version != "") // else an older server, or an object that is too large
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s: %w", operation, context.Cause(ctx))
@@ -123,19 +126,27 @@ func (f following) object(o runtime.Object) (store.Object, error) {
 	return read(f.kind, stored), nil
 }
 
-// watch reports changes since a version, until the server ends the watch for its age. It returns the
-// version that it saw last; empty if a list has to follow.
+// watch reports changes since a version, or all objects first if that is empty, until the server ends the
+// watch for its age. It returns the version that it saw last; empty if a list has to follow.
 func (f following) watch(ctx context.Context, version string) (string, error) {
+	listing := version == ""
 	changes, err := f.group.watch(ctx, func(r rest.Interface) *rest.Request {
-		return of(f.kind, r.Get(), "PartialObjectMetadata").Param("watch", "true").Param("allowWatchBookmarks", "true").Param("resourceVersion", version)
+		request := of(f.kind, r.Get(), "PartialObjectMetadata").Param("watch", "true").Param("allowWatchBookmarks", "true")
+		if listing {
+			return request.Param("sendInitialEvents", "true").Param("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
+		}
+		return request.Param("resourceVersion", version)
 	})
-	if outdated(err) {
+	if outdated(err) || listing && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
 		return "", nil
 	}
 	if err != nil {
 		return "", f.client.fault(ctx, f.operation, err)
 	}
 	defer changes.Stop()
+	if listing {
+		f.to.Begin()
+	}
 	for change := range changes.ResultChan() {
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("%s: %w", f.operation, context.Cause(ctx))
@@ -154,12 +165,21 @@ func (f following) watch(ctx context.Context, version string) (string, error) {
 		version = o.GetResourceVersion()
 		switch change.Type {
 		case watch.Bookmark: // no more than a version
+			if listing && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+				f.to.Synced()
+				listing = false
+			}
 		case watch.Deleted:
 			f.to.Delete(f.kind.StoredName(o), o)
 		default:
 			f.to.Set(f.kind.StoredName(o), o)
 		}
-		store.Reached(f.to, version)
+		if !listing {
+			store.Reached(f.to, version)
+		}
+	}
+	if listing { // it did not come to its end
+		return "", fmt.Errorf("%s: %w: the server ended the list", f.operation, controlplane.ErrUnavailable)
 	}
 	return version, nil
 }

@@ -2,8 +2,11 @@ package kubernetes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,8 +27,9 @@ const (
 
 // seen is what was read of the server once and stays true.
 type seen struct {
-	mu     sync.Mutex             // guards absent
+	mu     sync.Mutex             // guards what follows
 	absent map[types.UID]struct{} // a UID is not used again
+	merges map[string]bool        // kinds without a strategic merge patch
 
 	checking sync.Mutex       // guards checked; held while kinds are read
 	checked  map[string]check // by kind
@@ -106,6 +110,66 @@ func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version 
 	}
 	f.seen.checked[p.Kind.Name] = check{p.Version, page.ResourceVersion}
 	return nil
+}
+
+// Release removes owner references and a finalizer, without a read where the type has a strategic merge
+// patch. Kind has the metadata of objects alone.
+func (f *Fleet) Release(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, owners []types.UID, finalizer string) error {
+	ctx, cancel, operation, err := began(ctx, "update", kind, name)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	if err := f.confirm(ctx, pre, pre.Version); err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	metadata := map[string]any{"uid": pre.UID, "resourceVersion": pre.Version}
+	if finalizer != "" {
+		metadata["$deleteFromPrimitiveList/finalizers"] = []string{finalizer}
+	}
+	var references []any
+	for _, uid := range owners {
+		references = append(references, map[string]any{"$patch": "delete", "uid": uid})
+	}
+	if len(references) > 0 {
+		metadata["ownerReferences"] = references
+	}
+	text, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", operation, controlplane.ErrInvalid, err)
+	}
+	within, stop, err := f.within(ctx, pre.Term)
+	if err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	defer stop()
+	if !f.seen.mergesOnly(kind.Name) {
+		_, err = f.one(within, operation, kind, target{path.Base(name), pre.UID}, func(r rest.Interface) *rest.Request {
+			return at(kind, r.Patch(types.StrategicMergePatchType), name).Body(text)
+		})
+		if !errors.Is(err, errMediaType) {
+			return err
+		}
+		f.seen.noteMerges(kind.Name)
+	}
+	_, err = f.Update(ctx, kind, name, store.Preconditions{UID: pre.UID, Version: pre.Version, Term: pre.Term}, func(o store.Object) error {
+		o.SetFinalizers(slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == finalizer }))
+		o.SetOwnerReferences(slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()), func(ref metav1.OwnerReference) bool { return slices.Contains(owners, ref.UID) }))
+		return nil
+	})
+	return err
+}
+
+func (s *seen) mergesOnly(kind string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.merges[kind]
+}
+
+func (s *seen) noteMerges(kind string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.merges[kind] = true
 }
 
 // newer reports whether a version is newer than another, or may be.

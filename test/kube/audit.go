@@ -10,6 +10,7 @@ import (
 
 // Request is one that the API server answered, or, of a watch, began to.
 type Request struct {
+	URI       string    // path and query
 	Time      time.Time // when it came
 	Answered  time.Time
 	User      string   // such as "system:node:machine-1"
@@ -39,6 +40,7 @@ func (r Request) String() string {
 type auditEvent struct {
 	AuditID         string
 	Verb, UserAgent string
+	RequestURI      string
 	User            struct {
 		Username string
 		Groups   []string
@@ -72,7 +74,7 @@ func (c *Cluster) Requests() ([]Request, error) {
 		}
 		seen[e.AuditID] = true
 		requests = append(requests, Request{
-			Time: e.RequestReceivedTimestamp, Answered: e.StageTimestamp, User: e.User.Username, Groups: e.User.Groups, UserAgent: e.UserAgent, Verb: e.Verb,
+			Time: e.RequestReceivedTimestamp, Answered: e.StageTimestamp, User: e.User.Username, Groups: e.User.Groups, UserAgent: e.UserAgent, Verb: e.Verb, URI: e.RequestURI,
 			Resource: e.ObjectRef.Resource, Subresource: e.ObjectRef.Subresource,
 			Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name, Code: e.ResponseStatus.Code,
 		})

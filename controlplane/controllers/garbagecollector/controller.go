@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/executor"
@@ -99,11 +100,28 @@ func (c *Controller) write(ctx context.Context, term store.Term, s Step) error {
 	case Delete, Remove:
 		err = c.store.Delete(ctx, kind, s.Name, pre, s.Policy)
 	case Detach, Release:
-		_, err = c.store.Update(ctx, kind.Metadata(), s.Name, pre, s.edit)
+		if s.Finalizer == metav1.FinalizerOrphanDependents {
+			c.graph.orphans(s.UID) // before it is gone
+		}
+		err = c.release(ctx, kind.Metadata(), pre, s)
 	}
 	if errors.Is(err, controlplane.ErrConflict) || errors.Is(err, controlplane.ErrNotFound) {
 		c.graph.again(s.Key)
 	}
+	return err
+}
+
+// Releaser is a Store that removes owner references and a finalizer without reading the object before.
+type Releaser interface {
+	Release(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, owners []types.UID, finalizer string) error
+}
+
+// release removes owner references or a finalizer.
+func (c *Controller) release(ctx context.Context, kind store.Kind, pre store.Preconditions, s Step) error {
+	if r, able := c.store.(Releaser); able {
+		return r.Release(ctx, kind, s.Name, pre, s.UIDs, s.Finalizer)
+	}
+	_, err := c.store.Update(ctx, kind, s.Name, pre, s.edit)
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/loop"
@@ -26,6 +27,10 @@ type graph struct {
 	objects  map[Key]entry
 	owners   map[string]map[*Object]struct{} // by Object.indexes
 	owning   map[string]map[*Object]struct{} // by Owner.index of their owners
+	// depends counts the references of each kind's objects to owners of a type.
+	depends map[schema.GroupKind]map[string]int
+	// orphaned are owners whose dependents were to stay, and who are gone. One that is seen late stays too.
+	orphaned map[types.UID]struct{}
 	dirty    map[*Object]struct{}            // to be decided again
 	verdicts map[Key]Verdict                 // that are not none
 	// deleted are Nodes that were seen to be deleted: their Events go, but not those of a host that could
@@ -56,6 +61,7 @@ func newGraph(changed loop.Signal, finishes bool) *graph {
 	return &graph{
 		changed: changed, unseen: loop.NewSignal(), lookups: map[Key]struct{}{}, finishes: finishes, kinds: map[string]*kind{}, objects: map[Key]entry{},
 		owners: map[string]map[*Object]struct{}{}, owning: map[string]map[*Object]struct{}{},
+		depends: map[schema.GroupKind]map[string]int{}, orphaned: map[types.UID]struct{}{},
 		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[string]bool{},
 	}
 }
@@ -126,6 +132,10 @@ func (g *graph) put(o *Object, list int) {
 	}
 	for _, ref := range o.Owners {
 		insert(g.owning, ref.index(), o)
+		if g.depends[ref.Type] == nil {
+			g.depends[ref.Type] = map[string]int{}
+		}
+		g.depends[ref.Type][o.Kind]++
 	}
 	if o.Type == nodeType {
 		delete(g.deleted, o.Own)
@@ -212,6 +222,7 @@ func (g *graph) unlink(o *Object) {
 	}
 	for _, ref := range o.Owners {
 		discard(g.owning, ref.index(), o)
+		g.depends[ref.Type][o.Kind]--
 	}
 }
 
@@ -270,6 +281,9 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 		case found.Type == ref.Type && found.Own == ref.Name && found.UID == ref.UID && o.Namespace == "":
 			return owner{state: unknown, why: fmt.Sprintf("it is in namespace %s; an object without a namespace cannot have such an owner", found.Namespace)}
 		}
+	}
+	if _, orphaned := g.orphaned[ref.UID]; orphaned {
+		return owner{state: orphaning}
 	}
 	if ref.UID == "" && !g.deleted[ref.Name] {
 		return owner{state: present}
@@ -369,7 +383,7 @@ func (g *graph) decide() []Step {
 		}
 		s := *v.Step
 		if s.Do == Release {
-			s.unchanged = slices.Collect(maps.Values(positions))
+			s.unchanged = g.dependentKinds(s.Key, positions)
 		}
 		for _, k := range s.within {
 			at, known := positions[k.Name]
@@ -381,6 +395,32 @@ func (g *graph) decide() []Step {
 		due = append(due, s)
 	}
 	return due
+}
+
+// mostOrphaned bounds how many owners are remembered.
+const mostOrphaned = 100_000
+
+// orphans remembers an owner that is about to go without its dependents.
+func (g *graph) orphans(uid types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.orphaned) >= mostOrphaned {
+		clear(g.orphaned)
+	}
+	g.orphaned[uid] = struct{}{}
+}
+
+// dependentKinds are the kinds in which an owner can have dependents that were not seen yet. Where it
+// takes a request to check a kind, these are the kinds that have dependents of such owners. The caller
+// holds mu.
+func (g *graph) dependentKinds(owner Key, positions map[string]store.Position) []store.Position {
+	var kinds []store.Position
+	for name, p := range positions {
+		if g.finishes || g.depends[g.objects[owner].Type][name] > 0 {
+			kinds = append(kinds, p)
+		}
+	}
+	return kinds
 }
 
 // positions are how far the kinds were followed, and whether none is being listed. A kind that cannot be

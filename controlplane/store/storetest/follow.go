@@ -138,11 +138,11 @@ func (f *follows) end() {
 	}
 }
 
-func checkFollow(b *bench) {
+func checkFollow(b *bench, kind store.Kind) {
 	b.put(store.Nodes, newNode("a"))
 	b.put(store.Nodes, newNode("b"))
 	b.put(store.Leases, newLease("a", time.Hour))
-	f := b.follow(store.Nodes, store.AllChanges)
+	f := b.follow(kind, store.AllChanges)
 	if c := f.first(); c.what != began {
 		b.Errorf("first call of a follow = %s, want %s", c.what, began)
 	}
