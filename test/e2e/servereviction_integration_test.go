@@ -244,13 +244,16 @@ func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 	c := newCluster(t, kube.Options{})
 	c.kubectl("create", "serviceaccount", "default")
 	base := c.served("")
-	for _, controller := range []string{"node-lifecycle", "eviction", "clones"} {
+	for _, controller := range []string{"node-lifecycle", "eviction", "clones", "garbage-collector"} {
 		role := c.clusterRole("hostler-" + controller)
-		c.kubectl("delete", "clusterrolebinding", "hostler-node-lifecycle", "hostler-eviction", "hostler-clones", "--ignore-not-found")
+		c.kubectl("delete", "clusterrolebinding", "hostler-node-lifecycle", "hostler-eviction", "hostler-clones", "hostler-garbage-collector", "--ignore-not-found")
 		c.kubectl("create", "clusterrolebinding", "hostler-"+controller, "--clusterrole=hostler-"+controller, "--user="+serverUser)
 		s := startServer(t, base+"\ncontrollers: ["+controller+"]\nnodeLifecycle: {startupGracePeriod: 10s}")
 		for i := range 1 + len(role.verbs()) {
-			lacks := role.without(i - 1) // nothing at first
+			lacks := role.without(i - 1)         // nothing at first
+			if lacks.name == "list configmaps" { // a watch lists as well, except on an older server
+				continue
+			}
 			t.Run(controller+" without "+lacks.name, func(t *testing.T) {
 				c := cluster{c.Cluster, t}
 				c.putRole(lacks.role)
@@ -273,6 +276,13 @@ func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 func (c cluster) scene(controller string, i int) {
 	c.t.Helper()
 	node := fmt.Sprintf("%s-%d", controller, i)
+	if controller == "garbage-collector" { // one to delete, and one to patch
+		check(c.t, c.Apply(within(c.t), configMap(node, "")))
+		none := fmt.Sprintf("{kind: ConfigMap, apiVersion: v1, name: none, uid: 00000000-0000-4000-8000-%012d}", i)
+		owner := fmt.Sprintf("{kind: ConfigMap, apiVersion: v1, name: %s, uid: %s}", node, c.kubectl("get", "configmap", node, "-o", "jsonpath={.metadata.uid}"))
+		check(c.t, c.Apply(within(c.t), configMap(node+"-delete", "", "ownerReferences: ["+none+"]")+configMap(node+"-patch", "", "ownerReferences: ["+none+", "+owner+"]")))
+		return
+	}
 	if controller == "clones" { // there was one, which has died
 		check(c.t, c.Apply(within(c.t), fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"annotations":{%q:"gone"}}}`, node, controlplane.AnnotationSameMachine)))
 		return
@@ -289,6 +299,11 @@ func (c cluster) scene(controller string, i int) {
 // acted reports whether the controller has done it.
 func (c cluster) acted(controller string, i int) func() bool {
 	return func() bool {
+		if controller == "garbage-collector" {
+			left := c.kubectl("get", "configmaps", "-n", "default", "-o", "jsonpath={range .items[*]}{.metadata.name}={.metadata.ownerReferences[*].name} {end}")
+			node := fmt.Sprintf("%s-%d", controller, i)
+			return !strings.Contains(left, node+"-delete=") && strings.Contains(left, node+"-patch="+node+" ")
+		}
 		if controller == "clones" {
 			return c.node(fmt.Sprintf("%s-%d", controller, i)).Annotations[controlplane.AnnotationSameMachine] == ""
 		}
@@ -361,5 +376,9 @@ func (r role) without(n int) lack {
 	if len(from.Verbs) == 1 {
 		left.Rules = slices.Delete(left.Rules, at[0], at[0]+1)
 	}
-	return lack{role: left, name: verb + " " + from.Resources[0], message: fmt.Sprintf("cannot %s resource %q", verb, from.Resources[0])}
+	resource := from.Resources[0]
+	if resource == "*" { // what the scene has
+		resource = "configmaps"
+	}
+	return lack{role: left, name: verb + " " + resource, message: fmt.Sprintf("cannot %s resource %q", verb, resource)}
 }
