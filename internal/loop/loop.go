@@ -170,7 +170,11 @@ func (l *Loop) Supervise(ctx context.Context, log *slog.Logger) {
 		l.pause(err)
 		if text := err.Error(); text != trouble {
 			trouble = text
-			log.Error("restarting loop that ended", "loop", l.name, "error", err, "stack", stack)
+			details := []any{"loop", l.name, "error", err}
+			if stack != "" {
+				details = append(details, "stack", stack)
+			}
+			log.Error("restarting loop that ended", details...)
 		}
 		select {
 		case <-time.After(pause.Step()):
