@@ -315,7 +315,7 @@ func drains(out *output, s api.Status) string {
 		at := d.DrainsAt.Format("15:04:05 MST")
 		switch left := d.DrainsAt.Sub(out.now()); {
 		case d.State == selfdrain.Drained:
-			parts = append(parts, fmt.Sprintf("pods were stopped because of %s; hostler does not start them again", d.Cause))
+			parts = append(parts, fmt.Sprintf("pods were stopped (%s); hostler does not start them again", d.Cause))
 		case d.State == selfdrain.Draining:
 			parts = append(parts, out.yellow("to end it, "+d.Hint))
 		case left > 0:
