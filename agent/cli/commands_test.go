@@ -60,6 +60,9 @@ func TestEtcdCommandsCanBeCopied(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			hasCommands(t, got)
+			if strings.Contains(got, "next:") {
+				t.Errorf("the commands are the next step, and there is another one:\n%s", got)
+			}
 			if name != "status's error" && !strings.Contains(strings.Join(strings.Fields(got), " "), "/hostler/nodes/rack1-node1: see above") {
 				t.Errorf("the second mention does not say where the commands are:\n%s", got)
 			}

@@ -130,6 +130,9 @@ func problems(out *output, s api.Status) []problem {
 	list = append(list, infos(out, s)...)
 	slices.SortStableFunc(list, func(a, b problem) int { return cmp.Compare(a.severity, b.severity) })
 	for i := range list {
+		if commandBegins.MatchString(list[i].text) { // which are the next step
+			list[i].next = ""
+		}
 		if slices.ContainsFunc(list[:i], func(w problem) bool { return w.next == list[i].next }) {
 			list[i].next = ""
 		}
