@@ -137,7 +137,7 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	case s.Store.Since != nil:
 		store += ", answers since " + out.ago(*s.Store.Since)
 	case s.Store.Refused:
-		store += ", " + out.red("refuses this server") + ": rights are missing: " + s.Store.Error
+		store += ", " + out.red("refuses this server") + ": rights are missing: " + t.below(s.Store.Error)
 	default:
 		store += ", " + out.red("does not answer") + ": " + t.below(s.Store.Error)
 	}
@@ -156,7 +156,7 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 		if c.Since != nil && out.wide() {
 			leader += " since " + c.Since.Format(time.RFC3339)
 		}
-		t.row(c.Name, c.State, leader, fmt.Sprint(c.Due), fmt.Sprint(c.Pending), fmt.Sprint(c.Failing), t.below(joined(c.Paused, c.Message)))
+		t.row(c.Name, c.State, leader, fmt.Sprint(c.Due), fmt.Sprint(c.Pending), fmt.Sprint(c.Failing), t.below(note(s, c)))
 	}
 	if len(s.Zones) > 0 {
 		t.line("")
@@ -180,6 +180,14 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	t.printCommands()
 }
 
+// note says what a controller waits for. While the store does not answer, that is the cause of the rest.
+func note(s answer.Status, c answer.Controller) string {
+	if s.Store.Since == nil && c.Paused != "" {
+		return c.Paused
+	}
+	return joined(c.Paused, c.Message)
+}
+
 // heartbeatsLine says how long Leases last, and why.
 func heartbeatsLine(h answer.Heartbeats) string {
 	lease := time.Duration(h.LeaseSeconds * float64(time.Second))
@@ -201,11 +209,12 @@ func named(names []string, all int) string {
 	return text
 }
 
-// printServerLoops names the loops that are not healthy; all of them in wide output.
+// printServerLoops names the loops that are not healthy, unless the store is the cause; all of them in
+// wide output.
 func printServerLoops(t *table, out *output, s answer.Status) {
 	head := false
 	for _, l := range s.Loops {
-		if l.Healthy && !out.wide() {
+		if !out.wide() && (l.Healthy || s.Store.Since == nil) {
 			continue
 		}
 		if !head {
@@ -229,19 +238,37 @@ func idle(out *output, c answer.ControllerPlan) string {
 	return line
 }
 
+// planHead names a controller, and who executes its plan if this server does not.
+func planHead(c answer.ControllerPlan) string {
+	executes := "the leader executes this"
+	switch c.State {
+	case answer.Leading:
+		return c.Name
+	case answer.Yielding:
+		executes = "kube-controller-manager executes this"
+	case answer.Starting:
+		executes = "no server executes this yet"
+	}
+	return c.Name + " (" + c.State + "; " + executes + ")"
+}
+
 func printFleetPlan(t *table, out *output, p answer.Plan) {
 	for _, c := range p.Controllers {
 		switch {
 		case c.Paused != "":
 			t.line("%s decides nothing: %s", c.Name, t.once(c.Paused))
 			continue
-		case c.State != answer.Leading:
-			t.line("%s is %s on this server: the leader executes this", c.Name, c.State)
+		case c.State == answer.Disabled || c.State == answer.NotApplicable:
+			t.line("%s is %s on this server", c.Name, c.State)
+			continue
 		}
 		if len(c.Actions) == 0 {
-			t.line("%s: %s", c.Name, idle(out, c))
+			t.line("%s: %s", planHead(c), idle(out, c))
 			printSettled(t, c.Settled)
 			continue
+		}
+		if c.State != answer.Leading {
+			t.line("%s:", planHead(c))
 		}
 		t.row("DUE", "OBJECT", "ZONE", "ACTION", "REASON")
 		for _, action := range c.Actions {

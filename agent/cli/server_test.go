@@ -10,6 +10,7 @@ import (
 	"time"
 
 	serveranswer "hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/internal/loop"
 )
 
 // serveFleet answers a path of the server's API.
@@ -49,12 +50,27 @@ func TestFleetPlanNamesNodesThatNothingIsDueFor(t *testing.T) {
 	golden(t, "fleet/plan-settled", hostler("", "fleet", "plan", "--socket", socket).stdout)
 }
 
+func TestFleetPlanSaysWhoExecutes(t *testing.T) {
+	var plan serveranswer.Plan
+	for _, state := range []string{serveranswer.Leading, serveranswer.Standby, serveranswer.Yielding, serveranswer.Starting, serveranswer.Disabled, serveranswer.NotApplicable} {
+		plan.Controllers = append(plan.Controllers, serveranswer.ControllerPlan{Name: "c-" + state, State: state, At: "2026-11-17T14:04:00Z", Watches: "3 Nodes"})
+	}
+	plan.Controllers = append(plan.Controllers, serveranswer.ControllerPlan{Name: "busy", State: serveranswer.Standby, At: "2026-11-17T14:04:00Z", Actions: []serveranswer.Action{
+		{Object: "nodes/n1", Action: "add taint a:NoExecute", Reason: "no sign of life"},
+	}})
+	golden(t, "fleet/plan-states", hostler("", "fleet", "plan", "--socket", serveFleet(t, "/v1/fleet/plan", plan)).stdout)
+}
+
 func TestFleetStatusTellsMissingRightsFromSilence(t *testing.T) {
 	for name, store := range map[string]serveranswer.Store{
-		"refused": {Type: "etcd", Endpoint: "https://e1:2379", Refused: true, Error: "ping: forbidden"},
+		"refused": {Type: "etcd", Endpoint: "https://e1:2379", Refused: true, Error: "ping: " + refusal},
 		"silent":  {Type: "etcd", Endpoint: "https://e1:2379", Error: "connection refused"},
 	} {
-		socket := serveFleet(t, "/v1/fleet/status", serveranswer.Status{Version: "1.2.3", Candidate: "e1_1_a", Store: store})
+		socket := serveFleet(t, "/v1/fleet/status", serveranswer.Status{
+			Version: "1.2.3", Candidate: "e1_1_a", Store: store,
+			Controllers: []serveranswer.Controller{{Name: "clones", State: serveranswer.Starting, Paused: "the store does not answer", Message: "election: elect elections/clones: " + store.Error}},
+			Loops:       []loop.Health{{Name: "nodes", LastError: "follow nodes: " + store.Error}},
+		})
 		golden(t, "fleet/status-"+name, hostler("", "fleet", "status", "--socket", socket).stdout)
 	}
 }

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 
 	"hostler.io/hostler/controlplane/server/answer"
@@ -52,9 +51,9 @@ func serverRuns(f Facts) Check {
 	switch {
 	case s.Status != nil:
 		found = append(found, serverFaults(f, *s.Status)...)
-	case u.Err != nil && len(found) == 0:
+	case len(found) > 0: // the files are reason enough
+	case u.Err != nil:
 		return unknown("whether "+ServerService+" runs", u.Err)
-	case u.Err != nil: // the files are reason enough
 	case unused && u.LoadState == masked:
 		found.add(warn("systemctl unmask hostler-server, or remove the package hostler-server", "%s is masked", ServerService))
 	case unused:
@@ -102,18 +101,26 @@ func serverStore(f Facts) Check {
 	case s == nil:
 		return Check{}
 	case s.Store.Refused:
-		return fail("give the server its rights (/usr/share/doc/hostler/docs/howto/server.md)", "the store %s at %s refuses the server, which changes nothing: rights are missing: %s", s.Store.Type, s.Store.Endpoint, s.Store.Error)
+		return fail(serverRightsFix(s.Store.Type), "the store %s at %s refuses the server, which changes nothing: rights are missing: %s", s.Store.Type, s.Store.Endpoint, s.Store.Error)
 	case s.Store.Since == nil:
 		return fail("check that it runs and is reachable from here, and the credentials in store."+s.Store.Type, "the store %s at %s does not answer, and the server changes nothing: %s", s.Store.Type, s.Store.Endpoint, cmp.Or(s.Store.Error, "not yet"))
 	}
 	return ok("the store %s at %s answers", s.Store.Type, s.Store.Endpoint)
 }
 
+// serverRightsFix is how a server gets its rights.
+func serverRightsFix(store string) string {
+	if store == "kubernetes" {
+		return "as a cluster administrator, `kubectl apply -f /usr/share/doc/hostler-server/server-rbac.yaml`"
+	}
+	return "give the server its rights (/usr/share/doc/hostler/docs/howto/server.md)"
+}
+
 // serverControllers checks whether some server leads each controller.
 func serverControllers(f Facts) Check {
 	s := f.serverStatus()
-	if s == nil {
-		return Check{}
+	if s == nil || s.Store.Since == nil {
+		return Check{} // the check server-store has the cause
 	}
 	var found faults
 	var fine []string
@@ -121,14 +128,14 @@ func serverControllers(f Facts) Check {
 		switch {
 		case c.State == answer.Starting:
 			found.add(fail("wait 15 s for the end of the last term; if it stays, follow the error: the server needs the rights of /usr/share/doc/hostler/docs/howto/server.md", "no server leads %s: %s", c.Name, cmp.Or(c.Message, "it is starting")))
-		case c.Paused != "" && s.Store.Since != nil:
+		case c.Paused != "":
 			found.add(warn("`hostler fleet plan` shows more", "%s decides nothing: %s", c.Name, c.Paused))
 		case c.State == answer.Leading:
 			fine = append(fine, c.Name+": this server leads")
 		case c.State == answer.Standby:
 			fine = append(fine, c.Name+": "+c.Leader+" leads")
 		default:
-			fine = append(fine, strings.TrimSuffix(fmt.Sprintf("%s: %s, %s", c.Name, strings.ToLower(c.State), c.Message), ", "))
+			fine = append(fine, c.Name+": "+cmp.Or(c.Message, strings.ToLower(c.State)))
 		}
 	}
 	return found.or(ok("%s", strings.Join(fine, "; ")))
@@ -139,7 +146,7 @@ func serverObjects(f Facts) Check {
 	s := f.serverStatus()
 	const shown = 3
 	switch {
-	case s == nil:
+	case s == nil, s.Store.Since == nil:
 		return Check{}
 	case len(s.Problems) == 0:
 		return ok("the server reads and writes all objects")
