@@ -15,8 +15,9 @@ const (
 	// holder that renews every quarter of the duration, as kubelets do, is seen within it for
 	// durations up to four hours.
 	longestWatch = LongestLease
-	// usualDuration is the duration of a Lease without one: kubelet's default.
-	usualDuration = 40 * time.Second
+	// DefaultLease is the duration of a Lease without one, as kubelets have it, and the shortest that a
+	// server chooses for all hosts.
+	DefaultLease = 40 * time.Second
 )
 
 // LeaseWatch decides whether the holder of a Lease is alive, as a leader election does: it is dead if
@@ -77,7 +78,7 @@ func (w *LeaseWatch) See(lease *coordinationv1.Lease) Observation {
 		s.since, s.lapsed = now, false
 		w.seen[lease.Name] = s
 	}
-	good := usualDuration
+	good := DefaultLease
 	if d := lease.Spec.LeaseDurationSeconds; d != nil {
 		good = min(time.Duration(*d)*time.Second, longestWatch)
 	}

@@ -104,7 +104,7 @@ func (p *Pacing) Request(by Requester, text string) {
 	}
 	now := request{text: text}
 	if text != "" {
-		if now.usable, now.fault = usable(text, p.configured); now.fault != nil {
+		if now.usable, now.fault = usable(text, p.configured, by); now.fault != nil {
 			now.usable = before.usable
 		}
 	}
@@ -149,14 +149,17 @@ func (p *Pacing) Pace() Pace {
 	return pace
 }
 
-// usable parses a requested duration.
-func usable(text string, configured time.Duration) (time.Duration, error) {
+// usable parses a requested duration. It returns 0 if this host keeps its longer one: a server chooses
+// a duration for all hosts, and does not know the configuration of each.
+func usable(text string, configured time.Duration, by Requester) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
 		return 0, errors.New("not a duration such as 2m or 90s")
 	case d%time.Second != 0:
 		return 0, errors.New("not a whole number of seconds")
+	case d < configured && by == RequestedForAll && d >= DefaultLease:
+		return 0, nil
 	case d < configured:
 		return 0, fmt.Errorf("shorter than this host's lease.duration %v", configured)
 	case d > max(LongestLease, configured):

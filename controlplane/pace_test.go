@@ -3,6 +3,7 @@ package controlplane_test
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -67,6 +68,30 @@ func TestALeaseIsGoodForAsLongAsIsAskedFor(t *testing.T) {
 				t.Errorf("applied %v, want %v", got, want)
 			}
 		})
+	}
+}
+
+func TestAHostKeepsALeaseThatIsLongerThanThatOfAllHosts(t *testing.T) {
+	var to applied
+	pacing := controlplane.NewPacing(2*time.Minute, "take it off", to.apply, quiet())
+	for _, s := range []struct {
+		all  string
+		want controlplane.Pace
+	}{
+		{"10m", controlplane.Pace{Duration: 10 * time.Minute, By: "the control plane's setting for all hosts"}},
+		{"50s", controlplane.Pace{Duration: 2 * time.Minute}}, // as a server chooses it for the others
+		{"3m", controlplane.Pace{Duration: 3 * time.Minute, By: "the control plane's setting for all hosts"}},
+		{"40s", controlplane.Pace{Duration: 2 * time.Minute}},
+	} {
+		pacing.Request(controlplane.RequestedForAll, s.all)
+		if got := pacing.Pace(); !reflect.DeepEqual(got, s.want) {
+			t.Errorf("Pace() with %s for all hosts = %+v, want %+v", s.all, got, s.want)
+		}
+	}
+	// No server chooses that.
+	pacing.Request(controlplane.RequestedForAll, "39s")
+	if faults := pacing.Pace().Faults; len(faults) != 1 || !strings.Contains(faults[0].Message, "shorter than this host's lease.duration 2m0s") {
+		t.Errorf("Pace() with 39s for all hosts has the faults %+v, want that it is too short", faults)
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 	// DefaultMaxPerSecond is the default of heartbeats.maxPerSecond.
 	DefaultMaxPerSecond = 300
 	// DefaultLease is the duration that agents have by default, and the shortest that is chosen.
-	DefaultLease = 40 * time.Second
+	DefaultLease = controlplane.DefaultLease
 	// step is the unit of durations that are chosen.
 	step = 10 * time.Second
 	// headroom is the part of the most renewals that a shorter duration must stay below, so that a few
