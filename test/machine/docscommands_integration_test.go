@@ -86,6 +86,7 @@ func elsewhere() []struct{ page, line, why string } {
 		{"docs/start/docker.md", "apt install ./hostler_*_amd64.deb", "needs packages: TestTheDocumentedWayToInstall"},
 		{"docs/start/docker.md", "docker compose up -d", "needs Docker with Compose"},
 		{"docs/start/docker.md", "systemctl reboot", "ends a machine: TestAMachineGoesDownInEveryWay"},
+		{"docs/reference/etcd.md", "etcdctl get --print-value-only /hostler/nodes/rack1-node1 | jq ", "needs an etcd: TestTheServerIsAServiceWithoutRights runs both"},
 		{"docs/reference/etcd.md", "etcdctl get ", "needs an etcd: TestAFleetIsReadAsTheDocumentationSays runs each, and counts them"},
 		{"docs/reference/etcd.md", "etcdctl role ", rights},
 		{"docs/reference/etcd.md", "etcdctl user ", rights},

@@ -13,6 +13,7 @@ import (
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/test/kube"
 	"hostler.io/hostler/test/machine"
+	"hostler.io/hostler/test/page"
 )
 
 // TestTheServerIsAServiceWithoutRights runs hostler-server.service beside an agent and an etcd.
@@ -22,8 +23,13 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		etcdctl, err := kube.Etcdctl.Path(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		m := machine.Boot(t, o)
 		m.Copy(etcd, "/usr/local/bin/etcd")
+		m.Copy(etcdctl, "/usr/local/bin/etcdctl")
 		m.Copy("../../packaging/hostler-server.service", "/usr/lib/systemd/system/hostler-server.service")
 		m.Write("/etc/systemd/system/etcd.service", "[Service]\nType=notify\nExecStart=/usr/local/bin/etcd --data-dir /var/lib/etcd\n")
 		m.Write("/etc/hostler/conf.d/etcd.yaml", "controlPlane: {type: etcd, etcd: {endpoints: [\"http://127.0.0.1:2379\"]}}\n")
@@ -59,6 +65,16 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 		for _, want := range []string{"ok server: the server answers, version ", "ok server-store: ", "ok server-controllers: node-lifecycle: this server leads", "ok server-objects"} {
 			if got := doctor(); !strings.Contains(got, want) {
 				t.Errorf("hostler doctor finds\n%swant %q", got, want)
+			}
+		}
+
+		commands := strings.Split(strings.ReplaceAll(page.Blocks(t, "../../docs/reference/etcd.md", "Taints", "sh")[0], "rack1-node1", "machine"), "\n")
+		taints := func() string {
+			return m.Run("etcdctl get --print-value-only /hostler/nodes/machine | jq -c '[.spec.taints[]?.key]'")
+		}
+		for i, want := range []string{`["maintenance"]`, "[]"} {
+			if m.Run(commands[i]); strings.TrimSpace(taints()) != want {
+				t.Errorf("taints after %s = %s, want %s", commands[i], taints(), want)
 			}
 		}
 
