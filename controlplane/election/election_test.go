@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -106,6 +107,29 @@ func TestOneOfSeveralCandidatesLeads(t *testing.T) {
 		stop()
 		time.Sleep(election.Interval + time.Millisecond)
 		b.want("[second]")
+		if b.most != 1 {
+			t.Errorf("%d candidates led at the same time", b.most)
+		}
+	})
+}
+
+func TestFiveCandidatesLeadOneAfterTheOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		stops := map[string]func(){}
+		for i := range 5 {
+			name := fmt.Sprintf("c%d", i)
+			_, stops[name] = b.candidate(name)
+		}
+		for range 5 {
+			time.Sleep(election.Interval + time.Millisecond)
+			leader := strings.Trim(b.leaders(), "[]")
+			stop, waits := stops[leader]
+			if !waits {
+				t.Fatalf("leaders = %q, want one of those that have not led", leader)
+			}
+			delete(stops, leader)
+			stop()
+		}
 		if b.most != 1 {
 			t.Errorf("%d candidates led at the same time", b.most)
 		}

@@ -522,6 +522,33 @@ func TestANodeThatCannotBeWrittenStopsNoOther(t *testing.T) {
 	})
 }
 
+func TestANodeWhoseZoneChangesHasTheRateOfTheNewZone(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		f.agent("alive1", "b")
+		f.agent("alive2", "b")
+		for _, name := range []string{"h1", "h2", "h3"} {
+			f.agent(name, "a")()
+		}
+		f.serve("s", lifecycle.DefaultPolicy())
+		pass(10 * time.Minute)
+		const paused = "Unknown unreachable:NoSchedule" // all of zone a
+		f.want("h1", paused)
+		node := f.node("h1")
+		node.Labels[corev1.LabelTopologyZone] = "b"
+		f.store.Put(store.Nodes, node)
+		pass(time.Second)
+		f.want("h1", stateGone)
+		f.want("h2", paused)
+		// Back among hosts of which none is ready, it keeps what it has.
+		node = f.node("h1")
+		node.Labels[corev1.LabelTopologyZone] = "a"
+		f.store.Put(store.Nodes, node)
+		pass(10 * time.Minute)
+		f.want("h1", stateGone)
+		f.want("h3", paused)
+	})
+}
+
 func TestObjectsThatCannotBeReadAreNamedAndSkipped(t *testing.T) {
 	inBubble(t, true, func(t *testing.T, f fakes) {
 		f.agent("alive", "a")
