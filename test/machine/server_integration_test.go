@@ -3,18 +3,44 @@
 package machine_test
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/test/kube"
+	"hostler.io/hostler/test/lab"
 	"hostler.io/hostler/test/machine"
 	"hostler.io/hostler/test/page"
 )
+
+// etcdctlHere has etcdctl use the plain listener of the machine's etcd.
+const etcdctlHere = "export ETCDCTL_ENDPOINTS=http://127.0.0.1:12379; "
+
+// certify writes the certificates of an etcd in the machine, and of its server, which only root reads.
+func certify(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	authority, own, err := lab.NewAuthority("etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Run("mkdir -p -m 0700 /etc/hostler/etcd")
+	m.Write("/etc/hostler/etcd/ca.crt", string(own.Certificate))
+	for name, use := range map[string]x509.ExtKeyUsage{"etcd": x509.ExtKeyUsageServerAuth, "server": x509.ExtKeyUsageClientAuth} {
+		pair, err := authority.Sign(lab.Leaf(name, use, time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Write("/etc/hostler/etcd/"+name+".crt", string(pair.Certificate))
+		m.Write("/etc/hostler/etcd/"+name+".key", string(pair.Key))
+	}
+	m.Run("chmod 600 /etc/hostler/etcd/*")
+}
 
 // TestTheServerIsAServiceWithoutRights runs hostler-server.service beside an agent and an etcd.
 func TestTheServerIsAServiceWithoutRights(t *testing.T) {
@@ -31,9 +57,14 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 		m.Copy(etcd, "/usr/local/bin/etcd")
 		m.Copy(etcdctl, "/usr/local/bin/etcdctl")
 		m.Copy("../../packaging/hostler-server.service", "/usr/lib/systemd/system/hostler-server.service")
-		m.Write("/etc/systemd/system/etcd.service", "[Service]\nType=notify\nExecStart=/usr/local/bin/etcd --data-dir /var/lib/etcd\n")
-		m.Write("/etc/hostler/conf.d/etcd.yaml", "controlPlane: {type: etcd, etcd: {endpoints: [\"http://127.0.0.1:2379\"]}}\n")
-		config := "store: {type: etcd, etcd: {endpoints: [\"http://127.0.0.1:2379\"]}}\n"
+		m.Write("/etc/systemd/system/etcd.service", "[Service]\nType=notify\nExecStart=/usr/local/bin/etcd --data-dir /var/lib/etcd "+
+			"--listen-client-urls https://127.0.0.1:2379,http://127.0.0.1:12379 --advertise-client-urls https://127.0.0.1:2379 "+
+			"--client-cert-auth --trusted-ca-file /etc/hostler/etcd/ca.crt --cert-file /etc/hostler/etcd/etcd.crt --key-file /etc/hostler/etcd/etcd.key\n")
+		certify(t, m)
+		m.Write("/etc/hostler/conf.d/etcd.yaml", "controlPlane: {type: etcd, etcd: {endpoints: [\"http://127.0.0.1:12379\"]}}\n")
+		const manual = "../../docs/howto/server.md"
+		m.Write("/etc/systemd/system/hostler-server.service.d/override.conf", page.Blocks(t, manual, "Steps", "ini")[0])
+		config := strings.ReplaceAll(page.Blocks(t, manual, "Steps", "yaml")[0], "etcd-1.example", "127.0.0.1")
 		m.Write("/etc/hostler/server.yaml", config)
 		m.Run("hostler config check --server; systemctl daemon-reload; systemctl start etcd; systemctl restart hostler; systemctl start hostler-server")
 		status := func() (s answer.Status) {
@@ -70,10 +101,10 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 
 		commands := strings.Split(strings.ReplaceAll(page.Blocks(t, "../../docs/reference/etcd.md", "Taints", "sh")[0], "rack1-node1", "machine"), "\n")
 		taints := func() string {
-			return m.Run("etcdctl get --print-value-only /hostler/nodes/machine | jq -c '[.spec.taints[]?.key]'")
+			return m.Run(etcdctlHere + "etcdctl get --print-value-only /hostler/nodes/machine | jq -c '[.spec.taints[]?.key]'")
 		}
 		for i, want := range []string{`["maintenance"]`, "[]"} {
-			if m.Run(commands[i]); strings.TrimSpace(taints()) != want {
+			if m.Run(etcdctlHere + commands[i]); strings.TrimSpace(taints()) != want {
 				t.Errorf("taints after %s = %s, want %s", commands[i], taints(), want)
 			}
 		}

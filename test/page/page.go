@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -40,14 +41,9 @@ func Blocks(t testing.TB, file, heading, language string) []string {
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	var blocks []string
-	for {
-		_, rest, more := strings.Cut(section, "\n```"+language+"\n")
-		if !more {
-			break
-		}
-		var block string
-		block, section, _ = strings.Cut(rest, "\n```")
-		blocks = append(blocks, block+"\n")
+	fence := regexp.MustCompile("(?ms)^( *)```" + language + "\n(.*?)^ *```")
+	for _, block := range fence.FindAllStringSubmatch(section, -1) { // of a list, it is indented
+		blocks = append(blocks, strings.ReplaceAll("\n"+block[2], "\n"+block[1], "\n")[1:])
 	}
 	if len(blocks) == 0 {
 		t.Fatalf("%s has no %s in section %q", file, language, heading)
