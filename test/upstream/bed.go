@@ -41,11 +41,13 @@ type group struct {
 var suites = map[string]group{
 	"taints": {
 		"test/e2e/node/taints.go", "node-lifecycle, eviction", "-node-lifecycle-controller,-taint-eviction-controller",
-		[]string{accounts + "node-controller"}, "pods",
+		[]string{accounts + "node-controller"},
+		"pods",
 	},
 	"garbage": {
 		"test/e2e/apimachinery/garbage_collector.go", "garbage-collector", "-garbage-collector-controller",
-		[]string{accounts + "generic-garbage-collector", accounts + "metadata-informers"}, "pods",
+		[]string{accounts + "generic-garbage-collector", accounts + "metadata-informers"},
+		"pods",
 	},
 }
 

@@ -22,17 +22,17 @@ type graph struct {
 	// finishes says that nobody else removes an object whose last finalizer has gone: there is no API server.
 	finishes bool
 
-	mu       sync.Mutex // guards what follows
-	kinds    map[string]*kind
-	objects  map[Key]entry
-	owners   map[string]map[*Object]struct{} // by Object.indexes
-	owning   map[string]map[*Object]struct{} // by Owner.index of their owners
+	mu      sync.Mutex // guards what follows
+	kinds   map[string]*kind
+	objects map[Key]entry
+	owners  map[string]map[*Object]struct{} // by Object.indexes
+	owning  map[string]map[*Object]struct{} // by Owner.index of their owners
 	// depends counts the references of each kind's objects to owners of a type.
 	depends map[schema.GroupKind]map[string]int
 	// orphaned are owners whose dependents were to stay, and who are gone. One that is seen late stays too.
 	orphaned map[types.UID]struct{}
-	dirty    map[*Object]struct{}            // to be decided again
-	verdicts map[Key]Verdict                 // that are not none
+	dirty    map[*Object]struct{} // to be decided again
+	verdicts map[Key]Verdict      // that are not none
 	// deleted are Nodes that were seen to be deleted: their Events go, but not those of a host that could
 	// never register.
 	deleted map[string]bool

@@ -322,8 +322,12 @@ func TestANodeTakesWhatItOwnsAlong(t *testing.T) {
 			name  string
 			stays bool
 		}{
-			{store.Leases, "n", false}, {store.Events, "n/e", false}, {store.Objects, "pods/n/shop/web", false},
-			{store.Leases, "m", true}, {store.Events, "m/e", true}, {store.Objects, "pods/m/shop/web", true},
+			{store.Leases, "n", false},
+			{store.Events, "n/e", false},
+			{store.Objects, "pods/n/shop/web", false},
+			{store.Leases, "m", true},
+			{store.Events, "m/e", true},
+			{store.Objects, "pods/m/shop/web", true},
 			{store.Events, "unregistered/e", true},
 		} {
 			_, err := r.store.Get(t.Context(), c.kind, c.name)

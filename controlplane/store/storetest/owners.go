@@ -151,6 +151,10 @@ func checkUnchanged(b *bench) {
 	b.refused(b.Store, "a", unchanged(second), "after another object was created", controlplane.ErrConflict)
 	f.until(set, "b")
 	f.until(reached, "")
+	if !b.Store.EndsLeases() {
+		f.until(set, "a")
+		f.until(reached, "")
+	}
 	b.delete("b", "") // which changes nothing that exists
 	b.update(store.Nodes, "a", unchanged(t.position()), "3")
 	f.end()
