@@ -205,6 +205,27 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 	}
 }
 
+// TestAServerEndsDeletionsInTheForegroundAndOrphans has a server remove the finalizers of both, for which it
+// has to know how far each kind was followed.
+func TestAServerEndsDeletionsInTheForegroundAndOrphans(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
+		s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(string(policy)), Finalizers: []string{"example.com/f"}}})
+	}
+	r := start(t, s)
+	r.eventually("it leads", leading)
+	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
+		name := strings.ToLower(string(policy))
+		if err := s.Delete(t.Context(), store.Nodes, name, store.Preconditions{}, policy); err != nil {
+			t.Fatal(err)
+		}
+		r.eventually("only the finalizer of another program is left", func(answer.Status) bool {
+			node, err := s.Get(t.Context(), store.Nodes, name)
+			return err == nil && slices.Equal(node.GetFinalizers(), []string{"example.com/f"})
+		})
+	}
+}
+
 func TestWhatAServerDoesIsAnEvent(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	for _, name := range []string{"a1", "a2", "a3", "a4"} {
