@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,17 +23,17 @@ type graph struct {
 	// finishes says that nobody else removes an object whose last finalizer has gone: there is no API server.
 	finishes bool
 
-	mu       sync.Mutex // guards what follows
-	kinds    map[string]*kind
-	objects  map[Key]entry
-	owners   map[string]map[*Object]struct{} // by Object.indexes
-	owning   map[string]map[*Object]struct{} // by Owner.index of their owners
+	mu      sync.Mutex // guards what follows
+	kinds   map[string]*kind
+	objects map[Key]entry
+	owners  map[string]map[*Object]struct{} // by Object.indexes
+	owning  map[string]map[*Object]struct{} // by Owner.index of their owners
 	// depends counts the references of each kind's objects to owners of a type.
 	depends map[schema.GroupKind]map[string]int
 	// orphaned are owners whose dependents were to stay, and who are gone. One that is seen late stays too.
 	orphaned map[types.UID]struct{}
-	dirty    map[*Object]struct{}            // to be decided again
-	verdicts map[Key]Verdict                 // that are not none
+	dirty    map[*Object]struct{} // to be decided again
+	verdicts map[Key]Verdict      // that are not none
 	// deleted are Nodes that were seen to be deleted: their Events go, but not those of a host that could
 	// never register.
 	deleted map[string]bool
@@ -121,6 +122,10 @@ func (g *graph) mark(o *Object) {
 // put takes in an object of a list. The caller holds mu.
 func (g *graph) put(o *Object, list int) {
 	before := g.objects[o.Key].Object
+	if before != nil && before.UID != o.UID {
+		g.remove(o.Key)
+		before = nil
+	}
 	g.objects[o.Key] = entry{o, list}
 	if before != nil && before.Version == o.Version {
 		g.objects[o.Key] = entry{before, list}
@@ -130,8 +135,10 @@ func (g *graph) put(o *Object, list int) {
 	for _, index := range o.indexes() {
 		insert(g.owners, index, o)
 	}
+	for _, index := range o.owning() {
+		insert(g.owning, index, o)
+	}
 	for _, ref := range o.Owners {
-		insert(g.owning, ref.index(), o)
 		if g.depends[ref.Type] == nil {
 			g.depends[ref.Type] = map[string]int{}
 		}
@@ -220,8 +227,10 @@ func (g *graph) unlink(o *Object) {
 	for _, index := range o.indexes() {
 		discard(g.owners, index, o)
 	}
+	for _, index := range o.owning() {
+		discard(g.owning, index, o)
+	}
 	for _, ref := range o.Owners {
-		discard(g.owning, ref.index(), o)
 		g.depends[ref.Type][o.Kind]--
 	}
 }
@@ -235,7 +244,7 @@ func (g *graph) touch(o *Object) {
 	}
 	for _, ref := range o.Owners {
 		for owner := range g.owners[ref.index()] {
-			if owner.Deleting {
+			if _, decided := g.verdicts[owner.Key]; decided || owner.Deleting {
 				g.mark(owner)
 			}
 		}
@@ -261,7 +270,7 @@ func discard(in map[string]map[*Object]struct{}, index string, o *Object) {
 func (g *graph) dependents(owner *Object) []*Object {
 	var list []*Object
 	for o := range g.owning[string(owner.UID)] {
-		if slices.ContainsFunc(o.Owners, func(ref Owner) bool { return ref.UID != "" && owner.is(ref, o.Namespace) }) {
+		if slices.ContainsFunc(o.Owners, func(ref Owner) bool { return !ref.Implied && owner.is(ref, o.Namespace) }) {
 			list = append(list, o)
 		}
 	}
@@ -270,12 +279,15 @@ func (g *graph) dependents(owner *Object) []*Object {
 
 // owner finds what an owner is for a dependent. The caller holds mu.
 func (g *graph) owner(o *Object, ref Owner) owner {
+	if ref.Invalid != "" {
+		return owner{state: unknown, why: ref.Invalid}
+	}
 	for found := range g.owners[ref.index()] {
 		switch {
 		case found.is(ref, o.Namespace) && found.orphans():
-			return owner{state: orphaning}
+			return owner{state: orphaning, others: g.stateOf(found)}
 		case found.is(ref, o.Namespace) && found.waits():
-			return owner{state: waiting}
+			return owner{state: waiting, others: g.stateOf(found)}
 		case found.is(ref, o.Namespace):
 			return owner{state: present}
 		case found.Type == ref.Type && found.Own == ref.Name && found.UID == ref.UID && o.Namespace == "":
@@ -285,10 +297,15 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 	if _, orphaned := g.orphaned[ref.UID]; orphaned {
 		return owner{state: orphaning}
 	}
-	if ref.UID == "" && !g.deleted[ref.Name] {
+	if ref.Implied && !g.deleted[ref.Name] {
 		return owner{state: present}
 	}
 	return g.missing(o, ref)
+}
+
+// stateOf is the state of an object that a write compares. The caller holds mu.
+func (g *graph) stateOf(o *Object) []store.Reference {
+	return []store.Reference{{Kind: g.kinds[o.Kind].Kind, Name: o.Name, UID: o.UID, Version: o.Version}}
 }
 
 // missing decides whether an owner that is not in the graph is absent. The caller holds mu.
@@ -297,7 +314,7 @@ func (g *graph) missing(o *Object, ref Owner) owner {
 	switch {
 	case k == nil:
 		return owner{state: unknown, why: "the store has no such type"}
-	case k.Kind.NameOf != nil && o.Namespace == "":
+	case o.Namespace == "" && (k.Kind.NameOf != nil || k.Namespace != "" || within != nil):
 		return owner{state: unknown, why: "its type has namespaces; an object without a namespace cannot have such an owner"}
 	case k.err != nil:
 		return owner{state: unknown, why: fmt.Sprintf("%s cannot be listed: %v", k.Name, k.err)}
@@ -309,7 +326,14 @@ func (g *graph) missing(o *Object, ref Owner) owner {
 		if err := k.unreadable[name]; err != nil {
 			return owner{state: unknown, why: err.Error()}
 		}
-		missing.absent = append(missing.absent, store.Reference{Kind: k.Kind, Name: name, UID: ref.UID})
+		missing.others = append(missing.others, store.Reference{Kind: k.Kind, Name: name, UID: ref.UID})
+	}
+	if within != nil {
+		for name, err := range k.unreadable {
+			if strings.HasPrefix(k.Folder()+name, within.Folder()) {
+				return owner{state: unknown, why: err.Error()}
+			}
+		}
 	}
 	return missing
 }
@@ -363,6 +387,16 @@ func (g *graph) neverListed() string {
 	return ""
 }
 
+// anyUnreadable names an object that cannot be read, and why; nil if there is none. The caller holds mu.
+func (g *graph) anyUnreadable() (Key, error) {
+	for _, k := range g.kinds {
+		for name, err := range k.unreadable {
+			return Key{k.Name, name}, err
+		}
+	}
+	return Key{}, nil
+}
+
 // decide decides for all objects that have changed, and returns what is due.
 func (g *graph) decide() []Step {
 	g.mu.Lock()
@@ -381,33 +415,64 @@ func (g *graph) decide() []Step {
 		if v.Step == nil || !complete && v.Step.bound() {
 			continue
 		}
-		s := *v.Step
-		if s.Do == Release {
-			s.unchanged = g.dependentKinds(s.Key, positions)
-		}
-		for _, k := range s.within {
-			at, known := positions[k.Name]
-			if !known {
-				at = positions[store.Objects.Name]
-			}
-			s.unchanged = append(s.unchanged, store.Position{Kind: k, Version: at.Version})
-		}
-		due = append(due, s)
+		due = append(due, g.bind(*v.Step, positions))
 	}
 	return due
+}
+
+// bind has a step require what it needs of positions. The caller holds mu.
+func (g *graph) bind(s Step, positions map[string]store.Position) Step {
+	if s.Do == Release {
+		s.unchanged, s.others = g.dependentKinds(s.Key, positions), g.leaseOf(s.Key)
+	}
+	for _, k := range s.within {
+		at, known := positions[k.Name]
+		if !known {
+			at = positions[store.Objects.Name]
+		}
+		s.unchanged = append(s.unchanged, store.Position{Kind: k, Version: at.Version})
+	}
+	return s
+}
+
+// renew decides for the object of a step again, and returns the step as it is due now; false if it is not.
+func (g *graph) renew(s Step) (Step, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	o := g.objects[s.Key].Object
+	if o == nil || o.Version != s.Revision {
+		return s, false
+	}
+	now := g.verdict(o).Step
+	positions, complete := g.positions()
+	if now == nil || now.Do != s.Do || now.Finalizer != s.Finalizer || !complete {
+		return s, false
+	}
+	return g.bind(*now, positions), true
 }
 
 // mostOrphaned bounds how many owners are remembered.
 const mostOrphaned = 100_000
 
-// orphans remembers an owner that is about to go without its dependents.
+// orphans remembers an owner that is about to go without its dependents, where the write does not compare
+// that none was created.
 func (g *graph) orphans(uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.finishes {
+		return
+	}
 	if len(g.orphaned) >= mostOrphaned {
 		clear(g.orphaned)
 	}
 	g.orphaned[uid] = struct{}{}
+}
+
+// refused forgets that an owner was about to go without its dependents.
+func (g *graph) refused(uid types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.orphaned, uid)
 }
 
 // dependentKinds are the kinds in which an owner can have dependents that were not seen yet. Where it
@@ -421,6 +486,18 @@ func (g *graph) dependentKinds(owner Key, positions map[string]store.Position) [
 		}
 	}
 	return kinds
+}
+
+// leaseOf is the state of the Lease of a Node, if changes of Leases are not followed. The caller holds mu.
+func (g *graph) leaseOf(node Key) []store.Reference {
+	leases := g.kinds[store.Leases.Name]
+	if node.Kind != store.Nodes.Name || leases == nil || !leases.sparse {
+		return nil
+	}
+	if known := g.objects[Key{leases.Name, node.Name}].Object; known != nil {
+		return g.stateOf(known)
+	}
+	return []store.Reference{{Kind: leases.Kind, Name: node.Name}}
 }
 
 // positions are how far the kinds were followed, and whether none is being listed. A kind that cannot be
