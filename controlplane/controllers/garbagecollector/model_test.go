@@ -99,20 +99,31 @@ type model struct {
 	objects map[string]*record
 	// removed are the last objects that were removed while they waited for dependents: several of a circle
 	// can be removed at a time.
-	removed []*record
-	claims  *claims
-	faults  []string
-	counts  map[string]int // of writes, by who made them and what they did
-	last    []string       // the last changes, for a person
+	removed  []*record
+	claims   *claims
+	revision int64 // of the last change
+	faults   []string
+	counts   map[string]int // of writes, by who made them and what they did
+	last     []string       // the last changes, for a person
 }
 
 func newModel(c *claims) *model {
 	return &model{objects: map[string]*record{}, claims: c, counts: map[string]int{}}
 }
 
+// replay takes in all changes that it has not yet, by their revisions.
+func (m *model) replay(all map[int64]change) {
+	for _, revision := range slices.Sorted(maps.Keys(all)) {
+		if revision > m.revision {
+			m.apply(all[revision])
+		}
+	}
+}
+
 // apply takes in the next change.
 func (m *model) apply(c change) {
 	before := m.objects[c.path]
+	m.revision = c.revision
 	what := describe(before, c.after)
 	who := "people"
 	if before != nil && (c.after == nil || c.after.meta.UID == before.meta.UID) {
@@ -289,6 +300,9 @@ func (m *model) keeps(o *record) string {
 // role finds an owner. It is in the namespace of its dependent, or in none.
 func (m *model) role(o *record, ref metav1.OwnerReference) role {
 	found := absent
+	if version, err := schema.ParseGroupVersion(ref.APIVersion); err != nil || version.Version == "" || ref.Kind == "" || ref.Name == "" || ref.UID == "" || strings.Contains(ref.Name, "/") {
+		return unresolvable // Kubernetes refuses such a reference
+	}
 	if o.meta.Namespace == "" && ref.APIVersion == "v1" && ref.Kind == "Pod" { // which always has one
 		found = unresolvable
 	}
