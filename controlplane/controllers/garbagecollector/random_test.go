@@ -266,7 +266,7 @@ func (j *journal) Reached(version string) {
 // TestRandomOperationsAreCollectedByTheRules has people change objects at random while collectors are
 // killed, and judges each write of a collector by the model.
 func TestRandomOperationsAreCollectedByTheRules(t *testing.T) {
-	rounds := uint64(6)
+	rounds := uint64(15)
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
 		rounds = 200
 	}
@@ -327,7 +327,7 @@ func runInMemory(t *testing.T, seed uint64) map[string]int {
 			acts = false
 		case <-time.After(time.Duration(random.IntN(4000)) * time.Millisecond):
 		}
-		switch random.IntN(4) {
+		switch random.IntN(6) {
 		case 0:
 			synctest.Wait() // the journals have everything
 			s.Relist()
@@ -335,7 +335,9 @@ func runInMemory(t *testing.T, seed uint64) map[string]int {
 			s.Depose(garbagecollector.Name)
 		case 2:
 			s.Inject([]memory.Call{memory.Update, memory.Delete}[random.IntN(2)], memory.Fault{LoseAnswer: true, Times: 2})
-		case 3:
+		case 3, 4: // much changes between a decision and its write
+			s.Inject([]memory.Call{memory.Update, memory.Delete}[random.IntN(2)], memory.Fault{Delay: time.Second, Times: 20})
+		case 5:
 			if !one.Status().Leading {
 				one, oneStore, two, twoStore = two, twoStore, one, oneStore
 			}
