@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,7 +27,7 @@ type graph struct {
 	mu      sync.Mutex // guards what follows
 	kinds   map[string]*kind
 	objects map[Key]entry
-	owners  map[string]map[*Object]struct{} // by Object.indexes
+	owners  map[string][]*Object // by Object.indexes; mostly one
 	owning  map[string]map[*Object]struct{} // by Owner.index of their owners
 	// depends counts the references of each kind's objects to owners of a type.
 	depends map[schema.GroupKind]map[string]int
@@ -61,7 +62,7 @@ type kind struct {
 func newGraph(changed loop.Signal, finishes bool) *graph {
 	return &graph{
 		changed: changed, unseen: loop.NewSignal(), lookups: map[Key]struct{}{}, finishes: finishes, kinds: map[string]*kind{}, objects: map[Key]entry{},
-		owners: map[string]map[*Object]struct{}{}, owning: map[string]map[*Object]struct{}{},
+		owners: map[string][]*Object{}, owning: map[string]map[*Object]struct{}{},
 		depends: map[schema.GroupKind]map[string]int{}, orphaned: map[types.UID]struct{}{},
 		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[string]bool{},
 	}
@@ -132,8 +133,9 @@ func (g *graph) put(o *Object, list int) {
 		return
 	}
 	g.unlink(before)
+	g.share(o)
 	for _, index := range o.indexes() {
-		insert(g.owners, index, o)
+		g.owners[index] = append(g.owners[index], o)
 	}
 	for _, index := range o.owning() {
 		insert(g.owning, index, o)
@@ -149,6 +151,18 @@ func (g *graph) put(o *Object, list int) {
 	}
 	g.mark(o)
 	g.touch(o)
+}
+
+// share has an object use the strings of others: most are of few types and namespaces. The caller holds mu.
+func (g *graph) share(o *Object) {
+	shared := func(s *string) { *s = unique.Make(*s).Value() }
+	shared(&o.Namespace)
+	shared(&o.Type.Group)
+	shared(&o.Type.Kind)
+	for i := range o.Owners {
+		shared(&o.Owners[i].Type.Group)
+		shared(&o.Owners[i].Type.Kind)
+	}
 }
 
 // remove takes an object out. The caller holds mu.
@@ -225,7 +239,11 @@ func (g *graph) unlink(o *Object) {
 	g.touch(o)
 	delete(g.dirty, o)
 	for _, index := range o.indexes() {
-		discard(g.owners, index, o)
+		if left := slices.DeleteFunc(g.owners[index], func(other *Object) bool { return other == o }); len(left) > 0 {
+			g.owners[index] = left
+		} else {
+			delete(g.owners, index)
+		}
 	}
 	for _, index := range o.owning() {
 		discard(g.owning, index, o)
@@ -243,7 +261,7 @@ func (g *graph) touch(o *Object) {
 		}
 	}
 	for _, ref := range o.Owners {
-		for owner := range g.owners[ref.index()] {
+		for _, owner := range g.owners[ref.index()] {
 			if _, decided := g.verdicts[owner.Key]; decided || owner.Deleting {
 				g.mark(owner)
 			}
@@ -282,7 +300,7 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 	if ref.Invalid != "" {
 		return owner{state: unknown, why: ref.Invalid}
 	}
-	for found := range g.owners[ref.index()] {
+	for _, found := range g.owners[ref.index()] {
 		switch {
 		case found.is(ref, o.Namespace) && found.orphans():
 			return owner{state: orphaning, others: g.stateOf(found)}
@@ -409,6 +427,7 @@ func (g *graph) decide() []Step {
 			g.verdicts[o.Key] = v
 		}
 	}
+	g.dirty = map[*Object]struct{}{} // which was as large as the graph, after a list
 	positions, complete := g.positions()
 	var due []Step
 	for _, v := range g.verdicts {
