@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,7 +107,7 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 	var stored store.Object
 	var refusal error // of edit
 	err := f.call(ctx, "update", "write", kind, name, func(ctx context.Context, c *conn, path string) error {
-		header, kv, err := c.read(ctx, path)
+		header, kv, others, err := f.readAll(ctx, c, path, pre.Others)
 		if err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 		if store.Released(stored, after) {
 			then = clientv3.OpDelete(path)
 		}
-		revision, err := f.write(ctx, c, path, kv, header.Revision, pre, then)
+		revision, err := f.write(ctx, c, path, kv, header.Revision, pre, others, then)
 		if err != nil {
 			return err
 		}
@@ -154,7 +155,7 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 // UID nor finalizers: it is removed.
 func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
 	return f.call(ctx, "delete", "write", kind, name, func(ctx context.Context, c *conn, path string) error {
-		header, kv, err := c.read(ctx, path)
+		header, kv, others, err := f.readAll(ctx, c, path, pre.Others)
 		if err != nil {
 			return err
 		}
@@ -181,7 +182,7 @@ func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre st
 				then = replace(path, value)
 			}
 		}
-		_, err = f.write(ctx, c, path, kv, header.Revision, pre, then)
+		_, err = f.write(ctx, c, path, kv, header.Revision, pre, others, then)
 		return err
 	})
 }
@@ -232,13 +233,10 @@ func unchanged(path string, kv *mvccpb.KeyValue) []clientv3.Cmp {
 	}
 }
 
-// write does something with an object if it is as it was read at a revision, and the Preconditions are
-// met. It returns the revision of that.
-func (f *Fleet) write(ctx context.Context, c *conn, path string, kv *mvccpb.KeyValue, at int64, pre store.Preconditions, then clientv3.Op) (int64, error) {
-	compare, err := f.absent(ctx, c, pre.Absent)
-	if err != nil {
-		return 0, err
-	}
+// write does something with an object if it and others are as they were read at a revision, and the
+// Preconditions are met. It returns the revision of that.
+func (f *Fleet) write(ctx context.Context, c *conn, path string, kv *mvccpb.KeyValue, at int64, pre store.Preconditions, others []clientv3.Cmp, then clientv3.Op) (int64, error) {
+	compare := slices.Concat(others, unchanged(path, kv))
 	for _, p := range pre.Unchanged {
 		same, err := f.since(p, at)
 		if err != nil {
@@ -246,7 +244,7 @@ func (f *Fleet) write(ctx context.Context, c *conn, path string, kv *mvccpb.KeyV
 		}
 		compare = append(compare, same)
 	}
-	return f.swap(ctx, c, append(compare, unchanged(path, kv)...), pre.Term, then)
+	return f.swap(ctx, c, compare, pre.Term, then)
 }
 
 // swap does something if the comparisons hold and the term, if there is one, has not ended. It returns
@@ -288,38 +286,48 @@ func (f *Fleet) since(p store.Position, now int64) (clientv3.Cmp, error) {
 	return clientv3.Compare(clientv3.ModRevision(folder), "<", revision+1).WithRange(clientv3.GetPrefixRangeEnd(folder)), nil
 }
 
-// absent reads where the objects would be, and returns the comparisons that fail once one is there:
-// ErrConflict if one is there now, ErrUnreadable if it cannot be seen which object is there.
-func (f *Fleet) absent(ctx context.Context, c *conn, objects []store.Reference) ([]clientv3.Cmp, error) {
-	if len(objects) == 0 {
-		return nil, nil
+// readAll reads an object as read does, and at the same revision the other objects, and returns the
+// comparisons that fail once those have changed: ErrConflict if one is not in its state now, ErrUnreadable
+// if that cannot be seen.
+func (f *Fleet) readAll(ctx context.Context, c *conn, path string, others []store.Reference) (*etcdserverpb.ResponseHeader, *mvccpb.KeyValue, []clientv3.Cmp, error) {
+	if len(others) == 0 {
+		header, kv, err := c.read(ctx, path)
+		return header, kv, nil, err
 	}
-	if len(objects) > store.MostAbsent {
-		return nil, fmt.Errorf("%w: %d objects have to be absent, more than %d", controlplane.ErrInvalid, len(objects), store.MostAbsent)
+	if len(others) > store.MostOthers {
+		return nil, nil, nil, fmt.Errorf("%w: the state of %d other objects is required, more than %d", controlplane.ErrInvalid, len(others), store.MostOthers)
 	}
-	var gets []clientv3.Op
-	for _, o := range objects {
+	gets := []clientv3.Op{clientv3.OpGet(path)}
+	for _, o := range others {
 		gets = append(gets, clientv3.OpGet(f.folder(o.Kind)+o.Name))
 	}
 	answer, err := c.kv.Txn(ctx).Then(gets...).Commit()
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
+	}
+	found := func(i int) *mvccpb.KeyValue {
+		if kvs := answer.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
+			return kvs[0]
+		}
+		return nil
+	}
+	if found(0) == nil {
+		return nil, nil, nil, controlplane.ErrNotFound
 	}
 	var compare []clientv3.Cmp
-	for i, o := range objects {
-		found := answer.Responses[i].GetResponseRange().GetKvs()
-		kv := &mvccpb.KeyValue{}
-		if len(found) > 0 {
-			kv = found[0]
-			other, err := read(o.Kind.Metadata(), o.Name, answer.Header.ClusterId, kv)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", o.Kind.Key(o.Name), err)
+	for i, o := range others {
+		kv, other := found(i+1), store.Object(nil)
+		if kv != nil {
+			if other, err = read(o.Kind.Metadata(), o.Name, answer.Header.ClusterId, kv); err != nil {
+				return nil, nil, nil, fmt.Errorf("%s: %w", o.Kind.Key(o.Name), err)
 			}
-			if other.GetUID() == o.UID {
-				return nil, fmt.Errorf("%w: %s exists", controlplane.ErrConflict, o.Kind.Key(o.Name))
-			}
+		} else {
+			kv = &mvccpb.KeyValue{}
+		}
+		if err := o.Check(other); err != nil {
+			return nil, nil, nil, err
 		}
 		compare = append(compare, unchanged(f.folder(o.Kind)+o.Name, kv)...)
 	}
-	return compare, nil
+	return answer.Header, found(0), compare, nil
 }

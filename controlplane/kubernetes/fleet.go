@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"hostler.io/hostler/controlplane"
@@ -52,7 +51,7 @@ func NewFleet(o Options) (*Fleet, error) {
 	all := newGroup(client.o, corev1.SchemeGroupVersion)
 	all.relayed = true
 	return &Fleet{
-		client: client, all: all, scheme: scheme, seen: seen{absent: map[types.UID]struct{}{}, merges: map[string]bool{}, checked: map[string]check{}},
+		client: client, all: all, scheme: scheme, seen: seen{others: map[reference]time.Time{}, merges: map[string]bool{}, checked: map[string]check{}},
 		terms: map[string]ownTerm{}, elections: map[string]observation{},
 	}, nil
 }

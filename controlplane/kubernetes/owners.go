@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,20 +20,30 @@ import (
 )
 
 const (
-	// mostAbsent bounds how many absent objects are remembered.
-	mostAbsent = 10_000
+	// mostOthers bounds how many states of other objects are remembered.
+	mostOthers = 10_000
+	// confirmedFor is how long an object that was read counts as unchanged: the dependents of one owner
+	// are written one after the other.
+	confirmedFor = 500 * time.Millisecond
 	// mostChecked is how many objects of a kind are read to see whether one has changed.
 	mostChecked = 500
 )
 
 // seen is what was read of the server once and stays true.
 type seen struct {
-	mu     sync.Mutex             // guards what follows
-	absent map[types.UID]struct{} // a UID is not used again
-	merges map[string]bool        // kinds without a strategic merge patch
+	mu     sync.Mutex              // guards what follows
+	others map[reference]time.Time // when they were read; absent ones stay so: a UID is not used again
+	merges map[string]bool         // kinds without a strategic merge patch
 
 	checking sync.Mutex       // guards checked; held while kinds are read
 	checked  map[string]check // by kind
+}
+
+// reference is a store.Reference as a key.
+type reference struct {
+	kind, name string
+	uid        types.UID
+	version    string
 }
 
 // check says that no object of a kind had changed from one version to another.
@@ -42,8 +53,8 @@ type check struct{ from, to string }
 // version. Kubernetes cannot compare them in the write itself. So an owner that is created meanwhile has
 // another UID, and a dependent that is created meanwhile is seen if that was before the version.
 func (f *Fleet) confirm(ctx context.Context, pre store.Preconditions, version string) error {
-	for _, o := range pre.Absent {
-		if err := f.confirmAbsent(ctx, o); err != nil {
+	for _, o := range pre.Others {
+		if err := f.confirmOther(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -58,27 +69,31 @@ func (f *Fleet) confirm(ctx context.Context, pre store.Preconditions, version st
 	return nil
 }
 
-// confirmAbsent returns ErrConflict if an object exists.
-func (f *Fleet) confirmAbsent(ctx context.Context, o store.Reference) error {
+// confirmOther returns ErrConflict if another object is not in its state.
+func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
+	key := reference{o.Kind.Name, o.Name, o.UID, o.Version}
 	f.seen.mu.Lock()
-	_, known := f.seen.absent[o.UID]
+	last, known := f.seen.others[key]
 	f.seen.mu.Unlock()
-	if known {
+	if known && (o.UID != "" && o.Version == "" || time.Since(last) < confirmedFor) {
 		return nil
 	}
 	found, err := f.get(ctx, "get "+o.Kind.Key(o.Name), o.Kind.Metadata(), o.Name)
-	switch {
-	case err == nil && found.GetUID() == o.UID:
-		return fmt.Errorf("%w: %s exists", controlplane.ErrConflict, o.Kind.Key(o.Name))
-	case err != nil && !errors.Is(err, controlplane.ErrNotFound):
+	if errors.Is(err, controlplane.ErrNotFound) {
+		found, err = nil, nil
+	}
+	if err == nil {
+		err = o.Check(found)
+	}
+	if err != nil {
 		return err
 	}
 	f.seen.mu.Lock()
 	defer f.seen.mu.Unlock()
-	if len(f.seen.absent) >= mostAbsent {
-		clear(f.seen.absent)
+	if len(f.seen.others) >= mostOthers {
+		clear(f.seen.others)
 	}
-	f.seen.absent[o.UID] = struct{}{}
+	f.seen.others[key] = time.Now()
 	return nil
 }
 

@@ -294,6 +294,9 @@ func (l listed) Synced() {
 	l.heartbeat(nil)
 }
 
+// Reached implements store.Tracker.
+func (l listed) Reached(version string) { store.Reached(l.Follower, version) }
+
 // Run runs the server until a signal ends it: SIGTERM and SIGINT stop it, SIGHUP reloads the
 // configuration. Leadership is given up before it returns.
 func (s *Server) Run(signals <-chan os.Signal) error {

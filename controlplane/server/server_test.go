@@ -205,6 +205,25 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 	}
 }
 
+// TestAServerEndsDeletionsInTheForegroundAndOrphans has a server remove the finalizers of both, for which it
+// has to know how far each kind was followed.
+func TestAServerEndsDeletionsInTheForegroundAndOrphans(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
+	r := start(t, s)
+	r.eventually("it leads", leading)
+	for name, policy := range map[string]metav1.DeletionPropagation{"a": metav1.DeletePropagationForeground, "b": metav1.DeletePropagationOrphan} {
+		if err := s.Delete(t.Context(), store.Nodes, name, store.Preconditions{}, policy); err != nil {
+			t.Fatal(err)
+		}
+		r.eventually("the Node is gone", func(answer.Status) bool {
+			_, err := s.Get(t.Context(), store.Nodes, name)
+			return errors.Is(err, controlplane.ErrNotFound)
+		})
+	}
+}
+
 func TestWhatAServerDoesIsAnEvent(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	for _, name := range []string{"a1", "a2", "a3", "a4"} {

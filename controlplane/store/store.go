@@ -7,11 +7,14 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
 )
 
 // Object is any API object, by pointer.
@@ -27,23 +30,38 @@ type Preconditions struct {
 	Version string    // resourceVersion of the stored object; empty for any
 	// Term is the leadership under which the caller writes; the zero value is for a caller that needs none.
 	Term Term
-	// Absent are objects that must not exist: nothing may have that UID under that name. There are at
-	// most MostAbsent.
-	Absent []Reference
+	// Others are the states that other objects must have. There are at most MostOthers. A store that
+	// cannot compare them in the write has read them in the half second before.
+	Others []Reference
 	// Unchanged are kinds of which no object may have been created or changed since a Tracker has reached
 	// a version. A store that cannot compare that in the write checks it before, up to the version that
 	// the object has.
 	Unchanged []Position
 }
 
-// MostAbsent is how many objects one write can require to be absent: etcd bounds the size of a transaction.
-const MostAbsent = 50
+// MostOthers is how many Others one write can have: etcd bounds the size of a transaction.
+const MostOthers = 50
 
-// Reference is an object, by its stored name.
+// Reference is the state of an object: absent, or one version.
 type Reference struct {
 	Kind Kind
-	Name string
-	UID  types.UID
+	Name string    // that it is stored under
+	UID  types.UID // empty for any
+	// Version is the resourceVersion that the object must have. If it is empty, nothing may have the UID
+	// under the name.
+	Version string
+}
+
+// Check returns ErrConflict if the stored object, nil if there is none, is not in the state.
+func (r Reference) Check(stored Object) error {
+	same := stored != nil && (r.UID == "" || stored.GetUID() == r.UID)
+	switch {
+	case r.Version == "" && same:
+		return fmt.Errorf("%w: %s exists", controlplane.ErrConflict, r.Kind.Key(r.Name))
+	case r.Version != "" && (!same || stored.GetResourceVersion() != r.Version):
+		return fmt.Errorf("%w: %s has changed", controlplane.ErrConflict, r.Kind.Key(r.Name))
+	}
+	return nil
 }
 
 // Position is how far the changes of a kind were followed.

@@ -23,6 +23,9 @@ const (
 	longestWait = 10 * time.Second
 	// lookupRetry is how soon an object is read again after a read that failed.
 	lookupRetry = time.Second
+	// renewals is how often a step is decided again when it is refused, and renewPause how long what has
+	// changed may take to be seen before that.
+	renewals, renewPause = 5, 20 * time.Millisecond
 )
 
 // Controller deletes objects whose owners are gone while it leads. Its graph is filled on every replica.
@@ -33,7 +36,9 @@ type Controller struct {
 	store   store.Store
 	contact *store.Contact
 	graph   *graph
-	log     *slog.Logger
+	// comparing is held by a write that compares whole kinds: etcd reads them, and everybody else waits.
+	comparing chan struct{}
+	log       *slog.Logger
 }
 
 // Report is what the controller does, for people and metrics. It does not change.
@@ -48,7 +53,7 @@ type Report struct {
 // New returns a controller for the objects of a store.
 func New(s store.Store, contact *store.Contact, log *slog.Logger) *Controller {
 	changed := loop.NewSignal()
-	c := &Controller{store: s, contact: contact, graph: newGraph(changed, s.EndsLeases()), log: log.With("component", Name)}
+	c := &Controller{store: s, contact: contact, graph: newGraph(changed, s.EndsLeases()), comparing: make(chan struct{}, 1), log: log.With("component", Name)}
 	c.Executor = executor.New(executor.Job[Step]{Decide: c.decide, Write: c.write, Done: c.done}, changed, c.log)
 	return c
 }
@@ -88,27 +93,59 @@ func (c *Controller) decide(now time.Time) ([]Step, time.Time, error) {
 	return c.graph.decide(), now.Add(longestWait), nil
 }
 
-// write carries out a step. The store checks its reasons once more.
+// write carries out a step. The store checks its reasons once more. If something else has changed since
+// a step was decided that needs to know how far each kind was followed, it is decided again a few times.
 func (c *Controller) write(ctx context.Context, term store.Term, s Step) error {
 	kind, known := c.graph.storeKind(s.Kind)
 	if !known {
 		return fmt.Errorf("%s: %w: its type exists no more", s.Object(), controlplane.ErrNotFound)
 	}
-	pre := store.Preconditions{UID: s.UID, Version: s.Revision, Term: term, Absent: s.absent, Unchanged: s.unchanged}
-	err := error(nil)
-	switch s.Do {
-	case Delete, Remove:
-		err = c.store.Delete(ctx, kind, s.Name, pre, s.Policy)
-	case Detach, Release:
-		if s.Finalizer == metav1.FinalizerOrphanDependents {
-			c.graph.orphans(s.UID) // before it is gone
+	if s.bound() {
+		select {
+		case c.comparing <- struct{}{}:
+			defer func() { <-c.comparing }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		err = c.release(ctx, kind.Metadata(), pre, s)
+	}
+	err := c.try(ctx, kind, term, s)
+	for range renewals {
+		if !s.bound() || !errors.Is(err, controlplane.ErrConflict) {
+			break
+		}
+		if err := bounded.Sleep(ctx, renewPause); err != nil {
+			return err
+		}
+		again, due := c.graph.renew(s)
+		if !due {
+			break
+		}
+		err = c.try(ctx, kind, term, again)
 	}
 	if errors.Is(err, controlplane.ErrConflict) || errors.Is(err, controlplane.ErrNotFound) {
+		if s.Finalizer == metav1.FinalizerOrphanDependents {
+			c.graph.refused(s.UID)
+		}
 		c.graph.again(s.Key)
+		for _, o := range s.others {
+			c.graph.again(Key{o.Kind.Name, o.Name})
+		}
 	}
 	return err
+}
+
+// try makes the write of a step.
+func (c *Controller) try(ctx context.Context, kind store.Kind, term store.Term, s Step) error {
+	pre := store.Preconditions{UID: s.UID, Version: s.Revision, Term: term, Others: s.others, Unchanged: s.unchanged}
+	switch s.Do {
+	case Delete, Remove:
+		return c.store.Delete(ctx, kind, s.Name, pre, s.Policy)
+	case Detach, Release:
+	}
+	if s.Finalizer == metav1.FinalizerOrphanDependents {
+		c.graph.orphans(s.UID) // before it is gone
+	}
+	return c.release(ctx, kind.Metadata(), pre, s)
 }
 
 // Releaser is a Store that removes owner references and a finalizer without reading the object before.
@@ -118,8 +155,12 @@ type Releaser interface {
 
 // release removes owner references or a finalizer.
 func (c *Controller) release(ctx context.Context, kind store.Kind, pre store.Preconditions, s Step) error {
-	if r, able := c.store.(Releaser); able {
-		return r.Release(ctx, kind, s.Name, pre, s.UIDs, s.Finalizer)
+	if r, able := c.store.(Releaser); able && !s.shared {
+		var owners []types.UID
+		for _, o := range s.Owners {
+			owners = append(owners, o.UID)
+		}
+		return r.Release(ctx, kind, s.Name, pre, owners, s.Finalizer)
 	}
 	_, err := c.store.Update(ctx, kind, s.Name, pre, s.edit)
 	return err
@@ -130,7 +171,7 @@ func (s Step) edit(o store.Object) error {
 	switch s.Do {
 	case Detach:
 		o.SetOwnerReferences(slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()), func(ref metav1.OwnerReference) bool {
-			return slices.Contains(s.UIDs, ref.UID)
+			return slices.ContainsFunc(s.Owners, ownerOf(ref).refers)
 		}))
 	case Release:
 		o.SetFinalizers(slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == s.Finalizer }))

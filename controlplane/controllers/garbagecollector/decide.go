@@ -17,7 +17,7 @@ type Do string
 // The steps.
 const (
 	Delete  Do = "delete"                  // request the deletion of the object
-	Detach  Do = "remove owner references" // those in Step.UIDs
+	Detach  Do = "remove owner references" // those in Step.Owners
 	Release Do = "remove finalizer"        // Step.Finalizer
 	Remove  Do = "remove"                  // an object whose deletion nothing holds any more
 )
@@ -29,12 +29,13 @@ type Step struct {
 	Revision  string // resourceVersion of the object that was decided on
 	Do        Do
 	Policy    metav1.DeletionPropagation // of Delete
-	UIDs      []types.UID                // of Detach
+	Owners    []Owner                    // of Detach
 	Finalizer string                     // of Release
 	Reason    string
 
-	absent []store.Reference // owners whose absence is the reason
+	others []store.Reference // the states of other objects that are the reason
 	within []store.Kind      // kinds in which an owner would be under an unknown name
+	shared bool              // the object has another owner with a UID of Owners
 	// unchanged has how far each kind was followed when the step was decided, for Release.
 	unchanged []store.Position
 }
@@ -86,7 +87,7 @@ const (
 // owner is an owner as a dependent sees it.
 type owner struct {
 	state
-	absent []store.Reference // where it is not, if it is absent
+	others []store.Reference // where it is not, or as what
 	within *store.Kind       // the kind that it is not in, if its name there is unknown
 	why    string            // it is unknown
 }
@@ -94,20 +95,17 @@ type owner struct {
 // verdict decides for one object.
 func (g *graph) verdict(o *Object) Verdict {
 	owners := make([]owner, len(o.Owners))
-	var detach []types.UID
+	detach := g.step(o, Detach, "its owner is being deleted without its dependents")
 	for i, ref := range o.Owners {
-		owners[i] = g.owner(o, ref)
-		if owners[i].state == orphaning {
-			detach = append(detach, ref.UID)
+		if owners[i] = g.owner(o, ref); owners[i].state == orphaning {
+			detach.loses(o, ref, owners[i])
 		}
 	}
 	switch {
-	case len(detach) > 0:
-		s := g.step(o, Detach, "its owner is being deleted without its dependents")
-		s.UIDs = detach
-		return Verdict{Step: s}
+	case len(detach.Owners) > 0:
+		return Verdict{Step: detach}
 	case o.Deleting:
-		return g.deletion(o, owners)
+		return g.deletion(o)
 	case len(owners) == 0:
 		return Verdict{}
 	}
@@ -122,18 +120,14 @@ func (g *graph) owned(o *Object, owners []owner) Verdict {
 	}
 	gone := g.step(o, Delete, "") // with its references to owners that do not keep it
 	for i, own := range owners {
-		if own.state != absent && own.state != waiting || len(gone.absent)+len(own.absent) > store.MostAbsent {
-			continue
-		}
-		gone.UIDs, gone.absent = append(gone.UIDs, o.Owners[i].UID), append(gone.absent, own.absent...)
-		if own.within != nil {
-			gone.within = append(gone.within, *own.within)
+		if own.state == absent || own.state == waiting {
+			gone.loses(o, o.Owners[i], own)
 		}
 	}
-	left := count[absent] + count[waiting] - len(gone.UIDs) // more than one write can compare
+	left := count[absent] + count[waiting] - len(gone.Owners) // more than one write can compare
 	names := ownerNames(o, owners)
 	switch {
-	case count[present] > 0 && len(gone.UIDs) > 0 || left > 0 && count[unknown] == 0:
+	case count[present] > 0 && len(gone.Owners) > 0 || left > 0 && count[unknown] == 0:
 		gone.Do, gone.Reason = Detach, fmt.Sprintf("%s does not exist or is being deleted; other owners remain", names)
 		return Verdict{Step: gone}
 	case count[present] > 0:
@@ -142,11 +136,23 @@ func (g *graph) owned(o *Object, owners []owner) Verdict {
 		i := slices.IndexFunc(owners, func(own owner) bool { return own.state == unknown })
 		return Verdict{Undecided: fmt.Sprintf("owner %s: %s", o.Owners[i], owners[i].why)}
 	}
-	gone.UIDs, gone.Policy, gone.Reason = nil, g.policy(o, count[waiting] > 0), fmt.Sprintf("owner %s does not exist", names)
+	gone.Owners, gone.Policy, gone.Reason = nil, g.policy(o, count[waiting] > 0), fmt.Sprintf("owner %s does not exist", names)
 	if count[waiting] > 0 {
 		gone.Reason = fmt.Sprintf("owner %s is being deleted after its dependents", names)
 	}
 	return Verdict{Step: gone}
+}
+
+// loses has a step remove the reference to an owner, unless that is more than one write can compare.
+func (s *Step) loses(o *Object, ref Owner, own owner) {
+	if len(s.others)+len(own.others) > store.MostOthers {
+		return
+	}
+	s.shared = s.shared || slices.ContainsFunc(o.Owners, func(other Owner) bool { return other.UID == ref.UID && !other.refers(ref) })
+	s.Owners, s.others = append(s.Owners, ref), append(s.others, own.others...)
+	if own.within != nil && !slices.ContainsFunc(s.within, func(k store.Kind) bool { return k.Name == own.within.Name }) {
+		s.within = append(s.within, *own.within)
+	}
 }
 
 // ownerNames names the owners that do not keep an object, the first three.
@@ -183,8 +189,7 @@ func (g *graph) policy(o *Object, ownerWaits bool) metav1.DeletionPropagation {
 }
 
 // deletion decides for an object whose deletion was requested.
-func (g *graph) deletion(o *Object, owners []owner) Verdict {
-	is := func(s state) bool { return slices.ContainsFunc(owners, func(own owner) bool { return own.state == s }) }
+func (g *graph) deletion(o *Object) Verdict {
 	switch {
 	case o.orphans():
 		if dependents := g.dependents(o); len(dependents) > 0 {
@@ -192,6 +197,12 @@ func (g *graph) deletion(o *Object, owners []owner) Verdict {
 		}
 		if kind := g.neverListed(); kind != "" {
 			return Verdict{Waits: fmt.Sprintf("%s cannot be listed: they may have dependents that are to stay", kind)}
+		}
+		if g.finishes && len(o.Finalizers) > 1 { // a dependent that is created before it is gone is to stay, too
+			return Verdict{Waits: "finalizers of other programs: " + join(without(o.Finalizers, metav1.FinalizerOrphanDependents))}
+		}
+		if key, err := g.anyUnreadable(); err != nil {
+			return Verdict{Waits: fmt.Sprintf("%s may be a dependent that is to stay: %v", key, err)}
 		}
 		return g.release(o, metav1.FinalizerOrphanDependents)
 	case o.waits():
@@ -202,10 +213,27 @@ func (g *graph) deletion(o *Object, owners []owner) Verdict {
 		return g.release(o, metav1.FinalizerDeleteDependents)
 	case len(o.Finalizers) > 0:
 		return Verdict{Waits: "finalizers of other programs: " + join(slices.Clone(o.Finalizers))}
-	case g.finishes && (o.Type != podType || is(absent) && !is(present)): // a host removes its own pods when they have stopped
-		return Verdict{Step: g.step(o, Remove, "its deletion was requested, and it has no finalizers")}
+	case g.finishes:
+		return g.finish(o)
 	}
 	return Verdict{}
+}
+
+// finish removes an object that nothing holds. A host removes its own pods when they have stopped.
+func (g *graph) finish(o *Object) Verdict {
+	s := g.step(o, Remove, "its deletion was requested, and it has no finalizers")
+	if host := o.host(); host != "" {
+		node := g.missing(o, Owner{Type: nodeType, Name: host})
+		if node.state != absent || len(g.owners[nodeIndex(host)]) > 0 {
+			return Verdict{}
+		}
+		s.others = node.others
+	}
+	return Verdict{Step: s}
+}
+
+func without(finalizers []string, one string) []string {
+	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == one })
 }
 
 // release removes a finalizer. On etcd no object of any kind may have been created meanwhile.

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,7 +27,7 @@ type graph struct {
 	mu      sync.Mutex // guards what follows
 	kinds   map[string]*kind
 	objects map[Key]entry
-	owners  map[string]map[*Object]struct{} // by Object.indexes
+	owners  map[string][]*Object // by Object.indexes; mostly one
 	owning  map[string]map[*Object]struct{} // by Owner.index of their owners
 	// depends counts the references of each kind's objects to owners of a type.
 	depends map[schema.GroupKind]map[string]int
@@ -60,7 +62,7 @@ type kind struct {
 func newGraph(changed loop.Signal, finishes bool) *graph {
 	return &graph{
 		changed: changed, unseen: loop.NewSignal(), lookups: map[Key]struct{}{}, finishes: finishes, kinds: map[string]*kind{}, objects: map[Key]entry{},
-		owners: map[string]map[*Object]struct{}{}, owning: map[string]map[*Object]struct{}{},
+		owners: map[string][]*Object{}, owning: map[string]map[*Object]struct{}{},
 		depends: map[schema.GroupKind]map[string]int{}, orphaned: map[types.UID]struct{}{},
 		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[string]bool{},
 	}
@@ -121,17 +123,24 @@ func (g *graph) mark(o *Object) {
 // put takes in an object of a list. The caller holds mu.
 func (g *graph) put(o *Object, list int) {
 	before := g.objects[o.Key].Object
+	if before != nil && before.UID != o.UID {
+		g.remove(o.Key)
+		before = nil
+	}
 	g.objects[o.Key] = entry{o, list}
 	if before != nil && before.Version == o.Version {
 		g.objects[o.Key] = entry{before, list}
 		return
 	}
 	g.unlink(before)
+	g.share(o)
 	for _, index := range o.indexes() {
-		insert(g.owners, index, o)
+		g.owners[index] = append(g.owners[index], o)
+	}
+	for _, index := range o.owning() {
+		insert(g.owning, index, o)
 	}
 	for _, ref := range o.Owners {
-		insert(g.owning, ref.index(), o)
 		if g.depends[ref.Type] == nil {
 			g.depends[ref.Type] = map[string]int{}
 		}
@@ -142,6 +151,18 @@ func (g *graph) put(o *Object, list int) {
 	}
 	g.mark(o)
 	g.touch(o)
+}
+
+// share has an object use the strings of others: most are of few types and namespaces. The caller holds mu.
+func (g *graph) share(o *Object) {
+	shared := func(s *string) { *s = unique.Make(*s).Value() }
+	shared(&o.Namespace)
+	shared(&o.Type.Group)
+	shared(&o.Type.Kind)
+	for i := range o.Owners {
+		shared(&o.Owners[i].Type.Group)
+		shared(&o.Owners[i].Type.Kind)
+	}
 }
 
 // remove takes an object out. The caller holds mu.
@@ -218,10 +239,16 @@ func (g *graph) unlink(o *Object) {
 	g.touch(o)
 	delete(g.dirty, o)
 	for _, index := range o.indexes() {
-		discard(g.owners, index, o)
+		if left := slices.DeleteFunc(g.owners[index], func(other *Object) bool { return other == o }); len(left) > 0 {
+			g.owners[index] = left
+		} else {
+			delete(g.owners, index)
+		}
+	}
+	for _, index := range o.owning() {
+		discard(g.owning, index, o)
 	}
 	for _, ref := range o.Owners {
-		discard(g.owning, ref.index(), o)
 		g.depends[ref.Type][o.Kind]--
 	}
 }
@@ -234,8 +261,8 @@ func (g *graph) touch(o *Object) {
 		}
 	}
 	for _, ref := range o.Owners {
-		for owner := range g.owners[ref.index()] {
-			if owner.Deleting {
+		for _, owner := range g.owners[ref.index()] {
+			if _, decided := g.verdicts[owner.Key]; decided || owner.Deleting {
 				g.mark(owner)
 			}
 		}
@@ -261,7 +288,7 @@ func discard(in map[string]map[*Object]struct{}, index string, o *Object) {
 func (g *graph) dependents(owner *Object) []*Object {
 	var list []*Object
 	for o := range g.owning[string(owner.UID)] {
-		if slices.ContainsFunc(o.Owners, func(ref Owner) bool { return ref.UID != "" && owner.is(ref, o.Namespace) }) {
+		if slices.ContainsFunc(o.Owners, func(ref Owner) bool { return !ref.Implied && owner.is(ref, o.Namespace) }) {
 			list = append(list, o)
 		}
 	}
@@ -270,12 +297,15 @@ func (g *graph) dependents(owner *Object) []*Object {
 
 // owner finds what an owner is for a dependent. The caller holds mu.
 func (g *graph) owner(o *Object, ref Owner) owner {
-	for found := range g.owners[ref.index()] {
+	if ref.Invalid != "" {
+		return owner{state: unknown, why: ref.Invalid}
+	}
+	for _, found := range g.owners[ref.index()] {
 		switch {
 		case found.is(ref, o.Namespace) && found.orphans():
-			return owner{state: orphaning}
+			return owner{state: orphaning, others: g.stateOf(found)}
 		case found.is(ref, o.Namespace) && found.waits():
-			return owner{state: waiting}
+			return owner{state: waiting, others: g.stateOf(found)}
 		case found.is(ref, o.Namespace):
 			return owner{state: present}
 		case found.Type == ref.Type && found.Own == ref.Name && found.UID == ref.UID && o.Namespace == "":
@@ -285,10 +315,15 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 	if _, orphaned := g.orphaned[ref.UID]; orphaned {
 		return owner{state: orphaning}
 	}
-	if ref.UID == "" && !g.deleted[ref.Name] {
+	if ref.Implied && !g.deleted[ref.Name] {
 		return owner{state: present}
 	}
 	return g.missing(o, ref)
+}
+
+// stateOf is the state of an object that a write compares. The caller holds mu.
+func (g *graph) stateOf(o *Object) []store.Reference {
+	return []store.Reference{{Kind: g.kinds[o.Kind].Kind, Name: o.Name, UID: o.UID, Version: o.Version}}
 }
 
 // missing decides whether an owner that is not in the graph is absent. The caller holds mu.
@@ -297,7 +332,7 @@ func (g *graph) missing(o *Object, ref Owner) owner {
 	switch {
 	case k == nil:
 		return owner{state: unknown, why: "the store has no such type"}
-	case k.Kind.NameOf != nil && o.Namespace == "":
+	case o.Namespace == "" && (k.Kind.NameOf != nil || k.Namespace != "" || within != nil):
 		return owner{state: unknown, why: "its type has namespaces; an object without a namespace cannot have such an owner"}
 	case k.err != nil:
 		return owner{state: unknown, why: fmt.Sprintf("%s cannot be listed: %v", k.Name, k.err)}
@@ -309,7 +344,14 @@ func (g *graph) missing(o *Object, ref Owner) owner {
 		if err := k.unreadable[name]; err != nil {
 			return owner{state: unknown, why: err.Error()}
 		}
-		missing.absent = append(missing.absent, store.Reference{Kind: k.Kind, Name: name, UID: ref.UID})
+		missing.others = append(missing.others, store.Reference{Kind: k.Kind, Name: name, UID: ref.UID})
+	}
+	if within != nil {
+		for name, err := range k.unreadable {
+			if strings.HasPrefix(k.Folder()+name, within.Folder()) {
+				return owner{state: unknown, why: err.Error()}
+			}
+		}
 	}
 	return missing
 }
@@ -363,6 +405,16 @@ func (g *graph) neverListed() string {
 	return ""
 }
 
+// anyUnreadable names an object that cannot be read, and why; nil if there is none. The caller holds mu.
+func (g *graph) anyUnreadable() (Key, error) {
+	for _, k := range g.kinds {
+		for name, err := range k.unreadable {
+			return Key{k.Name, name}, err
+		}
+	}
+	return Key{}, nil
+}
+
 // decide decides for all objects that have changed, and returns what is due.
 func (g *graph) decide() []Step {
 	g.mu.Lock()
@@ -375,52 +427,98 @@ func (g *graph) decide() []Step {
 			g.verdicts[o.Key] = v
 		}
 	}
+	g.dirty = map[*Object]struct{}{} // which was as large as the graph, after a list
 	positions, complete := g.positions()
 	var due []Step
 	for _, v := range g.verdicts {
 		if v.Step == nil || !complete && v.Step.bound() {
 			continue
 		}
-		s := *v.Step
-		if s.Do == Release {
-			s.unchanged = g.dependentKinds(s.Key, positions)
-		}
-		for _, k := range s.within {
-			at, known := positions[k.Name]
-			if !known {
-				at = positions[store.Objects.Name]
-			}
-			s.unchanged = append(s.unchanged, store.Position{Kind: k, Version: at.Version})
-		}
-		due = append(due, s)
+		due = append(due, g.bind(*v.Step, positions))
 	}
 	return due
+}
+
+// bind has a step require what it needs of positions. The caller holds mu.
+func (g *graph) bind(s Step, positions map[string]store.Position) Step {
+	if s.Do == Release {
+		s.unchanged, s.others = g.dependentKinds(s.Key, positions), g.leaseOf(s.Key)
+	}
+	for _, k := range s.within {
+		at, known := positions[k.Name]
+		if !known {
+			at = positions[store.Objects.Name]
+		}
+		s.unchanged = append(s.unchanged, store.Position{Kind: k, Version: at.Version})
+	}
+	return s
+}
+
+// renew decides for the object of a step again, and returns the step as it is due now; false if it is not.
+func (g *graph) renew(s Step) (Step, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	o := g.objects[s.Key].Object
+	if o == nil || o.Version != s.Revision {
+		return s, false
+	}
+	now := g.verdict(o).Step
+	positions, complete := g.positions()
+	if now == nil || now.Do != s.Do || now.Finalizer != s.Finalizer || !complete {
+		return s, false
+	}
+	return g.bind(*now, positions), true
 }
 
 // mostOrphaned bounds how many owners are remembered.
 const mostOrphaned = 100_000
 
-// orphans remembers an owner that is about to go without its dependents.
+// orphans remembers an owner that is about to go without its dependents, where the write does not compare
+// that none was created.
 func (g *graph) orphans(uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.finishes {
+		return
+	}
 	if len(g.orphaned) >= mostOrphaned {
 		clear(g.orphaned)
 	}
 	g.orphaned[uid] = struct{}{}
 }
 
+// refused forgets that an owner was about to go without its dependents.
+func (g *graph) refused(uid types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.orphaned, uid)
+}
+
 // dependentKinds are the kinds in which an owner can have dependents that were not seen yet. Where it
-// takes a request to check a kind, these are the kinds that have dependents of such owners. The caller
-// holds mu.
+// takes a request to check a kind, these are the kinds that have dependents of such owners. An object
+// without a namespace has no owner in one, so that 10,000 Nodes cost nothing then. The caller holds mu.
 func (g *graph) dependentKinds(owner Key, positions map[string]store.Position) []store.Position {
 	var kinds []store.Position
+	o := g.objects[owner]
 	for name, p := range positions {
-		if g.finishes || g.depends[g.objects[owner].Type][name] > 0 {
+		withNamespace := p.Kind.Namespace != "" || p.Kind.NameOf != nil || p.Kind.Nested
+		if (g.finishes || g.depends[o.Type][name] > 0) && (o.Namespace == "" || withNamespace) {
 			kinds = append(kinds, p)
 		}
 	}
 	return kinds
+}
+
+// leaseOf is the state of the Lease of a Node, if changes of Leases are not followed. The caller holds mu.
+func (g *graph) leaseOf(node Key) []store.Reference {
+	leases := g.kinds[store.Leases.Name]
+	if node.Kind != store.Nodes.Name || leases == nil || !leases.sparse {
+		return nil
+	}
+	if known := g.objects[Key{leases.Name, node.Name}].Object; known != nil {
+		return g.stateOf(known)
+	}
+	return []store.Reference{{Kind: leases.Kind, Name: node.Name}}
 }
 
 // positions are how far the kinds were followed, and whether none is being listed. A kind that cannot be

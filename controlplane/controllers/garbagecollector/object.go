@@ -7,6 +7,7 @@
 package garbagecollector
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -36,8 +37,11 @@ func (k Key) String() string {
 type Owner struct {
 	Type  schema.GroupKind
 	Name  string
-	UID   types.UID // empty for a Node that is known by its name only
-	Block bool      // blockOwnerDeletion: foreground deletion of the owner waits for the object
+	UID   types.UID
+	Block bool // blockOwnerDeletion: foreground deletion of the owner waits for the object
+	// Implied says that the object does not refer to the owner, a Node, but belongs to it by its name.
+	Implied bool
+	Invalid string // why no object can be meant; empty if one can
 }
 
 // String is KIND/NAME, as people write it.
@@ -63,19 +67,45 @@ func objectOf(key Key, o store.Object) *Object {
 		UID: o.GetUID(), Version: o.GetResourceVersion(), Finalizers: o.GetFinalizers(), Deleting: o.GetDeletionTimestamp() != nil,
 	}
 	for _, ref := range o.GetOwnerReferences() {
-		version, err := schema.ParseGroupVersion(ref.APIVersion)
-		if err != nil { // no type has this version
-			version.Group = ref.APIVersion
-		}
-		kept.Owners = append(kept.Owners, Owner{
-			Type: schema.GroupKind{Group: version.Group, Kind: ref.Kind}, Name: ref.Name, UID: ref.UID,
-			Block: ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion,
-		})
+		kept.Owners = append(kept.Owners, ownerOf(ref))
 	}
 	if node, _, below := strings.Cut(key.Name, "/"); below && key.Kind == store.Events.Name && len(kept.Owners) == 0 {
-		kept.Owners = []Owner{{Type: nodeType, Name: node}}
+		kept.Owners = []Owner{{Type: nodeType, Name: node, Implied: true}}
 	}
 	return kept
+}
+
+// ownerOf reads a reference.
+func ownerOf(ref metav1.OwnerReference) Owner {
+	version, err := schema.ParseGroupVersion(ref.APIVersion)
+	owner := Owner{
+		Type: schema.GroupKind{Group: version.Group, Kind: ref.Kind}, Name: ref.Name, UID: ref.UID,
+		Block: ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion,
+	}
+	switch {
+	case err != nil || version.Version == "":
+		owner.Invalid = fmt.Sprintf("the reference has apiVersion %q", ref.APIVersion)
+	case ref.Kind == "" || ref.Name == "" || ref.UID == "":
+		owner.Invalid = "the reference needs kind, name and uid"
+	case strings.Contains(ref.Name, "/"):
+		owner.Invalid = "no object has this name"
+	}
+	return owner
+}
+
+// refers reports whether two owners are the same object.
+func (o Owner) refers(other Owner) bool {
+	return o.Type == other.Type && o.Name == other.Name && o.UID == other.UID
+}
+
+// host is the name of the Node whose own pod the object is; empty for other objects.
+func (o *Object) host() string {
+	name, found := strings.CutPrefix(o.Name, "pods/")
+	if !found || o.Kind != store.Objects.Name || o.Type != podType {
+		return ""
+	}
+	host, _, _ := strings.Cut(name, "/")
+	return host
 }
 
 // Types that are known to this package: on etcd, an Event belongs to the Node that it is about, and
@@ -97,7 +127,7 @@ func (o *Object) waits() bool { return o.Deleting && o.has(metav1.FinalizerDelet
 // is reports whether an object is the owner that a dependent in a namespace refers to.
 func (o *Object) is(ref Owner, namespace string) bool {
 	switch {
-	case o.Type != ref.Type || o.Own != ref.Name || ref.UID != "" && o.UID != ref.UID:
+	case o.Type != ref.Type || o.Own != ref.Name || !ref.Implied && o.UID != ref.UID:
 		return false
 	case o.Namespace == "":
 		return true
@@ -116,10 +146,22 @@ func (o *Object) indexes() []string {
 
 // index is the key by which a reference finds its owner.
 func (o Owner) index() string {
-	if o.UID == "" {
+	if o.Implied {
 		return nodeIndex(o.Name)
 	}
 	return string(o.UID)
+}
+
+// owning are the keys by which its owners find an object.
+func (o *Object) owning() []string {
+	var keys []string
+	for _, ref := range o.Owners {
+		keys = append(keys, ref.index())
+	}
+	if host := o.host(); host != "" {
+		keys = append(keys, nodeIndex(host))
+	}
+	return keys
 }
 
 func nodeIndex(name string) string { return path.Join(store.Nodes.Name, name) }

@@ -362,14 +362,13 @@ func (s *Store) guard(pre store.Preconditions) error {
 	if pre.Term != (store.Term{}) && s.holds(pre.Term) == nil {
 		return store.ErrDeposed
 	}
-	for _, a := range pre.Absent {
-		o, err := s.read(a.Kind.Metadata(), a.Name)
-		switch {
-		case errors.Is(err, controlplane.ErrNotFound):
-		case err != nil:
-			return fmt.Errorf("%s: %w", a.Kind.Key(a.Name), err)
-		case o.GetUID() == a.UID:
-			return fmt.Errorf("%w: %s exists", controlplane.ErrConflict, a.Kind.Key(a.Name))
+	for _, other := range pre.Others {
+		o, err := s.read(other.Kind.Metadata(), other.Name)
+		if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+			return fmt.Errorf("%s: %w", other.Kind.Key(other.Name), err)
+		}
+		if err := other.Check(o); err != nil {
+			return err
 		}
 	}
 	for _, p := range pre.Unchanged {

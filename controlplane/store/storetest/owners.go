@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,17 +97,35 @@ func checkPolicies(b *bench) {
 	}
 }
 
-func checkAbsent(b *bench) {
+func checkOthers(b *bench) {
 	b.put(store.Nodes, newNode("a"))
 	b.put(store.Nodes, newNode("owner"))
-	owner := store.Reference{Kind: store.Nodes, Name: "owner", UID: b.node("owner").UID}
+	exists := b.node("owner")
+	owner := store.Reference{Kind: store.Nodes, Name: "owner", UID: exists.UID}
+	named := store.Reference{Kind: store.Nodes, Name: "owner"}
 	other := store.Reference{Kind: store.Nodes, Name: "owner", UID: "another"}
-	none := store.Reference{Kind: store.Leases, Name: "none", UID: "another"}
-	b.refused(b.Store, "a", store.Preconditions{Absent: []store.Reference{none, owner}}, "although an object exists", controlplane.ErrConflict)
-	b.update(store.Nodes, "a", store.Preconditions{Absent: []store.Reference{none, other}}, "1")
+	none := store.Reference{Kind: store.Leases, Name: "none", UID: exists.UID}
+	was := owner
+	was.Version = exists.ResourceVersion
+	forget := func() {
+		if !b.Store.EndsLeases() { // it may have read the other object half a second ago
+			time.Sleep(time.Second)
+		}
+	}
+	others := func(r ...store.Reference) store.Preconditions { return store.Preconditions{Others: r} }
+	b.refused(b.Store, "a", others(none, owner), "although an object exists", controlplane.ErrConflict)
+	b.refused(b.Store, "a", others(named), "although an object of that name exists", controlplane.ErrConflict)
+	b.update(store.Nodes, "a", others(none, other, was), "1")
+	b.update(store.Nodes, "owner", store.Preconditions{}, "1")
+	forget()
+	b.refused(b.Store, "a", others(was), "although the other object has changed", controlplane.ErrConflict)
+	was.Version = b.node("owner").ResourceVersion
+	b.update(store.Nodes, "a", others(was), "2")
 	b.delete("owner", "")
-	b.update(store.Nodes, "a", store.Preconditions{Absent: []store.Reference{owner}}, "2")
-	if err := b.Store.Delete(b.ctx, store.Nodes, "a", store.Preconditions{Absent: []store.Reference{owner, none, other}}, ""); err != nil {
+	forget()
+	b.refused(b.Store, "a", others(was), "although the other object does not exist", controlplane.ErrConflict)
+	b.update(store.Nodes, "a", others(owner, named), "3")
+	if err := b.Store.Delete(b.ctx, store.Nodes, "a", others(owner, none, other), ""); err != nil {
 		b.Errorf("Delete() = %v, want no error", err)
 	}
 }

@@ -69,7 +69,7 @@ func RunIn(t *testing.T, bubble func(*testing.T, func(*testing.T)), newBackend f
 		"a lease that ends is reported as deleted":                     checkLeaseEnds,
 		"a deletion waits for finalizers":                              checkFinalizers,
 		"a policy is a finalizer":                                      checkPolicies,
-		"a write requires others to be absent":                         checkAbsent,
+		"a write requires states of other objects":                     checkOthers,
 		"a write requires kinds to be unchanged":                       checkUnchanged,
 		"the metadata of an object is changed without the rest":        checkMetadata,
 		"one of many candidates is elected":                            checkElect,
