@@ -35,8 +35,9 @@ type graph struct {
 	verdicts map[Key]Verdict      // that are not none
 	// deleted are Nodes that were seen to be deleted: their Events go, but not those of a host that could
 	// never register.
-	deleted map[string]bool
-	lookups map[Key]struct{}
+	deleted  map[string]bool
+	lookups  map[Key]struct{}
+	refusals map[Key]refusal
 }
 
 // entry is an object, and the last list that it was in.
@@ -63,6 +64,7 @@ func newGraph(changed loop.Signal, finishes bool) *graph {
 		owners: map[string]map[*Object]struct{}{}, owning: map[string]map[*Object]struct{}{},
 		depends: map[schema.GroupKind]map[string]int{}, orphaned: map[types.UID]struct{}{},
 		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[string]bool{},
+		refusals: map[Key]refusal{},
 	}
 }
 
@@ -115,6 +117,7 @@ func (g *graph) mark(o *Object) {
 		g.dirty[o] = struct{}{}
 	} else {
 		delete(g.verdicts, o.Key)
+		delete(g.refusals, o.Key)
 	}
 }
 
@@ -152,6 +155,7 @@ func (g *graph) remove(key Key) {
 	}
 	delete(g.objects, key)
 	delete(g.verdicts, key)
+	delete(g.refusals, key)
 	if o.Type == nodeType && len(g.owning[nodeIndex(o.Own)]) > 0 {
 		g.deleted[o.Own] = true
 	}
@@ -369,6 +373,7 @@ func (g *graph) decide() []Step {
 	defer g.mu.Unlock()
 	for o := range g.dirty {
 		delete(g.dirty, o)
+		g.refuse(o)
 		if v := g.verdict(o); v.none() {
 			delete(g.verdicts, o.Key)
 		} else {

@@ -38,10 +38,16 @@ type rig struct {
 	store *memory.Store
 }
 
+// slogDiscard is a log that nobody reads.
+var slogDiscard = slog.New(slog.DiscardHandler)
+
 // collector runs a collector, as a server does.
-func (r rig) collector(name string) (c *garbagecollector.Controller, stop func()) {
-	contact, log := &store.Contact{}, slog.New(slog.DiscardHandler)
+func (r rig) collector(name string, with ...func(*garbagecollector.Controller)) (c *garbagecollector.Controller, stop func()) {
+	contact, log := &store.Contact{}, slogDiscard
 	c = garbagecollector.New(r.store, contact, log)
+	for _, set := range with {
+		set(c)
+	}
 	quiet := func(error) {}
 	loops := []func(context.Context) error{
 		func(ctx context.Context) error { return contact.Run(ctx, r.store.Ping, quiet) },
