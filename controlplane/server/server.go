@@ -282,7 +282,7 @@ func (s *Server) addGated(t timed, gate *loop.Gate) {
 	}))
 }
 
-// listed is a follower that reports each list that was read.
+// listed is a Tracker that reports each list that was read.
 type listed struct {
 	store.Follower
 	heartbeat func(error)
@@ -293,6 +293,9 @@ func (l listed) Synced() {
 	l.Follower.Synced()
 	l.heartbeat(nil)
 }
+
+// Reached implements store.Tracker.
+func (l listed) Reached(version string) { store.Reached(l.Follower, version) }
 
 // Run runs the server until a signal ends it: SIGTERM and SIGINT stop it, SIGHUP reloads the
 // configuration. Leadership is given up before it returns.
