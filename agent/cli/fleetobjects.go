@@ -92,7 +92,7 @@ func (a *app) fleetDeleteCommand() *cobra.Command {
 	var req answer.DeletionRequest
 	var dry bool
 	var cmd *cobra.Command
-	cmd = a.serverReader("delete KIND/NAME", "Delete an object of a fleet on etcd with its dependents; needs root", func(ctx context.Context, c *api.ServerClient, out *output) error {
+	cmd = a.serverReader("delete KIND/NAME", "Delete an object of a fleet on etcd, and what it owns; needs root", func(ctx context.Context, c *api.ServerClient, out *output) error {
 		req.Object = cmd.Flags().Arg(0)
 		return deleteObject(ctx, c, out, req, dry)
 	})
@@ -110,7 +110,7 @@ changed since.
 --cascade=foreground first deletes dependents with blockOwnerDeletion.
 --cascade=orphan deletes the object alone. On Kubernetes, use kubectl delete.`
 	cmd.Example = `  hostler fleet delete tickets/disk-7 --dry-run`
-	cmd.Flags().StringVar(&req.Cascade, "cascade", answer.Background, "what becomes of dependents: background, foreground or orphan")
+	cmd.Flags().StringVar(&req.Cascade, "cascade", answer.Background, "`POLICY` for dependents: background, foreground or orphan")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be deleted, and change nothing; group hostler may run this")
 	return cmd
 }
@@ -150,7 +150,7 @@ func printDeletion(t *table, out *output, d answer.Deletion) {
 }
 
 func (a *app) fleetGCCommand() *cobra.Command {
-	plan := a.serverReader("plan", "Show which objects the garbage collector changes, and what holds others up", func(ctx context.Context, c *api.ServerClient, out *output) error {
+	plan := a.serverReader("plan", "Show what the garbage collector changes, and what holds it up", func(ctx context.Context, c *api.ServerClient, out *output) error {
 		p, err := c.GarbagePlan(ctx)
 		if err != nil {
 			return err
