@@ -193,15 +193,7 @@ const mostUndecided = 20
 // undecided are the kinds that cannot be read, and the objects of which it is not known whether to delete
 // them.
 func undecided(r garbagecollector.Report) []answer.Problem {
-	list, more := []answer.Problem{}, 0
-	for _, kind := range slices.Sorted(maps.Keys(r.Kinds)) {
-		if err := r.Kinds[kind]; err != nil {
-			list = append(list, answer.Problem{
-				Object: clean(kind), Message: clean("this kind cannot be listed, so objects that such objects own stay: " + err.Error()),
-				Hint: "check its conversion webhook or aggregated API, and the rights of the server; delete the CustomResourceDefinition or APIService if nobody needs it",
-			})
-		}
-	}
+	list, more := unlisted(r), 0
 	kinds := len(list)
 	for _, fact := range r.Facts {
 		switch {

@@ -20,7 +20,7 @@ const (
 	// hintUnreadable is for an object that cannot be read.
 	hintUnreadable = "fix or delete it in the store"
 	// hintUnlisted is for a kind that cannot be listed.
-	hintUnlisted = "fix what serves it; until then its objects, and those with owners of this kind, stay"
+	hintUnlisted = "check its conversion webhook or aggregated API, and the rights of the server; delete the CustomResourceDefinition or APIService if nobody needs it"
 )
 
 // garbagePlan is what the garbage collector does now, and what holds it up.
@@ -28,7 +28,7 @@ func (s *Server) garbagePlan() answer.GarbagePlan {
 	r := s.garbage.Report()
 	p := answer.GarbagePlan{
 		State: s.garbageState(), Paused: clean(r.Paused), Objects: r.Objects,
-		Facts: []answer.GarbageFact{}, Kinds: []answer.Problem{}, Unreadable: []answer.Problem{},
+		Facts: []answer.GarbageFact{}, Unreadable: []answer.Problem{},
 	}
 	if !r.At.IsZero() {
 		p.At = r.At.UTC().Format(time.RFC3339)
@@ -48,15 +48,22 @@ func (s *Server) garbagePlan() answer.GarbagePlan {
 		}
 		p.Facts = append(p.Facts, f)
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.Kinds)) {
-		if err := r.Kinds[name]; err != nil {
-			p.Kinds = append(p.Kinds, answer.Problem{Object: clean(name), Message: clean(err.Error()), Hint: hintUnlisted})
-		}
-	}
+	p.Kinds = unlisted(r)
 	for _, object := range slices.Sorted(maps.Keys(r.Unreadable)) {
 		p.Unreadable = append(p.Unreadable, answer.Problem{Object: clean(object), Message: clean(r.Unreadable[object].Error()), Hint: hintUnreadable})
 	}
 	return p
+}
+
+// unlisted are the kinds that cannot be listed.
+func unlisted(r garbagecollector.Report) []answer.Problem {
+	list := []answer.Problem{}
+	for _, name := range slices.Sorted(maps.Keys(r.Kinds)) {
+		if err := r.Kinds[name]; err != nil {
+			list = append(list, answer.Problem{Object: clean(name), Message: clean("this kind cannot be listed, so objects that such objects own stay: " + err.Error()), Hint: hintUnlisted})
+		}
+	}
+	return list
 }
 
 // garbageState is the state of the garbage collector on this server.

@@ -1,7 +1,9 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/server"
@@ -271,6 +274,35 @@ func TestTheGarbagePlanSaysWhatHoldsObjectsUp(t *testing.T) {
 	}
 	if len(p.Unreadable) != 1 || p.Unreadable[0].Object != "tickets/broken" || len(p.Kinds) != 0 || p.State != answer.Leading {
 		t.Errorf("plan = %+v, want one object that cannot be read", p)
+	}
+}
+
+// discovering is a store with kinds that are known at run time only: one that can be read, and one that cannot.
+type discovering struct{ *memory.Store }
+
+func (d discovering) Kinds(context.Context) ([]store.Kind, func(store.Kind) bool, error) {
+	kind := func(name, kind string) store.Kind {
+		return store.Kind{Name: name, GVK: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: kind}, New: func() store.Object { return &metav1.PartialObjectMetadata{} }}
+	}
+	return []store.Kind{kind("tickets", "Ticket"), kind("disks", "Disk")}, func(store.Kind) bool { return false }, nil
+}
+
+func (d discovering) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
+	if kind.Name == "disks" {
+		return errors.New("conversion webhook failed")
+	}
+	return d.Store.Follow(ctx, kind, scope, to)
+}
+
+func TestAKindThatCannotBeListedIsNamed(t *testing.T) {
+	s := memory.New(memory.Options{})
+	r := startOn(t, discovering{s}, s)
+	status := r.eventually("it is named", func(s answer.Status) bool { return len(s.Problems) > 0 })
+	plan := decoded[answer.GarbagePlan](r, "/v1/fleet/gc/plan")
+	for _, problems := range [][]answer.Problem{status.Problems, plan.Kinds} {
+		if len(problems) != 1 || problems[0].Object != "disks" || !strings.Contains(problems[0].Message, "cannot be listed, so objects that such objects own stay: conversion webhook failed") || !strings.Contains(problems[0].Hint, "conversion webhook") {
+			t.Errorf("problems = %+v, want the kind, why, and what to do", problems)
+		}
 	}
 }
 
