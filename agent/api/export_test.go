@@ -11,7 +11,7 @@ import (
 
 // WithUID is ctx of a connection whose other end the kernel says runs as uid.
 func WithUID(ctx context.Context, uid uint32) context.Context {
-	return context.WithValue(ctx, peerKey{}, &unix.Ucred{Uid: uid})
+	return listen.WithCredentials(ctx, &unix.Ucred{Uid: uid})
 }
 
 // ListenFor listens as if the API's group had that ID, or did not exist.

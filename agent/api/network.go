@@ -89,6 +89,6 @@ func admitted(next http.Handler, allowed func() Names) http.Handler {
 			fail(w, http.StatusForbidden, &Error{Message: fmt.Sprintf("no name of the client certificate is allowed here: %q", names), Hint: "on the host, add one to api.tls.allowedNames.read or .act, then `hostler reload`"})
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, peer)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), certifiedKey{}, peer)))
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/internal/caller"
+	"hostler.io/hostler/internal/listen"
 )
 
 // Backend answers the API. All methods are safe for concurrent use.
@@ -146,7 +147,7 @@ const writeTime = time.Minute
 func NewServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
-		ConnContext:       withPeer,
+		ConnContext:       listen.WithPeer,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      writeTime, // a collection starts its steps again

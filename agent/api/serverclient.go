@@ -2,9 +2,11 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 
 	fleet "hostler.io/hostler/controlplane/server/answer"
@@ -19,16 +21,43 @@ func NewServerClient(socket string) *ServerClient { return &ServerClient{NewClie
 
 // FleetStatus asks for the state of the server.
 func (c *ServerClient) FleetStatus(ctx context.Context) (fleet.Status, error) {
-	return askServer[fleet.Status](ctx, c, "/v1/fleet/status")
+	return askServer[fleet.Status](ctx, c, http.MethodGet, "/v1/fleet/status", nil)
 }
 
 // FleetPlan returns what the controllers do now and later.
 func (c *ServerClient) FleetPlan(ctx context.Context) (fleet.Plan, error) {
-	return askServer[fleet.Plan](ctx, c, "/v1/fleet/plan")
+	return askServer[fleet.Plan](ctx, c, http.MethodGet, "/v1/fleet/plan", nil)
 }
 
-func askServer[T any](ctx context.Context, c *ServerClient, path string) (T, error) {
-	a, err := ask[T](ctx, c.client, http.MethodGet, path, nil)
+// GarbagePlan returns what the garbage collector does, and what holds it up.
+func (c *ServerClient) GarbagePlan(ctx context.Context) (fleet.GarbagePlan, error) {
+	return askServer[fleet.GarbagePlan](ctx, c, http.MethodGet, "/v1/fleet/gc/plan", nil)
+}
+
+// Objects lists the objects of a kind.
+func (c *ServerClient) Objects(ctx context.Context, kind string) (fleet.ObjectList, error) {
+	return askServer[fleet.ObjectList](ctx, c, http.MethodGet, objectsPath(kind), nil)
+}
+
+// Object returns a whole object, KIND/NAME, as it is stored.
+func (c *ServerClient) Object(ctx context.Context, name string) (json.RawMessage, error) {
+	return askServer[json.RawMessage](ctx, c, http.MethodGet, objectsPath(name), nil)
+}
+
+func objectsPath(name string) string { return "/v1/fleet/objects?name=" + url.QueryEscape(name) }
+
+// DeletionPlan returns what a deletion would do.
+func (c *ServerClient) DeletionPlan(ctx context.Context, req fleet.DeletionRequest) (fleet.Deletion, error) {
+	return askServer[fleet.Deletion](ctx, c, http.MethodPost, "/v1/fleet/delete/plan", req)
+}
+
+// Delete requests the deletion of an object.
+func (c *ServerClient) Delete(ctx context.Context, req fleet.DeletionRequest) (fleet.Deletion, error) {
+	return askServer[fleet.Deletion](ctx, c, http.MethodPost, "/v1/fleet/delete", req)
+}
+
+func askServer[T any](ctx context.Context, c *ServerClient, method, path string, body any) (T, error) {
+	a, err := ask[T](ctx, c.client, method, path, body)
 	if unreachable, is := errors.AsType[*UnreachableError](err); is {
 		err = noServer{unreachable}
 	}

@@ -108,7 +108,7 @@ func (a *app) fleetCommand() *cobra.Command {
 		}
 		return out.print(p, func(t *table) { printFleetPlan(t, out, p) })
 	})
-	return group("fleet", "Show what the server does with the fleet", status, plan)
+	return group("fleet", "Show what the server does with the fleet, and its objects", status, plan, a.fleetGetCommand(), a.fleetDeleteCommand(), a.fleetGCCommand())
 }
 
 // serverReader makes a command that asks the server and prints the answer.

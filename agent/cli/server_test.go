@@ -6,15 +6,23 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"hostler.io/hostler/agent/api"
 	serveranswer "hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/internal/loop"
 )
 
 // serveFleet answers a path of the server's API.
 func serveFleet(t *testing.T, path string, with any) (socket string) {
+	t.Helper()
+	return serveFleetAnswers(t, map[string]any{path: with})
+}
+
+// serveFleetAnswers answers several paths. An *api.Error has its own status.
+func serveFleetAnswers(t *testing.T, answers map[string]any) (socket string) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "cli") // short, as in serve
 	if err != nil {
@@ -27,9 +35,13 @@ func serveFleet(t *testing.T, path string, with any) (socket string) {
 		t.Fatal(err)
 	}
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != path {
+		with, known := answers[r.URL.Path]
+		if !known {
 			http.NotFound(w, r)
 			return
+		}
+		if e, wrong := with.(*api.Error); wrong {
+			w.WriteHeader(e.Status)
 		}
 		_ = json.NewEncoder(w).Encode(with)
 	})}
@@ -72,5 +84,75 @@ func TestFleetStatusTellsMissingRightsFromSilence(t *testing.T) {
 			Loops:       []loop.Health{{Name: "nodes", LastError: "follow nodes: " + store.Error}},
 		})
 		golden(t, "fleet/status-"+name, hostler("", "fleet", "status", "--socket", socket).stdout)
+	}
+}
+
+func TestFleetGCPlan(t *testing.T) {
+	for name, p := range map[string]serveranswer.GarbagePlan{
+		"idle":    {State: serveranswer.Leading, Objects: 12},
+		"standby": {State: serveranswer.Standby, Objects: 1},
+		"off":     {State: serveranswer.Disabled},
+		"busy": {
+			State: serveranswer.Leading, Objects: 5, Paused: "the store does not answer",
+			Facts: []serveranswer.GarbageFact{
+				{Object: "tickets/due", State: serveranswer.Due, Action: "delete", Reason: "owner nodes/n1 does not exist"},
+				{Object: "tickets/lost", State: serveranswer.Undecided, Reason: "owner disks/d: the store has no such type", Hint: "correct its ownerReferences"},
+				{Object: "tickets/held", State: serveranswer.Waits, Reason: "finalizers of other programs: example.com/f"},
+			},
+			Kinds:      []serveranswer.Problem{{Object: "disks", Message: "conversion webhook failed", Hint: "fix what serves it"}},
+			Unreadable: []serveranswer.Problem{{Object: "tickets/broken", Message: "unexpected end of JSON input", Hint: "fix or delete it in the store"}},
+		},
+	} {
+		socket := serveFleet(t, "/v1/fleet/gc/plan", p)
+		golden(t, "fleet/gc-plan-"+name, hostler("", "fleet", "gc", "plan", "--socket", socket).stdout)
+	}
+}
+
+func TestFleetGet(t *testing.T) {
+	created, deleted := ago(50*time.Hour), ago(5*time.Minute)
+	socket := serveFleet(t, "/v1/fleet/objects", serveranswer.ObjectList{Kind: "tickets", Objects: []serveranswer.Object{
+		{Name: "broken", Problem: "unexpected end of JSON input"},
+		{Name: "disk-7", Owners: []string{"nodes/n1", "tickets/parent"}, Created: &created},
+		{Name: "shop/fan-2", Owners: []string{"nodes/n2"}, Created: &created, Deleted: &deleted, Finalizers: []string{"example.com/f", "foregroundDeletion"}},
+	}})
+	golden(t, "fleet/get", hostler("", "fleet", "get", "tickets", "--socket", socket).stdout)
+	golden(t, "fleet/get-none", hostler("", "fleet", "get", "leases", "--socket", serveFleet(t, "/v1/fleet/objects", serveranswer.ObjectList{Kind: "leases"})).stdout)
+
+	one := serveFleet(t, "/v1/fleet/objects", json.RawMessage(`{"kind":"Ticket","spec":{"big":12345678901234567890,"text":"a\u001b[31m"}}`))
+	for format, want := range map[string]string{
+		"table": "kind: Ticket\nspec:\n  big: 12345678901234567890\n  text: \"a\\e[31m\"\n",
+		"json":  "{\n  \"kind\": \"Ticket\",\n  \"spec\": {\n    \"big\": 12345678901234567890,\n    \"text\": \"a\\u001b[31m\"\n  }\n}\n",
+	} {
+		if got := hostler("", "fleet", "get", "tickets/disk-7", "--socket", one, "-o", format); got.code != 0 || got.stdout != want {
+			t.Errorf("fleet get -o %s = %d %q, want %q; %s", format, got.code, got.stdout, want, got.stderr)
+		}
+	}
+}
+
+func TestFleetDelete(t *testing.T) {
+	plan := serveranswer.Deletion{
+		DeletionRequest: serveranswer.DeletionRequest{Object: "nodes/n1", Cascade: "background", UID: "u", Version: "7"},
+		Objects: []serveranswer.Branch{
+			{Object: "nodes/n1", Fate: "deleted"},
+			{Object: "leases/n1", Depth: 1, Fate: "deleted"},
+			{Object: "tickets/disk-7", Depth: 1, Fate: "deleted"},
+			{Object: "tickets/note", Depth: 2, Fate: "kept", Note: "owner tickets/other remains"},
+			{Object: "tickets/old", Depth: 2, Fate: "orphaned"},
+		},
+		Warnings: []string{"the host is alive: its agent registers the Node again. To remove the host, run `hostler leave` there"},
+	}
+	const request, planned = "/v1/fleet/delete", "/v1/fleet/delete/plan"
+	socket := serveFleetAnswers(t, map[string]any{planned: plan, request: serveranswer.Deletion{Requested: true}})
+	golden(t, "fleet/delete", hostler("", "fleet", "delete", "nodes/n1", "--socket", socket).stdout)
+	dry := serveFleet(t, planned, plan) // no other request may be made
+	golden(t, "fleet/delete-dry-run", hostler("", "fleet", "delete", "nodes/n1", "--dry-run", "--socket", dry).stdout)
+	refused := serveFleetAnswers(t, map[string]any{planned: plan, request: &api.Error{Message: "only root may do this", Hint: "run the command with sudo", Status: http.StatusForbidden}})
+	if got := hostler("", "fleet", "delete", "nodes/n1", "--socket", refused); got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "hint: run the command with sudo") {
+		t.Errorf("fleet delete that is refused = %+v, want exit code 1 and the hint", got)
+	}
+	for _, args := range [][]string{{}, {""}, {"nodes/n1", "nodes/n2"}, {"nodes/n1", "--cascade=forground"}} {
+		if got := hostler("", append([]string{"fleet", "delete", "--socket", dry}, args...)...); got.code != 2 || !strings.Contains(got.stderr, "hint: ") {
+			t.Errorf("fleet delete %q = %+v, want exit code 2 and a hint", args, got)
+		}
 	}
 }

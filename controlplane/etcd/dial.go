@@ -65,7 +65,7 @@ func (d *dialer) do(ctx context.Context, request func(context.Context, *conn) er
 			return nil, err
 		}
 		err = request(clientv3.WithRequireLeader(ctx), c)
-		if mustRedial(err) {
+		if mustRedial(err) && !cancelled(ctx) {
 			d.tryNext(c)
 		}
 		d.Release(c)

@@ -67,6 +67,9 @@ func mustRedial(err error) bool {
 	return !tooLarge(err)
 }
 
+// cancelled reports whether the caller has given up, which says nothing about the connection.
+func cancelled(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
 // tooLarge reports whether a message is too large to be sent or received: gRPC has no other code for it.
 func tooLarge(err error) bool { return status.Code(err) == codes.ResourceExhausted }
 

@@ -205,6 +205,44 @@ func TestAFollowSurvivesAMemberThatHangsAndRestarts(t *testing.T) {
 	change()
 }
 
+// listed ends a Follow when the list has ended.
+type listed struct {
+	seen
+	end func()
+}
+
+func (l *listed) Synced() { l.end() }
+
+// TestACallerThatGivesUpKeepsTheConnection ends lists and reads in the middle, beside a Follow over the same
+// connection.
+func TestACallerThatGivesUpKeepsTheConnection(t *testing.T) {
+	t.Parallel()
+	c := bed.For(t, bed.Options{})
+	agents, f := at(t, c), fleetAt(t, c, "/hostler")
+	if err := agentPut(t.Context(), agents, store.Nodes, aNode("n")); err != nil {
+		t.Fatal(err)
+	}
+	s := followed(t, f, store.Nodes, store.AllChanges)
+	reaches(t, "objects", &s.sets, 1)
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := f.Follow(ctx, store.Nodes, store.Deletions, &listed{end: cancel}); !errors.Is(err, context.Canceled) {
+			t.Fatalf("Follow() = %v, want that its context has ended", err)
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond/2, cancel)
+		_, _ = f.Get(ctx, store.Nodes, "n")
+		cancel()
+	}
+	if _, err := f.Update(t.Context(), store.Nodes, "n", store.Preconditions{}, cordon); err != nil {
+		t.Fatal(err)
+	}
+	reaches(t, "objects", &s.sets, 2)
+	if lists, lost := s.lists.Load(), s.lost.Load(); lists != 1 || lost != 0 {
+		t.Errorf("the other Follow has listed %d times and was lost %d times, want one list", lists, lost)
+	}
+}
+
 func TestAFollowSurvivesACompaction(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{})

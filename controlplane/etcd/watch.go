@@ -59,6 +59,7 @@ func (d *dialer) watchOnce(ctx context.Context, what call, follow func(ctx conte
 		return d.o.fault(finding, what, d.endpoint(), err)
 	}
 	defer d.Release(c)
+	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(callTimeout, func() { cancel(controlplane.ErrNoAnswer) })
@@ -67,7 +68,7 @@ func (d *dialer) watchOnce(ctx context.Context, what call, follow func(ctx conte
 	if errors.Is(err, errRestartWatch) {
 		return err
 	}
-	if mustRedial(err) {
+	if mustRedial(err) && !cancelled(caller) {
 		d.tryNext(c)
 	}
 	return d.o.fault(ctx, what, c.endpoint, err)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,25 +16,57 @@ import (
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/hint"
+	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/internal/sanitize"
 )
 
+// route answers a request.
+type route func(r *http.Request) (any, error)
+
 // routes answers the API.
 func (s *Server) routes() http.Handler {
+	o := newReader(s.o.Store)
 	mux := http.NewServeMux()
-	for pattern, get := range map[string]func() any{
-		"GET /v1/fleet/status": func() any { return s.status(time.Now()) },
-		"GET /v1/fleet/plan":   func() any { return s.plan() },
+	for pattern, answer := range map[string]route{
+		"GET /v1/fleet/status":       func(*http.Request) (any, error) { return s.status(time.Now()), nil },
+		"GET /v1/fleet/plan":         func(*http.Request) (any, error) { return s.plan(), nil },
+		"GET /v1/fleet/gc/plan":      func(*http.Request) (any, error) { return s.garbagePlan(), nil },
+		"GET /v1/fleet/objects":      o.get,
+		"POST /v1/fleet/delete/plan": s.planDeletion(o), // changes nothing
+		"POST /v1/fleet/delete":      onlyOwn(s.requestDeletion(o)),
 	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(get()) // the caller has gone
-		})
+		mux.Handle(pattern, answer)
 	}
 	mux.HandleFunc("GET /healthz", s.health)
 	mux.Handle("GET /metrics", s.metrics())
 	return mux
+}
+
+// onlyOwn answers root and the user of the server alone.
+func onlyOwn(next route) route {
+	return func(r *http.Request) (any, error) {
+		if !listen.IsOwn(r.Context()) {
+			return nil, &hint.Error{Message: "only root may do this", Hint: "run the command with sudo", Status: http.StatusForbidden}
+		}
+		return next(r)
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (answer route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	v, err := answer(r)
+	if err != nil {
+		e, known := errors.AsType[*hint.Error](err)
+		if !known {
+			e = &hint.Error{Message: clean(err.Error())}
+		}
+		w.WriteHeader(cmp.Or(e.Status, http.StatusInternalServerError))
+		v = e
+	}
+	_ = json.NewEncoder(w).Encode(v) // the caller has gone
 }
 
 // status is the state of this server.
@@ -137,7 +170,7 @@ func (s *Server) problems(nodes lifecycle.Report, failing []map[string]error) []
 	garbage := s.garbage.Report()
 	maps.Copy(unreadable, garbage.Unreadable)
 	for _, object := range slices.Sorted(maps.Keys(unreadable)) {
-		list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be read: " + unreadable[object].Error()), Hint: "fix or delete it in the store"})
+		list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be read: " + unreadable[object].Error()), Hint: hintUnreadable})
 	}
 	for _, objects := range failing {
 		for _, object := range slices.Sorted(maps.Keys(objects)) {
@@ -160,15 +193,7 @@ const mostUndecided = 20
 // undecided are the kinds that cannot be read, and the objects of which it is not known whether to delete
 // them.
 func undecided(r garbagecollector.Report) []answer.Problem {
-	list, more := []answer.Problem{}, 0
-	for _, kind := range slices.Sorted(maps.Keys(r.Kinds)) {
-		if err := r.Kinds[kind]; err != nil {
-			list = append(list, answer.Problem{
-				Object: clean(kind), Message: clean("this kind cannot be listed, so objects that such objects own stay: " + err.Error()),
-				Hint: "check its conversion webhook or aggregated API, and the rights of the server; delete the CustomResourceDefinition or APIService if nobody needs it",
-			})
-		}
-	}
+	list, more := unlisted(r), 0
 	kinds := len(list)
 	for _, fact := range r.Facts {
 		switch {
@@ -178,7 +203,7 @@ func undecided(r garbagecollector.Report) []answer.Problem {
 		default:
 			list = append(list, answer.Problem{
 				Object: clean(fact.String()), Message: clean(fact.Undecided),
-				Hint: "correct its ownerReferences, or delete it, if nobody needs it",
+				Hint: hintUndecided,
 			})
 		}
 	}

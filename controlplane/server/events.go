@@ -43,6 +43,7 @@ func (s *Server) recordEvents(evicter *eviction.Controller) {
 	s.events = controlplane.NewRecorder(s.o.Events, s.candidate, nil, nil, s.o.Log)
 	s.nodes.OnDone = s.recordChange
 	evicter.OnDone = s.recordEviction
+	s.garbage.OnRefused = s.recordRefusal
 }
 
 // recordChange records a change of a Node.

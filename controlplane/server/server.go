@@ -118,9 +118,9 @@ func New(o Options) (*Server, error) {
 	s.pods = podcache.New(marks, evictions)
 	s.nodes = lifecycle.New(o.Store, s.contact, o.Config.NodeLifecycle.Policy(), o.Config.NodeLifecycle.ZoneLabels, s.pods, marks, o.Log)
 	evicter := eviction.New(o.Store, s.contact, s.pods, evictions, o.Log)
-	s.recordEvents(evicter)
 	s.clones = clones.New(o.Store, s.contact, o.Log)
 	s.garbage = garbagecollector.New(o.Store, s.contact, o.Log)
+	s.recordEvents(evicter)
 	pods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, s.pods.Follower()}
 	s.controllers = []*controlled{
 		s.control(&controlled{
@@ -282,7 +282,7 @@ func (s *Server) addGated(t timed, gate *loop.Gate) {
 	}))
 }
 
-// listed is a follower that reports each list that was read.
+// listed is a Tracker that reports each list that was read.
 type listed struct {
 	store.Follower
 	heartbeat func(error)
@@ -306,7 +306,7 @@ func (s *Server) Run(signals <-chan os.Signal) error {
 	for _, l := range s.loops {
 		loops.Go(func() { l.Supervise(ctx, s.o.Log) })
 	}
-	api := &http.Server{Handler: s.routes(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	api := &http.Server{Handler: s.routes(), ConnContext: listen.WithPeer, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	failed := make(chan error, 1)
 	loops.Go(func() {
 		if err := api.Serve(listen.Users(s.socket, s.o.Log)); !errors.Is(err, http.ErrServerClosed) {

@@ -68,7 +68,7 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 	}
 	found := o.GetObjectKind().GroupVersionKind()
 	if k.GVK.Empty() {
-		return o, checkPlace(o, name)
+		return o, checkPlace(o, strings.TrimPrefix(k.Folder()+name, Objects.Folder()))
 	}
 	if found != k.GVK && !found.Empty() {
 		return nil, fmt.Errorf("its kind is %s of %s", found.Kind, found.GroupVersion())

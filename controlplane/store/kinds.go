@@ -46,6 +46,9 @@ var (
 // RESOURCE is the plural of their kind in lower case, such as "tickets".
 var Objects = Kind{Name: "objects", Nested: true, New: newMetadata}
 
+// Below returns the kind of the Objects of one RESOURCE. Their names begin after that.
+func Below(resource string) Kind { return Kind{Name: resource, Nested: true, New: newMetadata} }
+
 // Pods returns the kind of pods. Their names are NAMESPACE/NAME, or, where hosts report their own pods
 // as on etcd, NODE/NAMESPACE/NAME: so a host can have the right to write below its own name alone.
 func Pods(byHosts bool) Kind {

@@ -95,6 +95,7 @@ func elsewhere() []struct{ page, line, why string } {
 		{"docs/reference/etcd.md", "etcdutl snapshot restore backup.db ", "needs an etcd that is lost: TestARestoredBackup does it, without the last two flags, which are for other programs than hostler"},
 		{"docs/reference/kubernetes.md", "kubectl ", "needs a cluster: TestTheDocumentedWayToJoin and TestTheRightToListTheFleet run each"},
 		{"docs/start/kubernetes.md", "kubectl ", "needs a cluster: TestTheDocumentedWayToJoin runs each, and counts them"},
+		{"docs/explanation/garbage-collection.md", "etcdctl put /hostler/objects/tickets/disk-7 ", "needs an etcd: TestAServerCollectsGarbageInEtcd puts the ticket"},
 		{"docs/start/etcd.md", "hostname", "prints a name"},
 		{"docs/start/etcd.md", "etcdctl get ", "needs an etcd: TestAFleetIsReadAsTheDocumentationSays runs each"},
 		{"docs/start/kubernetes.md", "umask 077", "is for the two below"},

@@ -128,6 +128,10 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 		if code := strings.TrimSpace(m.Run("runuser -u nobody -- hostler fleet plan >/dev/null 2>&1; echo $?")); code != "3" {
 			t.Errorf("hostler fleet plan of a user outside of group hostler exits with %s, want 3", code)
 		}
+		m.Run("runuser -u nobody -g hostler -- hostler fleet get nodes/$(hostname); runuser -u nobody -g hostler -- hostler fleet delete nodes/$(hostname) --dry-run")
+		if refused := m.Run("runuser -u nobody -g hostler -- hostler fleet delete nodes/$(hostname) 2>&1; true"); !strings.Contains(refused, "only root may do this") {
+			t.Errorf("hostler fleet delete of a user in group hostler prints %q, want that it is refused", refused)
+		}
 
 		m.Write("/etc/hostler/server.yaml", config+"nodeLifecycle: {evictionRate: 0.5}\n")
 		m.Run("systemctl reload hostler-server")

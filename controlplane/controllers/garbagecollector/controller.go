@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,9 +31,11 @@ const (
 
 // Controller deletes objects whose owners are gone while it leads. Its graph is filled on every replica.
 type Controller struct {
-	OnDone func(Step) // called after a step was stored; set it before Run, nil for nothing
+	OnDone    func(Step)    // called after a step was stored; set it before Run, nil for nothing
+	OnRefused func(Refusal) // called once for an object while this replica leads; likewise
 
 	*executor.Executor[Step]
+	leads   atomic.Bool
 	store   store.Store
 	contact *store.Contact
 	graph   *graph
@@ -90,7 +93,20 @@ func (c *Controller) decide(now time.Time) ([]Step, time.Time, error) {
 	if _, err := c.contact.Since(now); err != nil {
 		return nil, time.Time{}, err
 	}
-	return c.graph.decide(), now.Add(longestWait), nil
+	due := c.graph.decide()
+	if c.OnRefused != nil && c.leads.Load() {
+		for _, r := range c.graph.takeRefusals() {
+			c.OnRefused(r)
+		}
+	}
+	return due, now.Add(longestWait), nil
+}
+
+// Lead is that of the Executor.
+func (c *Controller) Lead(ctx context.Context, term store.Term) error {
+	c.leads.Store(true)
+	defer c.leads.Store(false)
+	return c.Executor.Lead(ctx, term)
 }
 
 // write carries out a step. The store checks its reasons once more. If something else has changed since

@@ -27,7 +27,7 @@ type graph struct {
 	mu      sync.Mutex // guards what follows
 	kinds   map[string]*kind
 	objects map[Key]entry
-	owners  map[string][]*Object // by Object.indexes; mostly one
+	owners  map[string][]*Object            // by Object.indexes; mostly one
 	owning  map[string]map[*Object]struct{} // by Owner.index of their owners
 	// depends counts the references of each kind's objects to owners of a type.
 	depends map[schema.GroupKind]map[string]int
@@ -37,8 +37,9 @@ type graph struct {
 	verdicts map[Key]Verdict      // that are not none
 	// deleted are Nodes that were seen to be deleted: their Events go, but not those of a host that could
 	// never register.
-	deleted map[string]bool
-	lookups map[Key]struct{}
+	deleted  map[string]bool
+	lookups  map[Key]struct{}
+	refusals map[Key]refusal
 }
 
 // entry is an object, and the last list that it was in.
@@ -65,6 +66,7 @@ func newGraph(changed loop.Signal, finishes bool) *graph {
 		owners: map[string][]*Object{}, owning: map[string]map[*Object]struct{}{},
 		depends: map[schema.GroupKind]map[string]int{}, orphaned: map[types.UID]struct{}{},
 		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[string]bool{},
+		refusals: map[Key]refusal{},
 	}
 }
 
@@ -117,6 +119,7 @@ func (g *graph) mark(o *Object) {
 		g.dirty[o] = struct{}{}
 	} else {
 		delete(g.verdicts, o.Key)
+		delete(g.refusals, o.Key)
 	}
 }
 
@@ -173,6 +176,7 @@ func (g *graph) remove(key Key) {
 	}
 	delete(g.objects, key)
 	delete(g.verdicts, key)
+	delete(g.refusals, key)
 	if o.Type == nodeType && len(g.owning[nodeIndex(o.Own)]) > 0 {
 		g.deleted[o.Own] = true
 	}
@@ -421,6 +425,7 @@ func (g *graph) decide() []Step {
 	defer g.mu.Unlock()
 	for o := range g.dirty {
 		delete(g.dirty, o)
+		g.refuse(o)
 		if v := g.verdict(o); v.none() {
 			delete(g.verdicts, o.Key)
 		} else {

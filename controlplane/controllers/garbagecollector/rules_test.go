@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -38,10 +39,16 @@ type rig struct {
 	store *memory.Store
 }
 
+// slogDiscard is a log that nobody reads.
+var slogDiscard = slog.New(slog.DiscardHandler)
+
 // collector runs a collector, as a server does.
-func (r rig) collector(name string) (c *garbagecollector.Controller, stop func()) {
-	contact, log := &store.Contact{}, slog.New(slog.DiscardHandler)
+func (r rig) collector(name string, with ...func(*garbagecollector.Controller)) (c *garbagecollector.Controller, stop func()) {
+	contact, log := &store.Contact{}, slogDiscard
 	c = garbagecollector.New(r.store, contact, log)
+	for _, set := range with {
+		set(c)
+	}
 	quiet := func(error) {}
 	loops := []func(context.Context) error{
 		func(ctx context.Context) error { return contact.Run(ctx, r.store.Ping, quiet) },
@@ -179,38 +186,39 @@ func (l *listing) Synced()                              { close(l.done) }
 
 // TestRules has a row for each rule in docs/explanation/garbage-collection.md.
 func TestRules(t *testing.T) {
+	page := rulesOfThePage(t)
 	for name, c := range map[string]struct {
 		things []string
 		act    func(r rig)
 		want   string
 	}{
-		"an object without owners stays":                    {[]string{"a"}, nil, "a"},
-		"an object with an owner stays":                     {[]string{"a", "b <- a"}, nil, "a; b <- a"},
-		"an object goes with its owner":                     {[]string{"a", "b <- a"}, func(r rig) { r.del("a", background) }, ""},
-		"a tree goes with its root":                         {[]string{"a", "b <- a", "c <- b", "d <- c", "e"}, func(r rig) { r.del("a", background) }, "e"},
-		"an owner that never existed":                       {[]string{"b <- a"}, nil, ""},
-		"an owner with the same name and another UID":       {[]string{"a", "b <- a@x"}, nil, "a"},
-		"an owner of another type with the same UID":        {[]string{"a", "b <- Other:a"}, nil, "a"},
-		"an owner in the same namespace":                    {[]string{"n/a", "n/b <- n/a"}, nil, "n/a; n/b <- n/a"},
-		"an owner without namespace":                        {[]string{"a", "n/b <- a"}, nil, "a; n/b <- a"},
-		"an owner in another namespace counts as absent":    {[]string{"m/a", "n/b <- m/a"}, nil, "m/a"},
-		"an object without namespace with a namespaced one": {[]string{"n/a", "b <- n/a"}, nil, "b <- n/a; n/a"},
-		"an object goes with the last of several owners": {
+		"an object without owners stays":                            {[]string{"a"}, nil, "a"},
+		"an object with an owner stays":                             {[]string{"a", "b <- a"}, nil, "a; b <- a"},
+		"an object is deleted with its owner":                       {[]string{"a", "b <- a"}, func(r rig) { r.del("a", background) }, ""},
+		"dependents of dependents are deleted, too":                 {[]string{"a", "b <- a", "c <- b", "d <- c", "e"}, func(r rig) { r.del("a", background) }, "e"},
+		"an owner that never existed counts as absent":              {[]string{"b <- a"}, nil, ""},
+		"an owner with another UID counts as absent":                {[]string{"a", "b <- a@x"}, nil, "a"},
+		"an owner of another type counts as absent":                 {[]string{"a", "b <- Other:a"}, nil, "a"},
+		"an owner may be in the same namespace":                     {[]string{"n/a", "n/b <- n/a"}, nil, "n/a; n/b <- n/a"},
+		"an owner may have no namespace":                            {[]string{"a", "n/b <- a"}, nil, "a; n/b <- a"},
+		"an owner in another namespace counts as absent":            {[]string{"m/a", "n/b <- m/a"}, nil, "m/a"},
+		"an object without namespace stays with a namespaced owner": {[]string{"n/a", "b <- n/a"}, nil, "b <- n/a; n/a"},
+		"an object is deleted with the last of several owners": {
 			[]string{"a", "b", "c <- a, b"}, func(r rig) { r.del("a", background); r.del("b", background) }, "",
 		},
-		"references to absent owners are removed while another keeps the object": {
+		"with another owner, only the reference is removed": {
 			[]string{"a", "b", "c <- a, b"}, func(r rig) { r.del("a", background) }, "b; c <- b",
 		},
-		"an object goes when its owner was removed by hand": {
+		"an owner may be removed with etcdctl": {
 			[]string{"a", "b <- a"}, func(r rig) { r.store.Remove(store.Objects, "things/a") }, "",
 		},
-		"foreground: dependents that block go first": {
+		"foreground: dependents with blockOwnerDeletion are deleted first": {
 			[]string{"a", "b <- a!"}, func(r rig) {
 				r.finalizers("b", "example.com/f")
 				r.del("a", foreground)
 			}, "+a; +b <- a",
 		},
-		"foreground: the owner goes after the last that blocks": {
+		"foreground: the owner last": {
 			[]string{"a", "b <- a!"}, func(r rig) {
 				r.finalizers("b", "example.com/f")
 				r.del("a", foreground)
@@ -218,24 +226,24 @@ func TestRules(t *testing.T) {
 				r.finalizers("b")
 			}, "",
 		},
-		"foreground: others do not hold the owner": {
+		"foreground: other dependents do not hold the owner": {
 			[]string{"a", "b <- a"}, func(r rig) {
 				r.finalizers("b", "example.com/f")
 				r.del("a", foreground)
 			}, "+b <- a",
 		},
-		"foreground: dependents of dependents go first": {
+		"foreground: their own dependents before": {
 			[]string{"a", "b <- a!", "c <- b!"}, func(r rig) {
 				r.finalizers("c", "example.com/f")
 				r.del("a", foreground)
 			}, "+a; +b <- a; +c <- b",
 		},
-		"foreground: a circle among owners is broken":              {[]string{"a <- c!", "b <- a!", "c <- b!"}, func(r rig) { r.del("a", foreground) }, ""},
-		"foreground: two that wait for each other":                 {[]string{"a <- b!", "b <- a!"}, func(r rig) { r.del("a", foreground); r.del("b", foreground) }, ""},
-		"foreground: an owner that is being deleted does not keep": {[]string{"a", "b", "c <- a, b!"}, func(r rig) { r.del("b", foreground) }, "a; c <- a"},
-		"orphan: references are removed, then the owner goes":      {[]string{"a", "b <- a", "c <- a, d", "d"}, func(r rig) { r.del("a", orphan) }, "b; c <- d; d"},
-		"orphan: dependents of dependents are left alone":          {[]string{"a", "b <- a", "c <- b"}, func(r rig) { r.del("a", orphan) }, "b; c <- b"},
-		"orphan: a dependent that is being deleted as well": {[]string{"a", "b <- a"}, func(r rig) {
+		"foreground: a circle of owners is deleted":               {[]string{"a <- c!", "b <- a!", "c <- b!"}, func(r rig) { r.del("a", foreground) }, ""},
+		"foreground: two objects that own each other are deleted": {[]string{"a <- b!", "b <- a!"}, func(r rig) { r.del("a", foreground); r.del("b", foreground) }, ""},
+		"foreground: another owner keeps a dependent":             {[]string{"a", "b", "c <- a, b!"}, func(r rig) { r.del("b", foreground) }, "a; c <- a"},
+		"orphan: references are removed first":                    {[]string{"a", "b <- a", "c <- a, d", "d"}, func(r rig) { r.del("a", orphan) }, "b; c <- d; d"},
+		"orphan: dependents of dependents keep their references":  {[]string{"a", "b <- a", "c <- b"}, func(r rig) { r.del("a", orphan) }, "b; c <- b"},
+		"orphan: dependents being deleted lose references, too": {[]string{"a", "b <- a"}, func(r rig) {
 			r.finalizers("b", "example.com/f")
 			r.del("b", background)
 			r.del("a", orphan)
@@ -244,27 +252,31 @@ func TestRules(t *testing.T) {
 			r.finalizers("b", "example.com/f")
 			r.del("a", background)
 		}, "+b <- a"},
-		"an object goes with its last finalizer": {[]string{"a"}, func(r rig) {
+		"an object is deleted with its last finalizer": {[]string{"a"}, func(r rig) {
 			r.finalizers("a", "example.com/f", "example.com/g")
 			r.del("a", background)
 			r.finalizers("a", "example.com/g")
 			r.finalizers("a")
 		}, ""},
-		"an object whose last finalizer was removed by a plain write": {nil, func(r rig) {
+		"the last finalizer may be removed with etcdctl": {nil, func(r rig) {
 			now := metav1.Now()
 			o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Thing"}}
 			o.Name, o.DeletionTimestamp = "a", &now
 			r.write(o)
 		}, ""},
-		"an orphan finalizer says how a dependent is deleted": {[]string{"a", "b <- a", "c <- b"}, func(r rig) {
+		"the finalizer orphan of a dependent orphans its dependents": {[]string{"a", "b <- a", "c <- b"}, func(r rig) {
 			r.finalizers("b", metav1.FinalizerOrphanDependents)
 			r.del("a", background)
 		}, "c"},
-		"a thing that belongs to a Node": {[]string{"a <- Node:n", "b <- Node:n@x"}, func(r rig) {
+		"a Node may be an owner": {[]string{"a <- Node:n", "b <- Node:n@x"}, func(r rig) {
 			r.store.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: uid("n")}})
 		}, "a <- n"},
-		"more owners than one write can compare": {[]string{"a <- " + many(120), "b <- c, " + many(120), "c"}, nil, "b <- c; c"},
+		"an object may have 120 absent owners": {[]string{"a <- " + many(120), "b <- c, " + many(120), "c"}, nil, "b <- c; c"},
 	} {
+		if !page[name] {
+			t.Errorf("docs/explanation/garbage-collection.md lacks the rule: %s", name)
+		}
+		delete(page, name)
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := rig{t, memory.New(memory.Options{EndsLeases: true})}
@@ -284,6 +296,25 @@ func TestRules(t *testing.T) {
 			})
 		})
 	}
+	for rule := range page {
+		t.Errorf("docs/explanation/garbage-collection.md has a rule without a row: %s", rule)
+	}
+}
+
+// rulesOfThePage are the rules that docs/explanation/garbage-collection.md names.
+func rulesOfThePage(t *testing.T) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/explanation/garbage-collection.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(text), "```text\n")
+	block, _, _ = strings.Cut(block, "```")
+	rules := map[string]bool{}
+	for line := range strings.Lines(block) {
+		rules[strings.TrimSpace(line)] = true
+	}
+	return rules
 }
 
 func (r rig) settleIf(wait bool) {

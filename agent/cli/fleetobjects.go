@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/controlplane/server/answer"
+)
+
+func (a *app) fleetGetCommand() *cobra.Command {
+	var cmd *cobra.Command
+	cmd = a.serverReader("get KIND[/NAME]", "Show objects of a fleet on etcd", func(ctx context.Context, c *api.ServerClient, out *output) error {
+		object := cmd.Flags().Arg(0)
+		if strings.Contains(object, "/") {
+			return a.showObject(ctx, c, out, object)
+		}
+		list, err := c.Objects(ctx, object)
+		if err != nil {
+			return err
+		}
+		return out.print(list, func(t *table) { printObjects(t, out, list) })
+	})
+	cmd.Args = oneObject("KIND or KIND/NAME")
+	cmd.Long = `Show the objects of a kind: nodes, leases, events, pods, or a kind of your own.
+With a name, show one object in full, as YAML unless you set -o json.
+
+Names are printed as they are stored: KIND/NAME, or KIND/NAMESPACE/NAME; an
+Event is events/NODE/NAME, a pod is pods/NODE/NAMESPACE/NAME. On Kubernetes, use
+kubectl get.`
+	cmd.Example = `  hostler fleet get tickets
+  hostler fleet get nodes/rack1-node1 -o yaml`
+	return cmd
+}
+
+// oneObject accepts one argument.
+func oneObject(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && args[0] != "" {
+			return nil
+		}
+		return usageError(fmt.Sprintf("%s takes one %s, got %q\nhint: such as nodes or nodes/rack1-node1", cmd.CommandPath(), what, args))
+	}
+}
+
+// showObject prints an object with all its fields.
+func (a *app) showObject(ctx context.Context, c *api.ServerClient, out *output, name string) error {
+	object, err := c.Object(ctx, name)
+	if err != nil {
+		return err
+	}
+	if out.format == "json" {
+		return out.print(object, nil)
+	}
+	text, err := yaml.JSONToYAML(object)
+	if err == nil {
+		_, err = out.w.Write(text)
+	}
+	return err
+}
+
+func printObjects(t *table, out *output, list answer.ObjectList) {
+	if len(list.Objects) == 0 {
+		t.line("there are no %s", list.Kind)
+		return
+	}
+	t.row("NAME", "OWNERS", "AGE", "DELETION")
+	for _, o := range list.Objects {
+		old, deletion := "", o.Problem
+		if o.Created != nil {
+			old = age(out.now().Sub(*o.Created))
+		}
+		if o.Deleted != nil {
+			deletion = "requested " + out.ago(*o.Deleted)
+		}
+		if len(o.Finalizers) > 0 {
+			deletion = joined(deletion, "finalizers "+strings.Join(o.Finalizers, ", "))
+		}
+		if o.Problem != "" {
+			deletion = "cannot be read: " + o.Problem
+		}
+		t.row(o.Name, strings.Join(o.Owners, ", "), old, deletion)
+	}
+}
+
+func (a *app) fleetDeleteCommand() *cobra.Command {
+	var req answer.DeletionRequest
+	var dry bool
+	var cmd *cobra.Command
+	cmd = a.serverReader("delete KIND/NAME", "Delete an object of a fleet on etcd, and what it owns; needs root", func(ctx context.Context, c *api.ServerClient, out *output) error {
+		req.Object = cmd.Flags().Arg(0)
+		return deleteObject(ctx, c, out, req, dry)
+	})
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if cascades := []string{answer.Background, answer.Foreground, answer.Orphan}; !slices.Contains(cascades, req.Cascade) {
+			return usageError(fmt.Sprintf("there is no cascade %q\nhint: use one of %s", req.Cascade, strings.Join(cascades, ", ")))
+		}
+		return oneObject("KIND/NAME")(cmd, args)
+	}
+	cmd.Long = `Delete an object, and show what becomes of each object that it owns: deleted,
+kept by another owner, or orphaned. The deletion is refused if the object has
+changed since.
+
+--cascade=background deletes the object at once, then its dependents.
+--cascade=foreground first deletes dependents with blockOwnerDeletion.
+--cascade=orphan deletes the object alone. On Kubernetes, use kubectl delete.`
+	cmd.Example = `  hostler fleet delete tickets/disk-7 --dry-run`
+	cmd.Flags().StringVar(&req.Cascade, "cascade", answer.Background, "`POLICY` for dependents: background, foreground or orphan")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be deleted, and change nothing; group hostler may run this")
+	return cmd
+}
+
+// deleteObject shows what a deletion does, and then requests it, of the very object that was shown.
+func deleteObject(ctx context.Context, c *api.ServerClient, out *output, req answer.DeletionRequest, dry bool) error {
+	plan, err := c.DeletionPlan(ctx, req)
+	if err != nil {
+		return err
+	}
+	if !dry {
+		if _, err := c.Delete(ctx, plan.DeletionRequest); err != nil {
+			return err
+		}
+		plan.Requested = true
+	}
+	return out.print(plan, func(t *table) { printDeletion(t, out, plan) })
+}
+
+func printDeletion(t *table, out *output, d answer.Deletion) {
+	counts := map[string]int{}
+	t.row("FATE", "OBJECT", "NOTE")
+	for _, b := range d.Objects {
+		counts[b.Fate]++
+		t.row(b.Fate, strings.Repeat("  ", b.Depth)+b.Object, b.Note)
+	}
+	t.line("")
+	for _, warning := range d.Warnings {
+		t.line("%s %s", out.yellow("warning:"), warning)
+	}
+	line := fmt.Sprintf("%s deleted, %d kept, %d orphaned", count(counts["deleted"], "object"), counts["kept"], counts["orphaned"])
+	if !d.Requested {
+		t.line("dry run, nothing was changed: %s", line)
+		return
+	}
+	t.line("%s deletion requested: %s; `hostler fleet gc plan` shows what is left to do", d.Cascade, line)
+}
+
+func (a *app) fleetGCCommand() *cobra.Command {
+	plan := a.serverReader("plan", "Show what the garbage collector changes, and what holds it up", func(ctx context.Context, c *api.ServerClient, out *output) error {
+		p, err := c.GarbagePlan(ctx)
+		if err != nil {
+			return err
+		}
+		return out.print(p, func(t *table) { printGarbagePlan(t, out, p) })
+	})
+	return group("gc", "Show the garbage collection by owner references", plan)
+}
+
+func printGarbagePlan(t *table, out *output, p answer.GarbagePlan) {
+	switch p.State {
+	case answer.Leading:
+	case answer.Standby, answer.Starting:
+		t.line("garbage-collector is %s on this server: the leader executes this", p.State)
+	default:
+		t.line("garbage-collector is %s on this server; see `hostler fleet status`", p.State)
+		return
+	}
+	if p.Paused != "" {
+		t.line("%s: %s", out.yellow("paused"), t.once(p.Paused))
+	}
+	if len(p.Facts) == 0 {
+		t.line("nothing is due: %s known", count(p.Objects, "object"))
+	} else {
+		t.row("STATE", "OBJECT", "ACTION", "REASON")
+	}
+	for _, f := range p.Facts {
+		t.row(strings.ToLower(f.State), f.Object, f.Action, strings.TrimSuffix(t.below(f.Reason)+": "+f.Hint, ": "))
+	}
+	printUnread(t, "KIND", p.Kinds)
+	printUnread(t, "OBJECT", p.Unreadable)
+	t.printCommands()
+}
+
+func printUnread(t *table, head string, problems []answer.Problem) {
+	if len(problems) == 0 {
+		return
+	}
+	t.line("")
+	t.row(head, "CANNOT BE READ")
+	for _, p := range problems {
+		t.row(p.Object, strings.TrimSuffix(t.below(p.Message)+": "+p.Hint, ": "))
+	}
+}

@@ -1,0 +1,80 @@
+package answer
+
+import "time"
+
+// GarbagePlan is what the garbage collector does, as printed by `hostler fleet gc plan -o json`.
+type GarbagePlan struct {
+	State   string `json:"state"` // of the controller; only a leader executes its plan
+	At      string `json:"at"`    // when it decided, RFC 3339; empty if it has not yet
+	Paused  string `json:"paused,omitempty"`
+	Objects int    `json:"objects"` // known
+	// Facts are the objects with something to do, by name.
+	Facts []GarbageFact `json:"facts"`
+	// Kinds that cannot be followed, and Unreadable objects.
+	Kinds      []Problem `json:"kinds"`
+	Unreadable []Problem `json:"unreadable"`
+}
+
+// GarbageFact is an object that is to be changed, that waits, or that cannot be decided.
+type GarbageFact struct {
+	Object string `json:"object"` // KIND/NAME
+	State  string `json:"state"`  // Due, Waits or Undecided
+	Action string `json:"action,omitempty"`
+	Reason string `json:"reason"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+// States of a GarbageFact.
+const (
+	Due       = "Due"
+	Waits     = "Waits"
+	Undecided = "Undecided"
+)
+
+// ObjectList is the objects of a kind, as printed by `hostler fleet get KIND -o json`.
+type ObjectList struct {
+	Kind    string   `json:"kind"`
+	Objects []Object `json:"objects"`
+}
+
+// Object is the metadata of an object.
+type Object struct {
+	Name       string     `json:"name"`   // as stored, such as NAMESPACE/NAME
+	Owners     []string   `json:"owners"` // KIND/NAME
+	Created    *time.Time `json:"created"`
+	Deleted    *time.Time `json:"deleted"` // when its deletion was requested
+	Finalizers []string   `json:"finalizers"`
+	Problem    string     `json:"problem,omitempty"` // why it cannot be read
+}
+
+// The cascades of a deletion.
+const (
+	Background = "background"
+	Foreground = "foreground"
+	Orphan     = "orphan"
+)
+
+// DeletionRequest requests the deletion of an object, or what it would do.
+type DeletionRequest struct {
+	Object  string `json:"object"`  // KIND/NAME
+	Cascade string `json:"cascade"` // Background, Foreground or Orphan
+	// UID and Version are those of the plan: a deletion of another object, or of a changed one, is refused.
+	UID     string `json:"uid,omitempty"`
+	Version string `json:"version,omitempty"`
+}
+
+// Deletion is what a deletion does, as printed by `hostler fleet delete -o json`.
+type Deletion struct {
+	DeletionRequest
+	Requested bool     `json:"requested"` // false for a plan
+	Objects   []Branch `json:"objects"`   // the object, then its dependents, each below the first of its owners
+	Warnings  []string `json:"warnings"`
+}
+
+// Branch is what becomes of an object in a deletion.
+type Branch struct {
+	Object string `json:"object"` // KIND/NAME
+	Depth  int    `json:"depth"`  // of the deleted object 0, of its dependents 1
+	Fate   string `json:"fate"`   // deleted, kept or orphaned
+	Note   string `json:"note,omitempty"`
+}

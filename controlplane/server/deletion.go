@@ -1,0 +1,112 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
+	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/hint"
+	"hostler.io/hostler/internal/listen"
+)
+
+// maxRequest bounds the body of a request.
+const maxRequest = 4 << 10
+
+// policies are the cascades of `hostler fleet delete`.
+func policies() map[string]metav1.DeletionPropagation {
+	return map[string]metav1.DeletionPropagation{
+		answer.Background: metav1.DeletePropagationBackground, answer.Foreground: metav1.DeletePropagationForeground, answer.Orphan: metav1.DeletePropagationOrphan,
+	}
+}
+
+// deletionOf reads the request of a deletion.
+func (s *Server) deletionOf(r *http.Request) (answer.DeletionRequest, error) {
+	var req answer.DeletionRequest
+	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxRequest))
+	dec.DisallowUnknownFields()
+	refuse := func(message, what string) (answer.DeletionRequest, error) {
+		return req, &hint.Error{Message: clean(message), Hint: clean(what), Status: http.StatusBadRequest}
+	}
+	if err := dec.Decode(&req); err != nil {
+		return refuse("read request: "+err.Error(), "")
+	}
+	kind, name, _ := strings.Cut(req.Object, "/")
+	state := s.garbageState()
+	switch {
+	case policies()[req.Cascade] == "":
+		return refuse(fmt.Sprintf("there is no cascade %q", req.Cascade), "use background, foreground or orphan")
+	case kind == "" || name == "":
+		return refuse(fmt.Sprintf("%q is not KIND/NAME", req.Object), "use KIND/NAME as `hostler fleet get KIND` prints it")
+	case !s.o.Store.EndsLeases():
+		return refuse("objects of "+s.o.Store.Type()+" are not deleted here", "use `kubectl delete --cascade="+req.Cascade+"`")
+	case state == answer.Disabled:
+		return refuse("the "+garbagecollector.Name+" does not run on this server", "run this on a server that has it in `controllers`")
+	}
+	return req, nil
+}
+
+// planDeletion answers what a deletion would do.
+func (s *Server) planDeletion(o *reader) func(r *http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		req, err := s.deletionOf(r)
+		if err != nil {
+			return nil, err
+		}
+		key := keyOf(req.Object)
+		tree, err := s.garbage.Tree(r.Context(), key, policies()[req.Cascade])
+		if err != nil {
+			return nil, o.explain(r.Context(), req.Object, err)
+		}
+		d := answer.Deletion{DeletionRequest: req, Warnings: []string{}}
+		d.UID, d.Version = clean(string(tree.UID)), tree.Version
+		alive := false
+		for _, b := range tree.Branches {
+			d.Objects = append(d.Objects, answer.Branch{Object: clean(b.String()), Depth: b.Depth, Fate: string(b.Fate), Note: clean(b.Note)})
+			alive = alive || b.Key == garbagecollector.Key{Kind: store.Leases.Name, Name: key.Name}
+		}
+		if warning := returns(key, alive); warning != "" {
+			d.Warnings = append(d.Warnings, clean(warning))
+		}
+		for _, kind := range tree.Unlisted {
+			d.Warnings = append(d.Warnings, clean("there may be more dependents: cannot list "+kind))
+		}
+		return d, nil
+	}
+}
+
+// returns says who stores an object again that is deleted; empty if nobody is known to.
+func returns(key garbagecollector.Key, alive bool) string {
+	switch {
+	case key.Kind == store.Nodes.Name && alive:
+		return "the host is alive: its agent registers the Node again. To remove the host, run `hostler leave` there"
+	case key.Kind == store.Leases.Name:
+		return "the server counts the host as dead until its agent creates the Lease again"
+	case key.Kind == store.Objects.Name && strings.HasPrefix(key.Name, store.Pods(true).Name+"/"):
+		return "this stops no pod: its host stores the object again while the pod runs"
+	}
+	return ""
+}
+
+// requestDeletion requests the deletion of the object that a plan was made for.
+func (s *Server) requestDeletion(o *reader) func(r *http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		req, err := s.deletionOf(r)
+		if err != nil {
+			return nil, err
+		}
+		key := keyOf(req.Object)
+		pre := store.Preconditions{UID: types.UID(req.UID), Version: req.Version}
+		if err := s.o.Store.Delete(r.Context(), kindOf(key.Kind), key.Name, pre, policies()[req.Cascade]); err != nil {
+			return nil, o.explain(r.Context(), req.Object, err)
+		}
+		s.o.Log.Info("deletion requested", "object", clean(req.Object), "cascade", req.Cascade, "by", listen.UserOf(r.Context()))
+		return answer.Deletion{DeletionRequest: req, Requested: true, Objects: []answer.Branch{}, Warnings: []string{}}, nil
+	}
+}

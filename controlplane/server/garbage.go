@@ -1,0 +1,86 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
+	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/controlplane/store"
+)
+
+const (
+	// hintUndecided is for an object whose owners cannot be seen.
+	hintUndecided = "correct its ownerReferences, or delete it, if nobody needs it"
+	// hintUnreadable is for an object that cannot be read.
+	hintUnreadable = "fix or delete it in the store"
+	// hintUnlisted is for a kind that cannot be listed.
+	hintUnlisted = "check its conversion webhook or aggregated API, and the rights of the server; delete the CustomResourceDefinition or APIService if nobody needs it"
+)
+
+// garbagePlan is what the garbage collector does now, and what holds it up.
+func (s *Server) garbagePlan() answer.GarbagePlan {
+	r := s.garbage.Report()
+	p := answer.GarbagePlan{
+		State: s.garbageState(), Paused: clean(r.Paused), Objects: r.Objects,
+		Facts: []answer.GarbageFact{}, Unreadable: []answer.Problem{},
+	}
+	if !r.At.IsZero() {
+		p.At = r.At.UTC().Format(time.RFC3339)
+	}
+	for _, fact := range r.Facts {
+		f := answer.GarbageFact{Object: clean(fact.String())}
+		switch {
+		case fact.Step != nil:
+			f.State, f.Action, f.Reason = answer.Due, clean(fact.Step.Action()), clean(fact.Step.Reason)
+		case fact.Waits != "":
+			f.State, f.Reason = answer.Waits, clean(fact.Waits)
+		default:
+			f.State, f.Reason, f.Hint = answer.Undecided, clean(fact.Undecided), hintUndecided
+		}
+		if err := r.Failing[fact.String()]; err != nil {
+			f.Reason, f.Hint = clean(fmt.Sprintf("%s; cannot be written: %v", f.Reason, err)), "the server tries again"
+		}
+		p.Facts = append(p.Facts, f)
+	}
+	p.Kinds = unlisted(r)
+	for _, object := range slices.Sorted(maps.Keys(r.Unreadable)) {
+		p.Unreadable = append(p.Unreadable, answer.Problem{Object: clean(object), Message: clean(r.Unreadable[object].Error()), Hint: hintUnreadable})
+	}
+	return p
+}
+
+// unlisted are the kinds that cannot be listed.
+func unlisted(r garbagecollector.Report) []answer.Problem {
+	list := []answer.Problem{}
+	for _, name := range slices.Sorted(maps.Keys(r.Kinds)) {
+		if err := r.Kinds[name]; err != nil {
+			list = append(list, answer.Problem{Object: clean(name), Message: clean("this kind cannot be listed, so objects that such objects own stay: " + err.Error()), Hint: hintUnlisted})
+		}
+	}
+	return list
+}
+
+// garbageState is the state of the garbage collector on this server.
+func (s *Server) garbageState() string {
+	i := slices.IndexFunc(s.controllers, func(c *controlled) bool { return c.name == garbagecollector.Name })
+	return s.controllers[i].state()
+}
+
+// recordRefusal records that an object has an owner that it cannot have, as Kubernetes' collector does. On
+// etcd, Events are about Nodes.
+func (s *Server) recordRefusal(r garbagecollector.Refusal) {
+	about := corev1.ObjectReference{Kind: r.Type.Kind, APIVersion: r.APIVersion, Namespace: r.Namespace, Name: r.Own, UID: r.UID}
+	switch {
+	case r.Kind == store.Nodes.Name:
+		about = controlplane.NodeReference(r.Own)
+	case s.o.Store.EndsLeases():
+		return
+	}
+	s.events.Record(about, corev1.EventTypeWarning, "OwnerRefInvalidNamespace", r.Why)
+}

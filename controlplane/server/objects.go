@@ -1,0 +1,239 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
+	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/hint"
+)
+
+// listTime bounds how long a list of objects takes.
+const listTime = 25 * time.Second
+
+// reader reads the objects of a fleet on etcd for people.
+type reader struct {
+	store store.Store
+	turn  chan struct{} // of who lists: one at a time
+}
+
+func newReader(s store.Store) *reader { return &reader{store: s, turn: make(chan struct{}, 1)} }
+
+// get answers KIND with a list, and KIND/NAME with the whole object.
+func (o *reader) get(r *http.Request) (any, error) {
+	text := r.URL.Query().Get("name")
+	if !o.store.EndsLeases() {
+		return nil, &hint.Error{Message: "the objects of " + o.store.Type() + " are not listed here", Hint: "use `kubectl get`", Status: http.StatusBadRequest}
+	}
+	if kind, name, one := strings.Cut(text, "/"); !one {
+		return o.list(r.Context(), kind)
+	} else if name == "" {
+		return nil, &hint.Error{Message: fmt.Sprintf("%q has no name", text), Hint: "use KIND for a list, or KIND/NAME as the list prints it", Status: http.StatusBadRequest}
+	}
+	key := keyOf(text)
+	kind := kindOf(key.Kind)
+	kind.New = func() store.Object { return &whole{} }
+	found, err := o.store.Get(r.Context(), kind, key.Name)
+	if err != nil {
+		return nil, o.explain(r.Context(), text, err)
+	}
+	object, _ := found.(*whole)
+	return json.RawMessage(printable(object.value)), nil
+}
+
+// keyOf is where an object is stored that a person names KIND/NAME.
+func keyOf(text string) garbagecollector.Key {
+	kind, name, _ := strings.Cut(text, "/")
+	if slices.Contains(ownKinds(), kind) {
+		return garbagecollector.Key{Kind: kind, Name: name}
+	}
+	return garbagecollector.Key{Kind: store.Objects.Name, Name: text}
+}
+
+// ownKinds are those that are not below objects/.
+func ownKinds() []string { return []string{store.Events.Name, store.Leases.Name, store.Nodes.Name} }
+
+// kindOf is the kind of that name, with no more of its objects than their metadata.
+func kindOf(name string) store.Kind {
+	for _, kind := range []store.Kind{store.Nodes, store.Leases, store.Events, store.Objects} {
+		if kind.Name == name {
+			return kind.Metadata()
+		}
+	}
+	return store.Below(name)
+}
+
+// list reads all objects of a kind.
+func (o *reader) list(ctx context.Context, name string) (answer.ObjectList, error) {
+	list := answer.ObjectList{Kind: name, Objects: []answer.Object{}}
+	err := error(nil)
+	if faults := validation.IsDNS1123Label(name); len(faults) > 0 {
+		err = fmt.Errorf("%w: %s", controlplane.ErrInvalid, faults[0])
+	} else {
+		list.Objects, err = o.follow(ctx, kindOf(name))
+	}
+	if err == nil && len(list.Objects) == 0 && !slices.Contains(ownKinds(), name) {
+		err = controlplane.ErrNotFound
+	}
+	if err != nil {
+		return list, o.explain(ctx, name, err)
+	}
+	return list, nil
+}
+
+// follow reads a list of objects.
+func (o *reader) follow(ctx context.Context, kind store.Kind) ([]answer.Object, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listTime, controlplane.ErrNoAnswer)
+	defer cancel()
+	select {
+	case o.turn <- struct{}{}:
+		defer func() { <-o.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another list: %w", context.Cause(ctx))
+	}
+	l := &listing{end: cancel}
+	if err := o.store.Follow(ctx, kind, store.Deletions, l); !l.ended {
+		return nil, err
+	}
+	slices.SortFunc(l.list, func(a, b answer.Object) int { return strings.Compare(a.Name, b.Name) })
+	return l.list, nil
+}
+
+// listing takes one list.
+type listing struct {
+	list  []answer.Object
+	ended bool
+	end   func()
+}
+
+// Begin implements store.Follower.
+func (l *listing) Begin() {
+	if !l.ended {
+		l.list = []answer.Object{}
+	}
+}
+
+// Set implements store.Follower.
+func (l *listing) Set(name string, o store.Object) {
+	a := answer.Object{Name: clean(name), Owners: []string{}, Finalizers: []string{}}
+	for _, ref := range o.GetOwnerReferences() {
+		a.Owners = append(a.Owners, clean(store.Resource(ref.Kind)+"/"+ref.Name))
+	}
+	for _, f := range o.GetFinalizers() {
+		a.Finalizers = append(a.Finalizers, clean(f))
+	}
+	if at := o.GetCreationTimestamp(); !at.IsZero() {
+		a.Created = &at.Time
+	}
+	if at := o.GetDeletionTimestamp(); at != nil {
+		a.Deleted = &at.Time
+	}
+	l.add(a)
+}
+
+// Unreadable implements store.Follower.
+func (l *listing) Unreadable(name string, err error) {
+	l.add(answer.Object{Name: clean(name), Owners: []string{}, Finalizers: []string{}, Problem: clean(err.Error())})
+}
+
+func (l *listing) add(a answer.Object) {
+	if !l.ended {
+		l.list = append(l.list, a)
+	}
+}
+
+// Delete implements store.Follower.
+func (l *listing) Delete(string, store.Object) {}
+
+// Synced implements store.Follower.
+func (l *listing) Synced() {
+	l.ended = true
+	l.end()
+}
+
+// explain adds what to do instead to an error about KIND or KIND/NAME.
+func (o *reader) explain(ctx context.Context, text string, err error) error {
+	kind, name, one := strings.Cut(text, "/")
+	e := &hint.Error{Message: clean(err.Error())}
+	switch {
+	case errors.Is(err, controlplane.ErrNotFound):
+		e.Status = http.StatusNotFound
+		kinds, failed := o.kinds(ctx)
+		if failed != nil || slices.Contains(kinds, kind) {
+			e.Message, e.Hint = clean(fmt.Sprintf("there is no object %s", text)), fmt.Sprintf("`hostler fleet get %s` lists them", clean(kind))
+			break
+		}
+		e.Message, e.Hint = clean(fmt.Sprintf("there are no objects of kind %s", kind)), clean("use one of "+strings.Join(kinds, ", "))
+	case errors.Is(err, store.ErrUnreadable):
+		e.Hint = hintUnreadable
+	case errors.Is(err, controlplane.ErrInvalid):
+		e.Status, e.Hint = http.StatusBadRequest, "use a kind such as nodes, leases, events or pods, or KIND/NAME as `hostler fleet get KIND` prints it"
+		if one && !strings.Contains(name, "/") && kind == store.Events.Name {
+			e.Hint = "use events/NODE/NAME"
+		}
+	case errors.Is(err, controlplane.ErrConflict):
+		e.Status, e.Hint = http.StatusConflict, "run the command again, and see what it deletes now"
+	case errors.Is(err, controlplane.ErrUnavailable):
+		e.Status, e.Hint = http.StatusServiceUnavailable, "try again; `hostler fleet status` shows whether the store answers"
+	}
+	return e
+}
+
+// kinds are those of which there are objects, and those that are always there.
+func (o *reader) kinds(ctx context.Context) ([]string, error) {
+	all, err := o.follow(ctx, store.Objects)
+	kinds := append(ownKinds(), store.Pods(true).Name)
+	for _, object := range all {
+		kind, _, _ := strings.Cut(object.Name, "/")
+		kinds = append(kinds, kind)
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds), err
+}
+
+// whole is an object of any type with all its fields.
+type whole struct {
+	metav1.PartialObjectMetadata
+	value []byte
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *whole) UnmarshalJSON(value []byte) error {
+	w.value = slices.Clone(value)
+	return json.Unmarshal(value, &w.PartialObjectMetadata)
+}
+
+// DeepCopyObject implements runtime.Object.
+func (w *whole) DeepCopyObject() runtime.Object {
+	return &whole{*w.PartialObjectMetadata.DeepCopy(), slices.Clone(w.value)}
+}
+
+// printable escapes what a terminal would not print in a JSON text: others have written it.
+func printable(text []byte) []byte {
+	var out []byte
+	for _, r := range string(text) {
+		switch {
+		case r < unicode.MaxASCII || unicode.IsPrint(r):
+			out = append(out, string(r)...)
+		case r > 0xffff:
+			out = append(out, '?')
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,377 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
+	"hostler.io/hostler/controlplane/server"
+	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/controlplane/server/config"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+	"hostler.io/hostler/internal/hint"
+	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/internal/loop"
+)
+
+// ticket is an object of a person's own kind, with more metadata.
+func ticket(s *memory.Store, name, metadata string) {
+	s.PutRaw(store.Objects, "tickets/"+name, fmt.Appendf(nil, `{"apiVersion":"example.com/v1","kind":"Ticket","metadata":{"name":%q,"uid":"uid-of-%s"%s},"spec":{"text":"disk\u001b[31m\u202e 7","big":12345678901234567890}}`, name, name, metadata))
+}
+
+func ownedBy(kind, name, uid string) string {
+	version := "example.com/v1"
+	if kind == "Node" {
+		version = "v1"
+	}
+	return fmt.Sprintf(`,"ownerReferences":[{"apiVersion":%q,"kind":%q,"name":%q,"uid":%q}]`, version, kind, name, uid)
+}
+
+// ask makes a request, and returns the status and the body.
+func (r *replica) ask(method, path, body string) (int, string) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://server"+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// collects reports whether the garbage collector leads and knows all objects.
+func collects(s answer.Status) bool {
+	followed := []string{store.Nodes.Name, store.Leases.Name, store.Events.Name, store.Objects.Name}
+	return controller(s, garbagecollector.Name).State == answer.Leading && !slices.ContainsFunc(s.Loops, func(l loop.Health) bool {
+		return slices.Contains(followed, l.Name) && l.LastSuccess == nil
+	})
+}
+
+func TestObjectsAreListed(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	node := s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	ticket(s, "t1", ownedBy("Node", "n1", string(node.GetUID())))
+	ticket(s, "t2", `,"creationTimestamp":"2026-11-17T14:00:00Z","deletionTimestamp":"2026-11-17T15:00:00Z","finalizers":["example.com/f"]`)
+	s.PutRaw(store.Objects, "tickets/broken", []byte("{"))
+	s.PutRaw(store.Objects, "pods/n1/shop/web", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop","name":"web"}}`))
+	s.PutRaw(store.Events, "n1/e", []byte(`{"apiVersion":"v1","kind":"Event","metadata":{"namespace":"default","name":"e"}}`))
+	r := start(t, s)
+	list := decoded[answer.ObjectList](r, "/v1/fleet/objects?name=tickets")
+	if len(list.Objects) != 3 || list.Objects[0].Name != "broken" || list.Objects[0].Problem == "" {
+		t.Fatalf("tickets = %+v, want three, one that cannot be read", list)
+	}
+	if o := list.Objects[1]; o.Name != "t1" || !slices.Equal(o.Owners, []string{"nodes/n1"}) {
+		t.Errorf("ticket = %+v, want its owner", o)
+	}
+	if o := list.Objects[2]; o.Created == nil || o.Deleted == nil || !slices.Equal(o.Finalizers, []string{"example.com/f"}) {
+		t.Errorf("ticket = %+v, want its times and finalizers", o)
+	}
+	for kind, want := range map[string]string{"nodes": "n1", "leases": "", "events": "n1/e", "pods": "n1/shop/web"} {
+		var names []string
+		for _, o := range decoded[answer.ObjectList](r, "/v1/fleet/objects?name="+kind).Objects {
+			names = append(names, o.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s = %q, want %q", kind, got, want)
+		}
+	}
+}
+
+func TestAnObjectIsShownWhole(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ticket(s, "t1", "")
+	s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	r := start(t, s)
+	code, text := r.ask("GET", "/v1/fleet/objects?name=tickets/t1", "")
+	if code != http.StatusOK || !strings.Contains(text, `"big":12345678901234567890`) || !strings.Contains(text, `disk\u001b[31m\u202e 7`) {
+		t.Errorf("GET tickets/t1 = %d %s, want all fields, and nothing that moves a terminal", code, text)
+	}
+	if code, text := r.ask("GET", "/v1/fleet/objects?name=nodes/n1", ""); code != http.StatusOK || !strings.Contains(text, `"kind":"Node"`) {
+		t.Errorf("GET nodes/n1 = %d %s, want the Node", code, text)
+	}
+}
+
+func TestWhatCannotBeShownOrDeletedHasAHint(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ticket(s, "t1", "")
+	r := start(t, s)
+	r.eventually("the collector runs", collects)
+	for name, c := range map[string]struct {
+		code    int
+		message string
+		hint    string
+	}{
+		"ticket":          {404, "there are no objects of kind ticket", "use one of events, leases, nodes, pods, tickets"},
+		"ticket/t1":       {404, "there are no objects of kind ticket", "use one of events, leases, nodes, pods, tickets"},
+		"tickets/none":    {404, "there is no object tickets/none", "hostler fleet get tickets"},
+		"nodes/none":      {404, "there is no object nodes/none", "hostler fleet get nodes"},
+		"tickets/":        {400, "", "KIND/NAME"},
+		"tickets/../t1":   {400, "invalid", "KIND/NAME"},
+		"nodes/../t1":     {400, "invalid", "KIND/NAME"},
+		"tickets/a/../t1": {400, "invalid", "KIND/NAME"},
+		"../settings":     {400, "invalid", "KIND/NAME"},
+		"events/n1":       {400, "invalid", "events/NODE/NAME"},
+		"tickets\x1b[31m": {400, "", "KIND/NAME"},
+	} {
+		checked := func(how string, code int, text string) {
+			t.Helper()
+			var e hint.Error
+			if err := json.Unmarshal([]byte(text), &e); err != nil || code != c.code || !strings.Contains(e.Message, c.message) || !strings.Contains(e.Hint, c.hint) || strings.Contains(e.Error(), "\x1b") {
+				t.Errorf("%s %q = %d %s, want %d, %q and the hint %q", how, name, code, text, c.code, c.message, c.hint)
+			}
+		}
+		code, text := r.ask("GET", "/v1/fleet/objects?name="+url.QueryEscape(name), "")
+		checked("get", code, text)
+		if !strings.Contains(name, "/") {
+			continue
+		}
+		body, err := json.Marshal(answer.DeletionRequest{Object: name, Cascade: answer.Background})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"/v1/fleet/delete/plan", "/v1/fleet/delete"} {
+			code, text := r.ask("POST", path, string(body))
+			checked("POST "+path, code, text)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"object":"tickets/t1","cascade":"forground"}`:            "use background, foreground or orphan",
+		`{"object":"tickets/t1"}`:                                  "use background, foreground or orphan",
+		`{"object":"tickets","cascade":"background"}`:              "KIND/NAME",
+		`{"object":"tickets/t1","cascade":"background","force":1}`: "unknown field",
+		`{"object":"` + strings.Repeat("x", 8<<10) + `"}`:          "too large",
+		`[]`: "read request", ``: "read request",
+	} {
+		if code, text := r.ask("POST", "/v1/fleet/delete", body); code != 400 || !strings.Contains(text, want) {
+			t.Errorf("POST %.80s = %d %s, want 400 and %q", body, code, text, want)
+		}
+	}
+	if _, err := s.Get(t.Context(), store.Objects, "tickets/t1"); err != nil {
+		t.Errorf("the ticket has gone: %v", err)
+	}
+}
+
+func TestADeletionIsOfWhatWasShown(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "n1", "a", corev1.ConditionTrue)
+	node, err := s.Get(t.Context(), store.Nodes, "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticket(s, "t1", ownedBy("Node", "n1", string(node.GetUID())))
+	ticket(s, "t2", ownedBy("Ticket", "t1", "uid-of-t1"))
+	ticket(s, "other", "")
+	r := start(t, s)
+	r.eventually("the collector runs", collects)
+	plan := func(object, cascade string) answer.Deletion {
+		t.Helper()
+		code, text := r.ask("POST", "/v1/fleet/delete/plan", fmt.Sprintf(`{"object":%q,"cascade":%q}`, object, cascade))
+		var d answer.Deletion
+		if err := json.Unmarshal([]byte(text), &d); code != http.StatusOK || err != nil {
+			t.Fatalf("plan = %d %s", code, text)
+		}
+		return d
+	}
+	ofNode := plan("nodes/n1", answer.Background)
+	var fates []string
+	for _, b := range ofNode.Objects {
+		fates = append(fates, fmt.Sprint(b.Depth, " ", b.Object, " ", b.Fate))
+	}
+	if want := []string{"0 nodes/n1 deleted", "1 tickets/t1 deleted", "2 tickets/t2 deleted"}; !slices.Equal(fates, want) {
+		t.Errorf("plan = %q, want %q", fates, want)
+	}
+	shown := plan("tickets/t1", answer.Orphan)
+	ticket(s, "t1", `,"labels":{"changed":"yes"}`)
+	request := func(d answer.Deletion) (int, string) {
+		t.Helper()
+		body, err := json.Marshal(d.DeletionRequest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.ask("POST", "/v1/fleet/delete", string(body))
+	}
+	if code, text := request(shown); code != http.StatusConflict || !strings.Contains(text, "run the command again") {
+		t.Errorf("deletion of an object that has changed = %d %s, want 409 and a hint", code, text)
+	}
+	if code, text := request(plan("tickets/t1", answer.Orphan)); code != http.StatusOK || !strings.Contains(text, `"requested":true`) {
+		t.Fatalf("deletion = %d %s, want 200", code, text)
+	}
+	r.eventually("t1 has gone", func(answer.Status) bool {
+		code, _ := r.ask("GET", "/v1/fleet/objects?name=tickets/t1", "")
+		return code == 404
+	})
+	if o, err := s.Get(t.Context(), store.Objects, "tickets/t2"); err != nil || len(o.GetOwnerReferences()) != 0 {
+		t.Errorf("the orphan is %+v, %v, want it without owners", o, err)
+	}
+	if r.log.Count("deletion requested") != 1 {
+		t.Errorf("the log does not say who has requested the deletion:\n%s", &r.log)
+	}
+}
+
+func TestADeletionWarnsOfWhatReturns(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	seconds := int32(3600)
+	node := s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "dead"}})
+	s.PutRaw(store.Leases, "n1", fmt.Appendf(nil, `{"metadata":{"name":"n1","uid":"l"%s},"spec":{"leaseDurationSeconds":%d}}`, ownedBy("Node", "n1", string(node.GetUID())), seconds))
+	s.PutRaw(store.Objects, "pods/n1/shop/web", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop","name":"web"}}`))
+	r := start(t, s)
+	r.eventually("the collector runs", collects)
+	for object, want := range map[string]string{"nodes/n1": "run `hostler leave` there", "nodes/dead": "[]", "leases/n1": "counts the host as dead", "pods/n1/shop/web": "stops no pod"} {
+		if code, text := r.ask("POST", "/v1/fleet/delete/plan", fmt.Sprintf(`{"object":%q,"cascade":"background"}`, object)); code != 200 || !strings.Contains(text, want) {
+			t.Errorf("plan of %s = %d %s, want %q", object, code, text, want)
+		}
+	}
+}
+
+func TestTheGarbagePlanSaysWhatHoldsObjectsUp(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ticket(s, "due", ownedBy("Ticket", "none", "u"))
+	s.PutRaw(store.Objects, "tickets/n/a", []byte(`{"apiVersion":"example.com/v1","kind":"Ticket","metadata":{"namespace":"n","name":"a","uid":"a"}}`))
+	ticket(s, "undecided", ownedBy("Ticket", "a", "a"))
+	ticket(s, "waits", `,"deletionTimestamp":"2026-11-17T15:00:00Z","finalizers":["example.com/f"]`)
+	s.PutRaw(store.Objects, "tickets/broken", []byte("{"))
+	s.Inject(memory.Delete, memory.Fault{Err: fmt.Errorf("disk full")})
+	r := start(t, s)
+	var p answer.GarbagePlan
+	r.eventually("the collector tries", func(answer.Status) bool {
+		p = decoded[answer.GarbagePlan](r, "/v1/fleet/gc/plan")
+		return len(p.Facts) == 3 && strings.Contains(p.Facts[0].Reason, "disk full")
+	})
+	for i, want := range []answer.GarbageFact{
+		{Object: "tickets/due", State: answer.Due, Action: "delete", Reason: "owner tickets/none does not exist"},
+		{Object: "tickets/undecided", State: answer.Undecided, Reason: "in namespace n", Hint: "correct its ownerReferences"},
+		{Object: "tickets/waits", State: answer.Waits, Reason: "example.com/f"},
+	} {
+		if got := p.Facts[i]; got.Object != want.Object || got.State != want.State || got.Action != want.Action || !strings.Contains(got.Reason, want.Reason) || !strings.Contains(got.Hint, want.Hint) {
+			t.Errorf("fact = %+v, want %+v", got, want)
+		}
+	}
+	if len(p.Unreadable) != 1 || p.Unreadable[0].Object != "tickets/broken" || len(p.Kinds) != 0 || p.State != answer.Leading {
+		t.Errorf("plan = %+v, want one object that cannot be read", p)
+	}
+}
+
+// discovering is a store with kinds that are known at run time only: one that can be read, and one that cannot.
+type discovering struct{ *memory.Store }
+
+func (d discovering) Kinds(context.Context) ([]store.Kind, func(store.Kind) bool, error) {
+	kind := func(name, kind string) store.Kind {
+		return store.Kind{Name: name, GVK: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: kind}, New: func() store.Object { return &metav1.PartialObjectMetadata{} }}
+	}
+	return []store.Kind{kind("tickets", "Ticket"), kind("disks", "Disk")}, func(store.Kind) bool { return false }, nil
+}
+
+func (d discovering) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
+	if kind.Name == "disks" {
+		return errors.New("conversion webhook failed")
+	}
+	return d.Store.Follow(ctx, kind, scope, to)
+}
+
+func TestAKindThatCannotBeListedIsNamed(t *testing.T) {
+	s := memory.New(memory.Options{})
+	r := startOn(t, discovering{s}, s)
+	status := r.eventually("it is named", func(s answer.Status) bool { return len(s.Problems) > 0 })
+	plan := decoded[answer.GarbagePlan](r, "/v1/fleet/gc/plan")
+	for _, problems := range [][]answer.Problem{status.Problems, plan.Kinds} {
+		if len(problems) != 1 || problems[0].Object != "disks" || !strings.Contains(problems[0].Message, "cannot be listed, so objects that such objects own stay: conversion webhook failed") || !strings.Contains(problems[0].Hint, "conversion webhook") {
+			t.Errorf("problems = %+v, want the kind, why, and what to do", problems)
+		}
+	}
+}
+
+// TestAnOwnerThatANodeCannotHaveIsAnEvent has a Node with a namespaced owner, and another such object, of
+// which there can be no Event on etcd.
+func TestAnOwnerThatANodeCannotHaveIsAnEvent(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	s.PutRaw(store.Objects, "tickets/n/a", []byte(`{"apiVersion":"example.com/v1","kind":"Ticket","metadata":{"namespace":"n","name":"a","uid":"a"}}`))
+	ticket(s, "t1", ownedBy("Ticket", "a", "a"))
+	s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Ticket", Name: "a", UID: "a"}}}})
+	r := start(t, s)
+	r.eventually("it is an Event", func(answer.Status) bool {
+		return strings.Contains(r.events.published(), "Node/n1 Warning OwnerRefInvalidNamespace: owner tickets/a with UID a is in a namespace")
+	})
+	if text := r.events.published(); strings.Count(text, "OwnerRefInvalidNamespace") != 1 {
+		t.Errorf("Events = %s, want one", text)
+	}
+}
+
+func TestObjectsOfKubernetesAreLeftToKubectl(t *testing.T) {
+	s := memory.New(memory.Options{})
+	r := start(t, s)
+	if code, text := r.ask("GET", "/v1/fleet/objects?name=nodes", ""); code != 400 || !strings.Contains(text, "kubectl get") {
+		t.Errorf("get = %d %s, want 400 and a hint", code, text)
+	}
+	if code, text := r.ask("POST", "/v1/fleet/delete/plan", `{"object":"nodes/n1","cascade":"orphan"}`); code != 400 || !strings.Contains(text, "kubectl delete --cascade=orphan") {
+		t.Errorf("delete = %d %s, want 400 and a hint", code, text)
+	}
+}
+
+func TestAServerWithoutTheCollectorDeletesNothing(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ticket(s, "t1", "")
+	r := start(t, s, func(c *config.Config) { c.Controllers = []string{"*", "-" + garbagecollector.Name} })
+	if code, text := r.ask("POST", "/v1/fleet/delete", `{"object":"tickets/t1","cascade":"background"}`); code != 400 || !strings.Contains(text, "does not run on this server") {
+		t.Errorf("delete = %d %s, want 400 and why", code, text)
+	}
+	if code, text := r.ask("GET", "/v1/fleet/objects?name=tickets", ""); code != 200 || !strings.Contains(text, `"t1"`) {
+		t.Errorf("get = %d %s, want the ticket", code, text)
+	}
+}
+
+// TestOnlyRootDeletes names what other users may request: a slip in the routes would let anybody delete.
+func TestOnlyRootDeletes(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ticket(s, "t1", "")
+	c := config.Default()
+	c.API.Socket = filepath.Join(t.TempDir(), "s")
+	instance, err := server.New(server.Options{
+		Config: c, Store: s, Log: slog.New(slog.DiscardHandler), Getenv: func(string) string { return "" }, Unsetenv: func(string) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const body = `{"object":"tickets/t1","cascade":"background"}`
+	for path, may := range map[string]bool{"/v1/fleet/delete": false, "/v1/fleet/delete/plan": true} {
+		for name, by := range map[string]*unix.Ucred{"another user": {Uid: uint32(os.Geteuid() + 4711)}, "nobody known": nil} {
+			r := httptest.NewRequest("POST", path, strings.NewReader(body))
+			if by != nil {
+				r = r.WithContext(listen.WithCredentials(r.Context(), by))
+			}
+			w := httptest.NewRecorder()
+			instance.Routes().ServeHTTP(w, r)
+			if (w.Code == http.StatusForbidden && strings.Contains(w.Body.String(), "sudo")) == may {
+				t.Errorf("POST %s by %s = %d %s, want it allowed: %t", path, name, w.Code, w.Body, may)
+			}
+		}
+	}
+	if _, err := s.Get(t.Context(), store.Objects, "tickets/t1"); err != nil {
+		t.Errorf("the ticket has gone: %v", err)
+	}
+}
