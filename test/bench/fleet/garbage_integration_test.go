@@ -164,7 +164,7 @@ func (g *garbage) delete(namespace string, policy metav1.DeletionPropagation) {
 func (g *garbage) await(namespace string, policy metav1.DeletionPropagation) {
 	g.b.Helper()
 	left := ""
-	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(15 * time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		text, err := g.ask(http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps?resourceVersion=0", nil)
 		check(g.b, err)
 		var list metav1.PartialObjectMetadataList
@@ -186,5 +186,5 @@ func (g *garbage) await(namespace string, policy metav1.DeletionPropagation) {
 		}
 		left = fmt.Sprintf("%d objects are not done, such as %s", due, list.Items[0].Name)
 	}
-	g.b.Fatalf("%s after 5 minutes: %s", namespace, left)
+	g.b.Fatalf("%s after 15 minutes: %s", namespace, left)
 }
