@@ -63,6 +63,7 @@ type conn struct {
 	leases   etcdserverpb.LeaseClient
 	watches  etcdserverpb.WatchClient
 
+	batches batches
 	token   token
 	dialled atomic.Bool
 	broken  atomic.Pointer[error] // why the connection could not be made

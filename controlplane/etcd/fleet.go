@@ -236,20 +236,24 @@ func unchanged(path string, kv *mvccpb.KeyValue) []clientv3.Cmp {
 // write does something with an object if it and others are as they were read at a revision, and the
 // Preconditions are met. It returns the revision of that.
 func (f *Fleet) write(ctx context.Context, c *conn, path string, kv *mvccpb.KeyValue, at int64, pre store.Preconditions, others []clientv3.Cmp, then clientv3.Op) (int64, error) {
-	compare := slices.Concat(others, unchanged(path, kv))
+	folders := map[string]int64{}
 	for _, p := range pre.Unchanged {
-		same, err := f.since(p, at)
+		revision, err := since(p, at)
 		if err != nil {
 			return 0, err
 		}
-		compare = append(compare, same)
+		folders[f.folder(p.Kind)] = revision
 	}
-	return f.swap(ctx, c, compare, pre.Term, then)
+	return f.swap(ctx, c, folders, slices.Concat(others, unchanged(path, kv)), pre.Term, then)
 }
 
-// swap does something if the comparisons hold and the term, if there is one, has not ended. It returns
-// the revision of that: else ErrConflict or ErrDeposed, and nothing has changed.
-func (f *Fleet) swap(ctx context.Context, c *conn, compare []clientv3.Cmp, of store.Term, then ...clientv3.Op) (int64, error) {
+// errChanged is why nothing was written.
+var errChanged = fmt.Errorf("%w: another client has changed or deleted it", controlplane.ErrConflict)
+
+// swap does something if no key of the folders has changed after a revision, the comparisons hold, and the
+// term, if there is one, has not ended. It returns the revision of that: else ErrConflict or ErrDeposed, and
+// nothing has changed.
+func (f *Fleet) swap(ctx context.Context, c *conn, folders map[string]int64, compare []clientv3.Cmp, of store.Term, then ...clientv3.Op) (int64, error) {
 	var held term
 	var otherwise []clientv3.Op
 	if of != (store.Term{}) {
@@ -260,7 +264,17 @@ func (f *Fleet) swap(ctx context.Context, c *conn, compare []clientv3.Cmp, of st
 		compare = append(compare, held.holds()...)
 		otherwise = append(otherwise, clientv3.OpGet(held.path))
 	}
-	answer, err := c.kv.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit()
+	var answer *clientv3.TxnResponse
+	var err error
+	if len(folders) > 0 {
+		bytes := 0
+		for _, op := range then {
+			bytes += len(op.ValueBytes())
+		}
+		answer, err = c.commit(ctx, folders, clientv3.OpTxn(compare, then, otherwise), bytes)
+	} else {
+		answer, err = c.kv.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit()
+	}
 	switch {
 	case err != nil:
 		return 0, err
@@ -269,21 +283,20 @@ func (f *Fleet) swap(ctx context.Context, c *conn, compare []clientv3.Cmp, of st
 	case len(otherwise) > 0 && len(answer.Responses) > 0 && !held.is(answer.Responses[0].GetResponseRange().GetKvs()):
 		return 0, store.ErrDeposed
 	}
-	return 0, fmt.Errorf("%w: another client has changed or deleted it", controlplane.ErrConflict)
+	return 0, errChanged
 }
 
-// since is the comparison that fails once an object of a kind was created or changed after a position. A
-// position after the revision of the cluster is of another one: a backup was restored.
-func (f *Fleet) since(p store.Position, now int64) (clientv3.Cmp, error) {
+// since is the revision of a position. One after the revision of the cluster is of another one: a backup
+// was restored.
+func since(p store.Position, now int64) (int64, error) {
 	revision, err := strconv.ParseInt(p.Version, 10, 64)
 	if err != nil {
-		return clientv3.Cmp{}, fmt.Errorf("%w: position %q of %s does not belong to this store", controlplane.ErrInvalid, p.Version, p.Kind.Name)
+		return 0, fmt.Errorf("%w: position %q of %s does not belong to this store", controlplane.ErrInvalid, p.Version, p.Kind.Name)
 	}
 	if revision > now {
-		return clientv3.Cmp{}, fmt.Errorf("%w: the store is at revision %d, before %d", controlplane.ErrConflict, now, revision)
+		return 0, fmt.Errorf("%w: the store is at revision %d, before %d", controlplane.ErrConflict, now, revision)
 	}
-	folder := f.folder(p.Kind)
-	return clientv3.Compare(clientv3.ModRevision(folder), "<", revision+1).WithRange(clientv3.GetPrefixRangeEnd(folder)), nil
+	return revision, nil
 }
 
 // readAll reads an object as read does, and at the same revision the other objects, and returns the

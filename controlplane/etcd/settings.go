@@ -69,7 +69,7 @@ func (f *Fleet) Set(ctx context.Context, name string, before store.Setting, valu
 		if value != "" {
 			then = []clientv3.Op{clientv3.OpPut(path, value), clientv3.OpPut(record, value)}
 		}
-		_, err = f.swap(ctx, c, append(unchanged(path, stored.value), unchanged(record, stored.record)...), term, then...)
+		_, err = f.swap(ctx, c, nil, append(unchanged(path, stored.value), unchanged(record, stored.record)...), term, then...)
 		return err
 	})
 }

@@ -39,9 +39,7 @@ type Controller struct {
 	store   store.Store
 	contact *store.Contact
 	graph   *graph
-	// comparing is held by a write that compares whole kinds: etcd reads them, and everybody else waits.
-	comparing chan struct{}
-	log       *slog.Logger
+	log     *slog.Logger
 }
 
 // Report is what the controller does, for people and metrics. It does not change.
@@ -56,7 +54,7 @@ type Report struct {
 // New returns a controller for the objects of a store.
 func New(s store.Store, contact *store.Contact, log *slog.Logger) *Controller {
 	changed := loop.NewSignal()
-	c := &Controller{store: s, contact: contact, graph: newGraph(changed, s.EndsLeases()), comparing: make(chan struct{}, 1), log: log.With("component", Name)}
+	c := &Controller{store: s, contact: contact, graph: newGraph(changed, s.EndsLeases()), log: log.With("component", Name)}
 	c.Executor = executor.New(executor.Job[Step]{Decide: c.decide, Write: c.write, Done: c.done}, changed, c.log)
 	return c
 }
@@ -115,14 +113,6 @@ func (c *Controller) write(ctx context.Context, term store.Term, s Step) error {
 	kind, known := c.graph.storeKind(s.Kind)
 	if !known {
 		return fmt.Errorf("%s: %w: its type exists no more", s.Object(), controlplane.ErrNotFound)
-	}
-	if s.bound() {
-		select {
-		case c.comparing <- struct{}{}:
-			defer func() { <-c.comparing }()
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
 	}
 	err := c.try(ctx, kind, term, s)
 	for range renewals {

@@ -1,0 +1,85 @@
+//go:build integration
+
+package etcd_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+	bed "hostler.io/hostler/test/etcd"
+)
+
+// TestWritesThatCompareWholeKindsFailEachForItself makes many such writes at a time: those whose own
+// comparisons fail do not keep the others from being stored. Some values are too large for one request
+// together.
+func TestWritesThatCompareWholeKindsFailEachForItself(t *testing.T) {
+	t.Parallel()
+	c := bed.For(t, bed.Options{})
+	f := fleetAt(t, c, "/hostler")
+	const nodes = 90
+	for i := range nodes {
+		annotation := strings.Repeat("x", 1000)
+		if i%3 == 2 {
+			annotation = strings.Repeat("x", 200_000)
+		}
+		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), UID: "u", Annotations: map[string]string{"a": annotation}}}
+		if i%3 == 2 {
+			o.Finalizers = []string{"example.com/f"} // a deletion stores it again
+		}
+		value, err := store.Nodes.Encode(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Put(t.Context(), "/hostler/nodes/"+o.Name, string(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deposed, _, err := f.Elect(t.Context(), "c", "a", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Resign(t.Context(), deposed); err != nil {
+		t.Fatal(err)
+	}
+	term, _, err := f.Elect(t.Context(), "c", "b", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := f.Get(t.Context(), store.Nodes, "n0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := strings.Split(node.GetResourceVersion(), "-")[2]
+	var writing sync.WaitGroup
+	for i := range nodes {
+		writing.Go(func() {
+			pre := store.Preconditions{Term: term, Unchanged: []store.Position{{Kind: store.Leases, Version: now}}}
+			want := error(nil)
+			if i%3 == 1 {
+				pre.Term, want = deposed, store.ErrDeposed
+			}
+			if err := f.Delete(t.Context(), store.Nodes, fmt.Sprint("n", i), pre, ""); !errors.Is(err, want) {
+				t.Errorf("Delete(n%d) = %v, want %v", i, err, want)
+			}
+		})
+	}
+	writing.Wait()
+	for i := range nodes {
+		o, err := f.Get(t.Context(), store.Nodes, fmt.Sprint("n", i))
+		switch {
+		case i%3 == 0 && !errors.Is(err, controlplane.ErrNotFound):
+			t.Errorf("Get(n%d) = %v, want that it was removed", i, err)
+		case i%3 > 0 && (err != nil || (o.GetDeletionTimestamp() != nil) != (i%3 == 2)):
+			t.Errorf("Get(n%d) = %v, %v, want its deletion requested: %v", i, o, err, i%3 == 2)
+		}
+	}
+}
