@@ -72,10 +72,10 @@ func TestRandomOperationsOnEtcdAreCollectedByTheRules(t *testing.T) {
 			select {
 			case <-done:
 				return
-			case <-time.After(250 * time.Millisecond):
+			case <-time.After(300 * time.Millisecond):
 			}
 			rest.Lock()
-			time.Sleep(250 * time.Millisecond)
+			time.Sleep(150 * time.Millisecond)
 			rest.Unlock()
 		}
 	}()
