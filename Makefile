@@ -76,11 +76,13 @@ test-machine: prerequisites ## every scenario of test/machine in VMs: hours; as 
 
 # What make test shortens: packages built again from an empty cache, a thousand containers
 # amid collections, the conformance suites of Debian 12's Docker and Podman, each story of
-# test/machine on both Debians. The guard and the reporter, which many call at once, run again and
-# again: their tests wait for random times.
+# test/machine on both Debians, random operations on objects with owners on etcd, of which it
+# makes a million. The guard and the reporter, which many call at once, run again and again:
+# their tests wait for random times.
 test-long: prerequisites ## the long forms of tests that make test shortens; as root
 	$(GO) test -race -count=20 -timeout 60m ./shutdown ./status/report
 	HOSTLER_TEST_LONG=1 $(GO) test -count=1 -timeout 10m -run TestServersThatAreKilled ./controlplane/controllers/lifecycle ./controlplane/controllers/eviction
+	HOSTLER_TEST_LONG=1 $(GO) test -tags integration -count=1 -timeout 90m -v -run TestRandomOperations ./controlplane/controllers/garbagecollector
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -run 'TestTwoBuildsOfOneCommitAreTheSame|TestCollectionBreaksNothingInARush|^Test(Docker|Podman)Conforms$$' ./test/packages ./test/e2e ./runtime/docker ./runtime/podman
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -parallel $(PARALLEL) ./test/machine
 

@@ -154,7 +154,7 @@ func disturb(t *testing.T, c *bed.Cluster, client *clientv3.Client, pause time.D
 		switch kinds++; kinds % 8 {
 		case 1: // the next one leads after the end of the term
 			for i, s := range servers {
-				if s.Status().Leading {
+				if s.election.Status().Leading {
 					s.kill()
 					s.stop()
 					servers[i] = start()

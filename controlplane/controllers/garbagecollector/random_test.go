@@ -214,14 +214,21 @@ func (p *person) removes(ctx context.Context, kind store.Kind, name string, o st
 
 // replica is a collector that can be killed.
 type replica struct {
-	*election.Election
-	stop func()
+	*garbagecollector.Controller
+	election *election.Election
+	stop     func()
 }
 
+// slogDiscard is a log that nobody reads.
+var slogDiscard = slog.New(slog.DiscardHandler)
+
 // collect runs a collector on a store, as a server does.
-func collect(t testing.TB, s store.Store, name string) *replica {
-	contact, log := &store.Contact{}, slog.New(slog.DiscardHandler)
+func collect(t testing.TB, s store.Store, name string, with ...func(*garbagecollector.Controller)) *replica {
+	contact, log := &store.Contact{}, slogDiscard
 	c := garbagecollector.New(s, contact, log)
+	for _, set := range with {
+		set(c)
+	}
 	e := election.New(s, garbagecollector.Name, name, log)
 	quiet := func(error) {}
 	loops := []func(context.Context) error{
@@ -233,7 +240,7 @@ func collect(t testing.TB, s store.Store, name string) *replica {
 	for _, f := range c.Follows() {
 		loops = append(loops, func(ctx context.Context) error { return s.Follow(ctx, f.Kind, f.Scope, f.To) })
 	}
-	return &replica{e, controllertest.Run(t, loops...)}
+	return &replica{c, e, controllertest.Run(t, loops...)}
 }
 
 // journal notes all changes of a kind in memory.
@@ -338,7 +345,7 @@ func runInMemory(t *testing.T, seed uint64) map[string]int {
 		case 3, 4: // much changes between a decision and its write
 			s.Inject([]memory.Call{memory.Update, memory.Delete}[random.IntN(2)], memory.Fault{Delay: time.Second, Times: 20})
 		case 5:
-			if !one.Status().Leading {
+			if !one.election.Status().Leading {
 				one, oneStore, two, twoStore = two, twoStore, one, oneStore
 			}
 			oneStore.Kill()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -19,9 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
-	"hostler.io/hostler/controlplane/controllers/controllertest"
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
-	"hostler.io/hostler/controlplane/election"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
 )
@@ -39,29 +36,10 @@ type rig struct {
 	store *memory.Store
 }
 
-// slogDiscard is a log that nobody reads.
-var slogDiscard = slog.New(slog.DiscardHandler)
-
 // collector runs a collector, as a server does.
 func (r rig) collector(name string, with ...func(*garbagecollector.Controller)) (c *garbagecollector.Controller, stop func()) {
-	contact, log := &store.Contact{}, slogDiscard
-	c = garbagecollector.New(r.store, contact, log)
-	for _, set := range with {
-		set(c)
-	}
-	quiet := func(error) {}
-	loops := []func(context.Context) error{
-		func(ctx context.Context) error { return contact.Run(ctx, r.store.Ping, quiet) },
-		func(ctx context.Context) error { return c.Run(ctx, quiet) },
-		func(ctx context.Context) error { return c.RunLookups(ctx, quiet) },
-		func(ctx context.Context) error {
-			return election.New(r.store, garbagecollector.Name, name, log).Run(ctx, c.Lead, quiet)
-		},
-	}
-	for _, f := range c.Follows() {
-		loops = append(loops, func(ctx context.Context) error { return r.store.Follow(ctx, f.Kind, f.Scope, f.To) })
-	}
-	return c, controllertest.Run(r, loops...)
+	run := collect(r, r.store, name, with...)
+	return run.Controller, run.stop
 }
 
 // settle waits until a collector has done everything.
