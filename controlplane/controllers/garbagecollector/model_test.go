@@ -403,6 +403,16 @@ func (m *model) left() (list []string) {
 	return list
 }
 
+// held are the objects that have finalizers of other programs.
+func (m *model) held() (paths []string) {
+	for path, o := range m.objects {
+		if len(o.held) > 0 {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 func without(list, other []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(other, s) })
 }
