@@ -31,7 +31,7 @@ const prefix = "/hostler"
 // and etcd are killed, and judges each write of a collector by the model, in the order of etcd's revisions.
 // HOSTLER_TEST_LONG=1 makes it a million operations, and any other number that many.
 func TestRandomOperationsOnEtcdAreCollectedByTheRules(t *testing.T) {
-	operations := int64(4000)
+	operations := int64(2500)
 	if long := os.Getenv("HOSTLER_TEST_LONG"); long != "" {
 		if operations, _ = strconv.ParseInt(long, 10, 64); operations < 2 {
 			operations = 1_000_000

@@ -273,7 +273,7 @@ func (j *journal) Reached(version string) {
 // TestRandomOperationsAreCollectedByTheRules has people change objects at random while collectors are
 // killed, and judges each write of a collector by the model.
 func TestRandomOperationsAreCollectedByTheRules(t *testing.T) {
-	rounds := uint64(15)
+	rounds := uint64(10)
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
 		rounds = 200
 	}
