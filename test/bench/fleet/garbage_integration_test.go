@@ -32,34 +32,48 @@ const (
 	collector = "system:serviceaccount:kube-system:generic-garbage-collector"
 )
 
-// BenchmarkGarbageOnKubernetes deletes owners of 5,000 ConfigMaps with each policy, first beside the
-// collector of kube-controller-manager, then beside that of hostler server.
+// BenchmarkGarbageOnKubernetes deletes owners of 5,000 ConfigMaps with each policy, in a cluster with the
+// collector of kube-controller-manager, and in one with that of hostler server.
 func BenchmarkGarbageOnKubernetes(b *testing.B) {
-	binary := filepath.Join(b.TempDir(), "hostler")
-	check(b, lab.Build(b.Context(), "hostler.io/hostler", version, binary))
-	cluster := kube.For(b, kube.Options{
-		ControllerManager:      true,
-		ControllerManagerFlags: []string{"--controllers=garbage-collector-controller,serviceaccount-controller,serviceaccount-token-controller", "--profiling=false"},
-		EtcdFlags:              []string{quota},
-	})
-	rights, err := os.ReadFile("../../../packaging/kubernetes/server-rbac.yaml")
-	check(b, err)
-	check(b, cluster.Apply(b.Context(), string(rights)))
-	config, err := clientcmd.BuildConfigFromFlags("", cluster.AdminKubeconfig())
-	check(b, err)
-	client, err := rest.HTTPClientFor(config)
-	check(b, err)
-	g := &garbage{b, cluster, client, config.Host}
 	fmt.Println("collector                policy      seconds  requests  CPU s  RSS MB")
-	g.measure("kube-controller-manager", cluster.ControllerManager.PID(), []string{collector, "system:serviceaccount:kube-system:metadata-informers"})
-	check(b, cluster.ControllerManager.Kill())
-	file, err := cluster.Kubeconfig(kube.User{Name: "hostler-server"})
-	check(b, err)
-	r := startReplicaOf(b, binary, fmt.Sprintf("store: {type: kubernetes, kubernetes: {kubeconfig: %s}}\ncontrollers: [garbage-collector]", file))
+	for _, c := range []struct{ name, controllers string }{
+		{"kube-controller-manager", "garbage-collector-controller,serviceaccount-controller,serviceaccount-token-controller"},
+		{"hostler server", "serviceaccount-controller,serviceaccount-token-controller"},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			cluster := kube.For(b, kube.Options{
+				ControllerManager:      true,
+				ControllerManagerFlags: []string{"--controllers=" + c.controllers, "--profiling=false"},
+				EtcdFlags:              []string{quota},
+			})
+			config, err := clientcmd.BuildConfigFromFlags("", cluster.AdminKubeconfig())
+			check(b, err)
+			client, err := rest.HTTPClientFor(config)
+			check(b, err)
+			g := &garbage{b, cluster, client, config.Host}
+			if c.name == "hostler server" {
+				g.measure(c.name, g.serve(), []string{"hostler-server"})
+			} else {
+				g.measure(c.name, cluster.ControllerManager.PID(), []string{collector, "system:serviceaccount:kube-system:metadata-informers"})
+			}
+		})
+	}
+}
+
+// serve starts a server of hostler, and returns its process.
+func (g *garbage) serve() (pid int) {
+	binary := filepath.Join(g.b.TempDir(), "hostler")
+	check(g.b, lab.Build(g.b.Context(), "hostler.io/hostler", version, binary))
+	rights, err := os.ReadFile("../../../packaging/kubernetes/server-rbac.yaml")
+	check(g.b, err)
+	check(g.b, g.cluster.Apply(g.b.Context(), string(rights)))
+	file, err := g.cluster.Kubeconfig(kube.User{Name: "hostler-server"})
+	check(g.b, err)
+	r := startReplicaOf(g.b, binary, fmt.Sprintf("store: {type: kubernetes, kubernetes: {kubeconfig: %s}}\ncontrollers: [garbage-collector]", file))
 	r.await("it leads", func(a answer.Status) bool {
 		return slices.ContainsFunc(a.Controllers, func(c answer.Controller) bool { return c.Name == "garbage-collector" && c.State == answer.Leading })
 	})
-	g.measure("hostler server", r.cmd.Process.Pid, []string{"hostler-server"})
+	return r.cmd.Process.Pid
 }
 
 // garbage is a cluster with objects to delete.
