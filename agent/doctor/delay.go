@@ -180,7 +180,7 @@ func otherLocks(f Facts) Check {
 	}
 	switch {
 	case len(blocks) > 0:
-		return warn("stop the process that holds it, or ignore it with `"+f.fixes().reboot+" -i`",
+		return warn("wait until the process ends, or stop it: until then a reboot may be refused",
 			"%s", strings.TrimSuffix("shutdowns are blocked by "+strings.Join(blocks, ", ")+"; "+late, "; "))
 	case late != "":
 		return ok("%s", late)

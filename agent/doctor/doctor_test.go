@@ -307,7 +307,7 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 				systemd.InhibitorLock{What: "sleep:shutdown", Who: "apt", Why: "upgrading", Mode: "block", PID: 9},
 				systemd.InhibitorLock{What: "shutdown", Who: "db", Why: "flush", Mode: "delay", PID: 10},
 				systemd.InhibitorLock{What: "sleep", Who: "radio", Mode: "block", PID: 11})
-		}, []string{`warn other-locks|blocked by apt (pid 9, user 0, "upgrading"); a shutdown also waits for db|systemctl reboot -i`}},
+		}, []string{`warn other-locks|blocked by apt (pid 9, user 0, "upgrading"); a shutdown also waits for db|wait until the process ends, or stop it: until then a reboot may be refused`}},
 		{"no agent", func(f *doctor.Facts) {
 			down(f)
 			f.Systemd.Service.ActiveState, f.Systemd.Service.MainPID = "inactive", 0

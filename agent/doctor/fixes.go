@@ -6,7 +6,7 @@ import "fmt"
 type fixes struct {
 	start, enable, restart, journal string // of hostler's own
 
-	startBus, startLogind, restartLogind, kubelet, reboot string
+	startBus, startLogind, restartLogind, kubelet string
 
 	startRuntime func(service string) string
 }
@@ -19,7 +19,7 @@ func (f Facts) fixes() fixes {
 			startBus: "start the system bus, and a logind such as elogind: without them, nothing can delay a shutdown",
 			// elogind answers to the same name on the bus.
 			startLogind: "start a logind such as elogind: without it, nothing can delay a shutdown", restartLogind: "restart logind",
-			kubelet: "restart the kubelet; if that does not help, see its log", reboot: "loginctl reboot",
+			kubelet:      "restart the kubelet; if that does not help, see its log",
 			startRuntime: func(service string) string { return fmt.Sprintf("start %s; if it runs already, see its log", service) },
 		}
 	}
@@ -29,7 +29,7 @@ func (f Facts) fixes() fixes {
 		startBus:      "systemctl start dbus.socket dbus.service && " + restartLogind, // logind ends with the bus, or runs on and does not come back to it
 		startLogind:   restartLogind + "; if that fails: journalctl -u systemd-logind (packages systemd and dbus)",
 		restartLogind: restartLogind,
-		kubelet:       "systemctl restart kubelet; if that does not help: journalctl -u kubelet | grep -i shutdown", reboot: "systemctl reboot",
+		kubelet:       "systemctl restart kubelet; if that does not help: journalctl -u kubelet | grep -i shutdown",
 		startRuntime: func(service string) string {
 			return fmt.Sprintf("systemctl start %s; if it runs already: journalctl -u %s", service, service)
 		},
