@@ -142,7 +142,7 @@ func etcdCredentials(f Facts) Check {
 		return found.or(ok("this host uses neither certificate nor user; etcd allows that if its auth is off"))
 	}
 	now := time.Now()
-	found = append(found, crt.aging(now, "put a new certificate and its key into "+crt.Path+"; hostler reads them automatically", "hostler does not renew it")...)
+	found = append(found, crt.aging(now, "put a new certificate into "+crt.Path+" and its key into the file of controlPlane.etcd.tls.key; hostler reads them automatically", "hostler does not renew it")...)
 	return found.or(crt.good(now, ""))
 }
 

@@ -55,7 +55,7 @@ func TestTheCauseOfAFaultOfEtcdIsListedFirst(t *testing.T) {
 			for i := range e.Members {
 				e.Members[i].Err = by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized)
 			}
-		}, []string{"etcd-credentials: put a new certificate and its key into /etc/hostler/etcd.crt; hostler reads them automatically", "etcd: see check etcd-credentials"}},
+		}, []string{"etcd-credentials: put a new certificate into /etc/hostler/etcd.crt and its key into the file of controlPlane.etcd.tls.key; hostler reads them automatically", "etcd: see check etcd-credentials"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := kept()

@@ -31,7 +31,7 @@ func network(f Facts) Check {
 	crt, now := n.Certificate, time.Now()
 	var worn faults
 	if crt != nil {
-		worn = crt.aging(now, "put a new certificate and its key into "+crt.Path+" and the file of api.tls.key; hostler reads them automatically", "hostler does not renew it")
+		worn = crt.aging(now, "put a new certificate into "+crt.Path+" and its key into the file of api.tls.key; hostler reads them automatically", "hostler does not renew it")
 	}
 	found = append(found, worn...)
 	if n.Err != nil && !slices.ContainsFunc(worn, func(c Check) bool { return c.Status == Fail }) { // else it is the same

@@ -36,7 +36,7 @@ func TestEachFaultOfTheNetworkIsFoundWithItsFix(t *testing.T) {
 				n.Certificate.Ends = time.Now().Add(-time.Minute)
 				n.Err = errors.New("api.tls.certificate: ended") // as the agent says by itself
 			},
-			"fail network|/etc/hostler/api.crt expired on|put a new certificate and its key",
+			"fail network|/etc/hostler/api.crt expired on|put a new certificate into /etc/hostler/api.crt and its key into the file of api.tls.key",
 		},
 		{
 			"the certificate is about to end", func(n *doctor.Network) { n.Certificate.Ends = time.Now().Add(time.Minute) },
