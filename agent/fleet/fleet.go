@@ -123,7 +123,7 @@ func (r *Reader) explain(what string, err error) error {
 	case errors.Is(err, controlplane.ErrInvalid):
 		e.Hint = "the name of a Node is made of a-z, 0-9, - and ., as `hostler nodes` lists them"
 	case errors.Is(err, controlplane.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		e.Hint = "`hostler status` says how this host and its control plane stand"
+		e.Hint = "run `hostler doctor`, which checks the control plane"
 	}
 	return e
 }

@@ -84,7 +84,7 @@ func TestWhatCannotBeReadIsExplained(t *testing.T) {
 	}{
 		"a node that may not see others":       {named("kubernetes"), controlplane.ErrForbidden, "docs/reference/kubernetes.md"},
 		"a store that keeps them apart":        {named("etcd"), controlplane.ErrForbidden, "run these commands, or read the nodes with a user who may (/usr/share/doc/hostler/docs/reference/etcd.md); `hostler nodes " + own + "`"},
-		"a control plane that is out of reach": {named("etcd"), controlplane.ErrUnavailable, "`hostler status`"},
+		"a control plane that is out of reach": {named("etcd"), controlplane.ErrUnavailable, "`hostler doctor`"},
 		"a control plane that has no list":     {silentOn{fake, "plugin"}, nil, "tools of the control plane"},
 	} {
 		t.Run(name, func(t *testing.T) {
