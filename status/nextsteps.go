@@ -28,8 +28,8 @@ func nextSteps() map[string]string {
 		ReasonNodeFilesystemInodes:  "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files",
 		ReasonStartFilesystemSpace:  "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it",
 		ReasonStartFilesystemInodes: "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files",
-		ReasonImageFilesystemSpace:  "run `hostler gc plan` to see what would be removed and why the rest is kept",
-		ReasonImageFilesystemInodes: "run `hostler gc plan` to see what would be removed and why the rest is kept",
+		ReasonImageFilesystemSpace:  stepImages,
+		ReasonImageFilesystemInodes: stepImages,
 		ReasonInsufficientPIDs:      "run `ps -eo nlwp,pid,args --sort=-nlwp` to see which processes have the most threads",
 
 		ReasonStallsAboveThreshold: "run `cat /proc/pressure/*` to see which resource is stalled",
@@ -52,6 +52,8 @@ func nextSteps() map[string]string {
 		ReasonDisarmed:       "wait a few seconds",
 	}
 }
+
+const stepImages = "run `hostler gc plan` to see what would be removed and why the rest is kept"
 
 const stepAddressMissing = "compare it with `ip address`, and correct node.address.internal"
 
@@ -93,11 +95,22 @@ func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeCo
 		if IsCustom(c.Type) && c.Status == corev1.ConditionTrue {
 			step, found = StepOfProblem, true
 		}
+		if c.Type == corev1.NodeDiskPressure && step != stepImages && shortOfImages(facts, c.Message) {
+			step += "; " + stepImages
+		}
 		if found && !(Transition{New: c}).Good() {
 			steps[c.Type] = strings.NewReplacer("UNIT", missingUnit(facts), "MOUNTPOINT", place(fs)).Replace(step)
 		}
 	}
 	return steps
+}
+
+// shortOfImages reports whether a message about DiskPressure, whose reason is the worst filesystem
+// alone, also names one with images.
+func shortOfImages(facts Facts, message string) bool {
+	return slices.ContainsFunc(facts.Filesystems, func(fs Filesystem) bool {
+		return fs.Role == RoleImage && fs.Problem == "" && strings.Contains(message, describe(fs)+" has ")
+	})
 }
 
 // place returns the mount point of a filesystem, quoted for a shell.

@@ -77,6 +77,22 @@ func started() status.Facts {
 	return facts
 }
 
+// The reason names one filesystem, the message all that are short.
+func TestTheNextStepAboutDisksNamesThePlanIfImagesAreAmongThem(t *testing.T) {
+	const du, plan = "run `du -xah /var | sort -h | tail -20` to see what fills it", "run `hostler gc plan` to see what would be removed and why the rest is kept"
+	for message, want := range map[string]string{
+		"/var (ext4 on /dev/sda2) has 6% free, threshold 10%":                                                        du,
+		"/var (ext4 on /dev/sda2) has 6% free, threshold 10%; /images (xfs on /dev/sdb1) has 6% free, threshold 15%": du + "; " + plan,
+	} {
+		facts := onNode("/var")
+		facts.Filesystems[1].Type, facts.Filesystems[1].Device = "xfs", "/dev/sdb1"
+		c := corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue, Reason: status.ReasonNodeFilesystemSpace, Message: message}
+		if got := status.NextSteps([]corev1.NodeCondition{c}, facts)[c.Type]; got != want {
+			t.Errorf("NextSteps() of %q = %q, want %q", message, got, want)
+		}
+	}
+}
+
 func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
 	runtimes := func(list ...runtime.Health) status.Facts {
 		return status.Facts{Runtimes: list[:1], Unreachable: list[1:]}

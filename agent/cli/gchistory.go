@@ -39,7 +39,7 @@ func printHistory(t *table, out *output, runs []history.Run) {
 	}
 	header := []string{"STARTED", "OF", "TRIGGER", "REMOVED", "REQUESTED", "ESTIMATED", "FREED", "TOOK", "ENDED"}
 	if out.wide() {
-		header = append(header, "INODES REQUESTED", "INODES FREED", "BY REASON", "FILESYSTEMS", "PROBLEMS")
+		header = append(header, "INODES REQUESTED", "INODES FREED", "BY REASON", "FILESYSTEMS")
 	}
 	t.row(header...)
 	for _, r := range runs {
@@ -62,10 +62,26 @@ func printHistory(t *table, out *output, runs []history.Run) {
 			amount(r.RequestedBytes, r.RequestedInodes), amount(r.EstimatedBytes, r.EstimatedInodes), amount(r.FreedBytes, r.FreedInodes), r.Duration.Round(time.Millisecond).String(), ended,
 		}
 		if out.wide() {
-			row = append(row, fmt.Sprint(r.RequestedInodes), fmt.Sprint(r.FreedInodes), byReason(r.RemovedBy), strings.Join(r.Filesystems, ", "),
-				strings.Join(append(slices.Clone(r.Errors), r.Warnings...), "; "))
+			row = append(row, fmt.Sprint(r.RequestedInodes), fmt.Sprint(r.FreedInodes), byReason(r.RemovedBy), strings.Join(r.Filesystems, ", "))
 		}
 		t.row(row...)
+	}
+	if out.wide() {
+		printProblems(t, out, runs)
+	}
+}
+
+// printProblems prints each error and warning once, with its latest run: many runs in a row have the same.
+func printProblems(t *table, out *output, runs []history.Run) {
+	var printed []string
+	for _, r := range runs {
+		for _, problem := range append(slices.Clone(r.Errors), r.Warnings...) {
+			if !slices.Contains(printed, problem) {
+				printed = append(printed, problem)
+				t.line("")
+				t.line("%s, %s: %s", out.ago(r.StartedAt), r.Kind, strings.ReplaceAll(problem, "; ", "\n  "))
+			}
+		}
 	}
 }
 

@@ -222,7 +222,11 @@ func infos(out *output, s api.Status) []problem {
 			if freed(s.ImageGC, warning) {
 				continue
 			}
-			list = append(list, problem{what: "images", text: "the last collection, " + out.ago(r.StartedAt) + ", did not free enough: " + firstLine(warning), next: "`hostler gc history -o wide` shows the reasons", severity: info})
+			reached, _, _ := strings.Cut(firstLine(warning), "; images kept: ") // the next step has what follows
+			list = append(list, problem{
+				what: "images", text: "the last collection, " + out.ago(r.StartedAt) + ", did not free enough: " + reached,
+				next: "`hostler gc plan` shows why images are kept, `hostler gc history -o wide` the largest folders", severity: info,
+			})
 		}
 	}
 	if s.Shortage != "" {

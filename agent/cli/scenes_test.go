@@ -178,7 +178,10 @@ func turn(s *api.Status, kind corev1.NodeConditionType, to corev1.ConditionStatu
 
 // advise says what to do about the conditions of the scene, as the agent does.
 func advise(s *api.Status) {
-	facts := status.Facts{Filesystems: []status.Filesystem{{Role: status.RoleNode, Filesystem: probe.Filesystem{Mountpoint: "/", CapacityBytes: 1}}}}
+	facts := status.Facts{Filesystems: []status.Filesystem{
+		{Role: status.RoleNode, Filesystem: probe.Filesystem{Mountpoint: "/", CapacityBytes: 1}},
+		{Role: status.RoleImage, Filesystem: probe.Filesystem{Mountpoint: "/var/lib/containerd", Type: "xfs", Device: "/dev/nvme1n1", CapacityBytes: 1}},
+	}}
 	for _, r := range s.Runtimes {
 		facts.Runtimes = append(facts.Runtimes, runtime.Health{Info: runtime.Info{Name: r.Name, Ready: r.Ready}})
 	}

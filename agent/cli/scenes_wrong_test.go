@@ -27,7 +27,12 @@ func diskFull() api.Status {
 	fs.AvailableBytes, fs.UsedPercent = 58<<30, 94
 	s.ImageGC.Unused = 0
 	s.ImageGC.LastRun.Removed, s.ImageGC.LastRun.FreedBytes = 0, 0
-	s.ImageGC.LastRun.Warnings = []string{"/var/lib/containerd (/dev/nvme1n1) is 94% full, and 134.4 GiB above the low threshold: nothing more may go", "/srv/images (/dev/sdb1) is 91% full: no image on it frees anything"}
+	s.ImageGC.LastRun.Warnings = []string{
+		"image filesystem /var/lib/containerd (/dev/nvme1n1) is 94% full, inodes 1%; target 80%, inodes 85% (high thresholds 85%, inodes 90%): nothing more to remove; " +
+			"images kept: 3 in-use, 3.0 GiB (container shop/web-6f7d/web (Running), container shop/db-0/postgres (Exited)); " +
+			"largest folders on it: /var/lib/containerd/leftover (40.0 GiB, 12 inodes); run `du -xah /var/lib/containerd | sort -h | tail -20` to see what else fills it",
+		"image filesystem /srv/images (/dev/sdb1) is 91% full, inodes 2%; target 80%, inodes 85% (high thresholds 85%, inodes 90%): two removals in a row freed nothing; images kept: none",
+	}
 	s.State.Persisted, s.State.Message = false, "not persisted: write /var/lib/hostler/leases.state: no space left on device"
 	return s
 }
