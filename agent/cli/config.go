@@ -144,7 +144,8 @@ func (a *app) configCommand() *cobra.Command {
 		Short: "Validate the configuration",
 		Long: `Validate the configuration that the agent would read, or that of --config, and
 check it against this host. With FILE, validate the configuration of any host,
-without checking it against this host. Files in conf.d next to it are read too.`,
+without checking it against this host. Files in conf.d next to it are read too.
+With --server, validate ` + serverconfig.DefaultFile + ` and its server.d.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && file != "" {

@@ -147,3 +147,20 @@ func TestDoctorAndPSWorkBesideFaultyFiles(t *testing.T) {
 		t.Errorf("hostler ps --last-shutdown = %+v, want the fault, an answer and 1", got)
 	}
 }
+
+func TestConfigCheckNamesEachFileOfTheServer(t *testing.T) {
+	dir := t.TempDir()
+	file, dropIn := filepath.Join(dir, "server.yaml"), filepath.Join(dir, "server.d", "50-store.yaml")
+	if err := os.Mkdir(filepath.Dir(dropIn), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{file: "log: {level: warn}\n", dropIn: "store: {type: etcd, etcd: {endpoints: [\"http://127.0.0.1:2379\"]}}\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := run(nil, nil, "config", "check", "--server", file)
+	if want := file + ": ok\n" + dropIn + ": ok\n"; got.code != 0 || got.stdout != want {
+		t.Errorf("hostler config check --server = %+v, want %q", got, want)
+	}
+}

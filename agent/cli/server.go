@@ -63,14 +63,16 @@ func serverConfigFlag(cmd *cobra.Command, file *string) {
 
 // readServerConfig reads the configuration that the server would read.
 func (a *app) readServerConfig(file string) (config.Config, error) {
-	return a.readAnyServerConfig(file, server.Spec(a.Getenv))
+	c, _, err := a.readAnyServerConfig(file, server.Spec(a.Getenv))
+	return c, err
 }
 
-func (a *app) readAnyServerConfig(file string, spec configfile.Spec[config.Config]) (config.Config, error) {
+// readAnyServerConfig also returns the files that it read.
+func (a *app) readAnyServerConfig(file string, spec configfile.Spec[config.Config]) (config.Config, []string, error) {
 	file = cmp.Or(file, config.DefaultFile)
 	c, source, err := spec.Load(file, filepath.Join(filepath.Dir(file), filepath.Base(config.DefaultDropIns)))
 	a.warnNotRead(source.Ignored)
-	return c, err
+	return c, source.Files, err
 }
 
 // serverConfig reads it and prints its faults, one a line.
@@ -79,17 +81,20 @@ func (a *app) serverConfig(file string) (config.Config, error) {
 	return c, a.withoutFaults(err)
 }
 
-// checkServerConfig validates it, and prints the file. For another host or pod, it ignores the
+// checkServerConfig validates it, and prints its files. For another host or pod, it ignores the
 // environment of this process.
 func (a *app) checkServerConfig(file string, another bool) error {
 	spec := server.Spec(a.Getenv)
 	if another {
 		spec = config.Spec()
 	}
-	if _, err := a.readAnyServerConfig(file, spec); err != nil {
+	_, files, err := a.readAnyServerConfig(file, spec)
+	if err != nil {
 		return a.withoutFaults(err)
 	}
-	fmt.Fprintln(a.Stdout, cmp.Or(file, config.DefaultFile)+": ok")
+	for _, f := range files {
+		fmt.Fprintln(a.Stdout, f+": ok")
+	}
 	return nil
 }
 
@@ -192,9 +197,9 @@ func note(s answer.Status, c answer.Controller) string {
 func heartbeatsLine(h answer.Heartbeats) string {
 	lease := time.Duration(h.LeaseSeconds * float64(time.Second))
 	if lease == 0 {
-		return fmt.Sprintf("%d hosts: %s", h.Hosts, h.Reason)
+		return fmt.Sprintf("%s: %s", count(h.Hosts, "host"), h.Reason)
 	}
-	return fmt.Sprintf("%d hosts, Leases of %v, %.1f renewals a second: %s", h.Hosts, lease, h.PerSecond, h.Reason)
+	return fmt.Sprintf("%s, Leases of %v, %.1f renewals a second: %s", count(h.Hosts, "host"), lease, h.PerSecond, h.Reason)
 }
 
 // named lists names, and says if there are more.
