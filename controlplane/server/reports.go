@@ -63,13 +63,13 @@ func reportOfNodes(l lifecycle.Report) report {
 func settledNodes(nodes []lifecycle.Settled) []answer.Settled {
 	list := make([]answer.Settled, 0, len(nodes))
 	for _, n := range nodes {
-		s := answer.Settled{Node: clean(n.Node), Ready: string(n.Ready), Taints: []string{}, Next: "its pods stay until it has a NoExecute taint"}
+		s := answer.Settled{Node: clean(n.Node), Ready: string(n.Ready), Taints: []string{}, Next: "its pods are not evicted before it has a NoExecute taint"}
 		for _, t := range n.Taints {
 			s.Taints = append(s.Taints, clean(strings.TrimPrefix(t.Key, "node.kubernetes.io/")+":"+string(t.Effect)))
 			if t.Effect != corev1.TaintEffectNoExecute {
 				continue
 			}
-			s.Next = "its pods leave after their toleration"
+			s.Next = "its pods are evicted when their toleration is over"
 			if t.TimeAdded != nil && s.NoExecuteSince == nil {
 				since := t.TimeAdded.UTC()
 				s.NoExecuteSince = &since

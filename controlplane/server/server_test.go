@@ -188,7 +188,7 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 	if len(plan.Actions) != 1 || plan.Actions[0].Due == nil || !strings.Contains(plan.Actions[0].Action, "node.kubernetes.io/not-ready:NoExecute") || !strings.Contains(plan.Actions[0].Reason, "one Node every 10s in zone a") {
 		t.Errorf("plan = %+v, want one taint that is due later", plan)
 	}
-	if len(plan.Settled) != 1 || plan.Settled[0].Node != "sick1" || plan.Settled[0].Ready != "False" || plan.Settled[0].NoExecuteSince == nil || plan.Settled[0].Next != "its pods leave after their toleration" {
+	if len(plan.Settled) != 1 || plan.Settled[0].Node != "sick1" || plan.Settled[0].Ready != "False" || plan.Settled[0].NoExecuteSince == nil || plan.Settled[0].Next != "its pods are evicted when their toleration is over" {
 		t.Errorf("settled = %+v, want the Node that has its taints", plan.Settled)
 	}
 	metrics := r.get("/metrics")
