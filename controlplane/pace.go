@@ -111,7 +111,7 @@ func (p *Pacing) Request(by Requester, text string) {
 	p.requested[by] = now
 	switch {
 	case now.fault != nil:
-		p.log.Warn("ignoring invalid lease duration", "by", by.String(), "problem", now.fault, "mend", p.fixes[by])
+		p.log.Warn("ignoring invalid lease duration", "by", by.String(), "problem", now.fault, "hint", p.fixes[by])
 	case before.fault != nil:
 		p.log.Info("lease duration valid again", "by", by.String())
 	}

@@ -153,7 +153,7 @@ func (k *LeaseKeeper) note(err error) {
 	}
 	switch {
 	case clone != nil && before == nil:
-		k.log.Error("another node shares this host's machine ID", "node", k.policy.Node, "problem", clone.Message(k.policy.Node), "mend", clone.Fix())
+		k.log.Error("another node shares this host's machine ID", "node", k.policy.Node, "problem", clone.Message(k.policy.Node), "hint", clone.Fix())
 	case clone == nil && before != nil:
 		k.log.Info("no other host renews the lease any more", "node", k.policy.Node)
 	}

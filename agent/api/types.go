@@ -169,7 +169,7 @@ type ReloadReport struct {
 // Drift is one thing that a person has to fix on the control plane, and how.
 type Drift struct {
 	Message string `json:"message"`
-	Fix     string `json:"mend"` // a command
+	Fix     string `json:"hint"` // a command
 }
 
 // Runtime is one container runtime as last seen.

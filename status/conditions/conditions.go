@@ -83,7 +83,7 @@ type Fault struct {
 	Path    string `json:"path"`
 	Line    int    `json:"line,omitempty"` // 0 where it is about the file as a whole
 	Problem string `json:"problem"`
-	Fix     string `json:"mend"`
+	Fix     string `json:"hint"`
 
 	off          bool // somebody may have switched it off so
 	unresponsive bool // the folder does not answer

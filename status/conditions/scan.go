@@ -58,7 +58,7 @@ func (r *Runner) note(faults []Fault) {
 	next := *r.published.Load()
 	for _, f := range faults {
 		if !slices.Contains(next.faults, f) {
-			r.options.Log.Warn("invalid condition check", "problem", f.String(), "mend", f.Fix)
+			r.options.Log.Warn("invalid condition check", "problem", f.String(), "hint", f.Fix)
 		}
 	}
 	next.faults = faults

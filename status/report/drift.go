@@ -147,7 +147,7 @@ func (r *Reporter) noteTaints(stored *corev1.Node) {
 	case len(drift) == 0:
 		r.o.Log.Info("configured taints restored on the node", "node", stored.Name)
 	default:
-		r.o.Log.Warn("configured taints missing on the node", "node", stored.Name, "problem", drift[0].Message, "mend", drift[0].Fix)
+		r.o.Log.Warn("configured taints missing on the node", "node", stored.Name, "problem", drift[0].Message, "hint", drift[0].Fix)
 		r.event(corev1.EventTypeWarning, "TaintsMissing", drift[0].Message+"; fix it with `"+drift[0].Fix+"`")
 	}
 }

@@ -135,7 +135,7 @@ func (r *Reporter) noteClones(stored *corev1.Node) {
 		r.o.Log.Info("no other node shares this host's machine ID any more")
 	}
 	for _, c := range now {
-		r.o.Log.Error("another node shares this host's machine ID", "problem", c.Message(stored.Name), "mend", c.Fix())
+		r.o.Log.Error("another node shares this host's machine ID", "problem", c.Message(stored.Name), "hint", c.Fix())
 	}
 	r.reportClones(stored.Name)
 }
