@@ -70,6 +70,9 @@ func settledNodes(nodes []lifecycle.Settled) []answer.Settled {
 				continue
 			}
 			s.Next = "its pods are evicted when their toleration is over"
+			if n.Ready == corev1.ConditionUnknown {
+				s.Next += "; if the host does not return, delete its Node"
+			}
 			if t.TimeAdded != nil && s.NoExecuteSince == nil {
 				since := t.TimeAdded.UTC()
 				s.NoExecuteSince = &since

@@ -167,6 +167,23 @@ func ready(s *memory.Store, name, zone string, status corev1.ConditionStatus) {
 	s.Put(store.Nodes, node)
 }
 
+// Nobody but a person knows that a host does not return.
+func TestThePlanNamesWhatToDoIfAHostDoesNotReturn(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	for _, name := range []string{"a1", "a2", "lost"} {
+		ready(s, name, "a", corev1.ConditionTrue)
+	}
+	r := start(t, s)
+	r.eventually("it leads", leading)
+	seconds, now := int32(1), metav1.NowMicro()
+	s.Put(store.Leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "lost"}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds, RenewTime: &now}})
+	r.eventually("the host is Unknown and tainted", func(answer.Status) bool {
+		settled := decoded[answer.Plan](r, "/v1/fleet/plan").Controllers[0].Settled
+		return len(settled) == 1 && settled[0].Node == "lost" && settled[0].Ready == "Unknown" && settled[0].NoExecuteSince != nil &&
+			strings.HasSuffix(settled[0].Next, "; if the host does not return, delete its Node")
+	})
+}
+
 func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	for _, name := range []string{"a1", "a2", "a3", "a4"} {
