@@ -190,4 +190,14 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 	if nodes, err := client.Nodes(t.Context()); err != nil || len(nodes) != 1 {
 		t.Errorf("Nodes() of a host with the reader's role = %v, %v, want the one host", nodes, err)
 	}
+	for _, block := range page.Blocks(t, "../../docs/howto/lease-expired.md", "The host is lost for good", "sh") {
+		types(t, c, strings.ReplaceAll(block, "NAME", member))
+	}
+	if nodes, err := reader.Nodes(t.Context()); err != nil || len(nodes) != 0 {
+		t.Errorf("Nodes() after a host was lost for good = %v, %v, want none", nodes, err)
+	}
+	lease := objects.Key{Kind: objects.Lease, Node: member}
+	if _, err := as(member).Put(t.Context(), lease, objects.Put{Value: []byte("{}"), TTL: time.Minute}); !errors.Is(err, controlplane.ErrForbidden) {
+		t.Errorf("Put() of a host without its user = %v, want it forbidden", err)
+	}
 }

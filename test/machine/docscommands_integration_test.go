@@ -90,6 +90,7 @@ func elsewhere() []struct{ page, line, why string } {
 		{"docs/reference/etcd.md", "etcdctl get ", "needs an etcd: TestAFleetIsReadAsTheDocumentationSays runs each, and counts them"},
 		{"docs/reference/etcd.md", "etcdctl role ", rights},
 		{"docs/reference/etcd.md", "etcdctl user ", rights},
+		{"docs/howto/lease-expired.md", "etcdctl ", rights},
 		{"docs/reference/etcd.md", "etcdctl put /hostler/settings/lease-duration ", rights},
 		{"docs/reference/etcd.md", "etcdctl snapshot save backup.db", "needs an etcd: TestARestoredBackup does it"},
 		{"docs/reference/etcd.md", "etcdutl snapshot restore backup.db ", "needs an etcd that is lost: TestARestoredBackup does it, without the last two flags, which are for other programs than hostler"},
