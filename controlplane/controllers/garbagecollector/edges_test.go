@@ -84,6 +84,15 @@ func TestOddObjects(t *testing.T) {
 			r.settle()
 			r.want("shop/a <- p")
 		},
+		"an owner that is stored where its type does not belong": func(r rig) {
+			r.raw(store.Objects, "thing/a", thing, `"name":"a","uid":"uid-of-a"`)
+			r.put("b <- a", "c <- other")
+			r.settle()
+			r.want("b <- a")
+			r.store.Remove(store.Objects, "thing/a")
+			r.settle()
+			r.want("")
+		},
 		"owners without UID are not waited for": func(r rig) {
 			block := `{"apiVersion":"example.com/v1","kind":"Thing","name":%q,"blockOwnerDeletion":true}`
 			for _, owner := range []string{"f", "o"} {

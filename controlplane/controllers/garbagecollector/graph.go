@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -353,11 +354,11 @@ func (g *graph) missing(o *Object, ref Owner) owner {
 		}
 		missing.others = append(missing.others, store.Reference{Kind: k.Kind, Name: name, UID: ref.UID})
 	}
-	if within != nil {
-		for name, err := range k.unreadable {
-			if strings.HasPrefix(k.Folder()+name, within.Folder()) {
-				return owner{state: unknown, why: err.Error()}
-			}
+	for name, err := range k.unreadable {
+		// It may also be stored in a folder where its type does not belong, which makes it unreadable.
+		misplaced := k.Kind.Name == store.Objects.Name && path.Base(name) == ref.Name
+		if misplaced || within != nil && strings.HasPrefix(k.Folder()+name, within.Folder()) {
+			return owner{state: unknown, why: fmt.Sprintf("%s: %v", Key{k.Name, name}, err)}
 		}
 	}
 	return missing
