@@ -79,7 +79,7 @@ func (g *graph) add(k store.Kind, scope store.Scope) *follower {
 		g.kinds[k.Name] = &kind{Kind: k, sparse: scope == store.Deletions, unreadable: map[string]error{}}
 	}
 	g.decideAll()
-	return &follower{g, g.kinds[k.Name]}
+	return &follower{g, g.kinds[k.Name], k}
 }
 
 // drop forgets a kind that exists no more, with its objects.
@@ -573,6 +573,7 @@ func (g *graph) report(r *Report) {
 type follower struct {
 	g    *graph
 	kind *kind
+	as   store.Kind // in which version it is followed
 }
 
 var _ store.Tracker = (*follower)(nil)
@@ -642,6 +643,7 @@ func (f *follower) Synced() {
 	}
 	f.kind.synced++
 	f.kind.err = nil
+	f.kind.Kind = f.as // the version that can be read is written, too
 	f.g.decideAll()
 }
 
