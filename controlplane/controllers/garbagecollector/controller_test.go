@@ -20,6 +20,28 @@ import (
 	"hostler.io/hostler/controlplane/store/memory"
 )
 
+func TestNothingIsRememberedOfWhatHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rig{t, memory.New(memory.Options{EndsLeases: true})}
+		c, _ := r.collector("a")
+		for i := range 3 {
+			name := fmt.Sprintf("n%d", i)
+			r.node(name)
+			r.raw(store.Events, name+"/e", event, `"name":"e","namespace":"default","uid":"e`+name+`"`)
+			r.raw(store.Objects, "pods/"+name+"/shop/p", pod, owned("p", "shop", reference("v1", "Node", name)))
+		}
+		r.settle()
+		for i := range 3 {
+			r.store.Remove(store.Nodes, fmt.Sprintf("n%d", i))
+		}
+		r.settle()
+		r.stored(store.Events, "n1/e", false)
+		if got := c.Remembered(); got != 0 {
+			t.Errorf("Remembered() = %d, want 0", got)
+		}
+	})
+}
+
 // A store that does not answer has the first read of many wait, not one after the other.
 func TestAStoreThatDoesNotAnswerIsReadOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

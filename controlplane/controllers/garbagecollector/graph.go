@@ -36,8 +36,8 @@ type graph struct {
 	orphaned map[types.UID]struct{}
 	dirty    map[*Object]struct{} // to be decided again
 	verdicts map[Key]Verdict      // that are not none
-	// deleted are Nodes that were seen to be deleted: their Events go, but not those of a host that could
-	// never register.
+	// deleted are Nodes that were seen to be deleted, by nodeIndex, as long as they have Events: these are
+	// deleted, but not those of a host that could never register.
 	deleted  map[string]bool
 	lookups  map[Key]struct{}
 	refusals map[Key]refusal
@@ -151,7 +151,7 @@ func (g *graph) put(o *Object, list int) {
 		g.depends[ref.Type][o.Kind]++
 	}
 	if o.Type == nodeType {
-		delete(g.deleted, o.Own)
+		delete(g.deleted, nodeIndex(o.Own))
 	}
 	g.mark(o)
 	g.touch(o)
@@ -179,9 +179,14 @@ func (g *graph) remove(key Key) {
 	delete(g.verdicts, key)
 	delete(g.refusals, key)
 	if o.Type == nodeType && len(g.owning[nodeIndex(o.Own)]) > 0 {
-		g.deleted[o.Own] = true
+		g.deleted[nodeIndex(o.Own)] = true
 	}
 	g.unlink(o)
+	for _, index := range o.owning() {
+		if g.owning[index] == nil {
+			delete(g.deleted, index)
+		}
+	}
 	if leases := g.kinds[store.Leases.Name]; leases != nil && leases.sparse && o.Type == nodeType {
 		g.lookUp(Key{leases.Name, o.Own})
 	}
@@ -254,7 +259,13 @@ func (g *graph) unlink(o *Object) {
 		discard(g.owning, index, o)
 	}
 	for _, ref := range o.Owners {
-		g.depends[ref.Type][o.Kind]--
+		kinds := g.depends[ref.Type]
+		if kinds[o.Kind]--; kinds[o.Kind] == 0 {
+			delete(kinds, o.Kind)
+		}
+		if len(kinds) == 0 {
+			delete(g.depends, ref.Type)
+		}
 	}
 }
 
@@ -320,7 +331,7 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 	if _, orphaned := g.orphaned[ref.UID]; orphaned {
 		return owner{state: orphaning}
 	}
-	if ref.Implied && !g.deleted[ref.Name] {
+	if ref.Implied && !g.deleted[ref.index()] {
 		return owner{state: present}
 	}
 	return g.missing(o, ref)
