@@ -70,7 +70,7 @@ type Verdict struct {
 	Undecided string // why it is not known whether to delete it
 }
 
-// none reports whether there is nothing to do, and nothing to tell.
+// none reports whether there is nothing to do, and nothing to report.
 func (v Verdict) none() bool { return v == Verdict{} }
 
 // state is what an owner is for its dependent.

@@ -557,7 +557,7 @@ func (g *graph) positions() (positions map[string]store.Position, complete bool)
 	return positions, complete
 }
 
-// Fact is an object about which there is something to tell.
+// Fact is an object about which there is something to report.
 type Fact struct {
 	Key
 	Verdict

@@ -137,11 +137,11 @@ func (c *cascade) branch(o *Object) Branch {
 	var stay, unseen []string
 	gone, orphaned := 0, 0
 	for _, ref := range o.Owners {
-		going := c.going(ref, o.Namespace)
+		deleted := c.deletedOwner(ref, o.Namespace)
 		switch own := c.owner(o, ref); {
-		case going != nil && c.orphans(going), going == nil && own.state == orphaning:
+		case deleted != nil && c.orphans(deleted), deleted == nil && own.state == orphaning:
 			orphaned++
-		case going != nil, own.state == absent, own.state == waiting:
+		case deleted != nil, own.state == absent, own.state == waiting:
 			gone++
 		case own.state == unknown:
 			unseen = append(unseen, fmt.Sprintf("owner %s: %s", ref, own.why))
@@ -157,20 +157,20 @@ func (c *cascade) branch(o *Object) Branch {
 	case orphaned > 0:
 		b.Fate = Orphaned
 		if gone > 0 {
-			b.Note = "deleted instead if its other owners go later"
+			b.Note = "deleted instead if its other owners are deleted later"
 		}
 	}
 	return b
 }
 
-// going is the owner of a reference, if it is one that is deleted.
-func (c *cascade) going(ref Owner, namespace string) *Object {
+// deletedOwner is the owner of a reference, if it is one that is deleted; else nil.
+func (c *cascade) deletedOwner(ref Owner, namespace string) *Object {
 	if c.root.is(ref, namespace) {
 		return c.root
 	}
 	for _, found := range c.owners[ref.index()] {
-		if going := c.deleted[found.Key]; going != nil && going.is(ref, namespace) {
-			return going
+		if o := c.deleted[found.Key]; o != nil && o.is(ref, namespace) {
+			return o
 		}
 	}
 	return nil
