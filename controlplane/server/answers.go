@@ -170,7 +170,7 @@ func (s *Server) problems(nodes lifecycle.Report, failing []map[string]error) []
 	garbage := s.garbage.Report()
 	maps.Copy(unreadable, garbage.Unreadable)
 	for _, object := range slices.Sorted(maps.Keys(unreadable)) {
-		list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be read: " + unreadable[object].Error()), Hint: hintUnreadable})
+		list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be read: " + whyUnreadable(unreadable[object])), Hint: hintUnreadable})
 	}
 	for _, objects := range failing {
 		for _, object := range slices.Sorted(maps.Keys(objects)) {

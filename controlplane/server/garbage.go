@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,9 +51,18 @@ func (s *Server) garbagePlan() answer.GarbagePlan {
 	}
 	p.Kinds = unlisted(r)
 	for _, object := range slices.Sorted(maps.Keys(r.Unreadable)) {
-		p.Unreadable = append(p.Unreadable, answer.Problem{Object: clean(object), Message: clean(r.Unreadable[object].Error()), Hint: hintUnreadable})
+		p.Unreadable = append(p.Unreadable, answer.Problem{Object: clean(object), Message: clean(whyUnreadable(r.Unreadable[object])), Hint: hintUnreadable})
 	}
 	return p
+}
+
+// whyUnreadable is the cause of an error of an object that cannot be read, without what is shown beside it.
+func whyUnreadable(err error) string {
+	text := strings.TrimSuffix(err.Error(), ": "+hintUnreadable)
+	if _, cause, found := strings.Cut(text, store.ErrUnreadable.Error()+": "); found {
+		return cause
+	}
+	return text
 }
 
 // unlisted are the kinds that cannot be listed.

@@ -147,7 +147,7 @@ func (l *listing) Set(name string, o store.Object) {
 
 // Unreadable implements store.Follower.
 func (l *listing) Unreadable(name string, err error) {
-	l.add(answer.Object{Name: clean(name), Owners: []string{}, Finalizers: []string{}, Problem: clean(err.Error())})
+	l.add(answer.Object{Name: clean(name), Owners: []string{}, Finalizers: []string{}, Problem: clean(whyUnreadable(err))})
 }
 
 func (l *listing) add(a answer.Object) {
@@ -179,7 +179,7 @@ func (o *reader) explain(ctx context.Context, text string, err error) error {
 		}
 		e.Message, e.Hint = clean(fmt.Sprintf("there are no objects of kind %s", kind)), clean("use one of "+strings.Join(kinds, ", "))
 	case errors.Is(err, store.ErrUnreadable):
-		e.Hint = hintUnreadable
+		e.Message, e.Hint = clean(fmt.Sprintf("%s cannot be read: %s", text, whyUnreadable(err))), hintUnreadable
 	case errors.Is(err, controlplane.ErrInvalid):
 		e.Status, e.Hint = http.StatusBadRequest, "use a kind such as nodes, leases, events or pods, or KIND/NAME as `hostler fleet get KIND` prints it"
 		if one && !strings.Contains(name, "/") && kind == store.Events.Name {

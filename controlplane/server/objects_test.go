@@ -82,7 +82,7 @@ func TestObjectsAreListed(t *testing.T) {
 	s.PutRaw(store.Events, "n1/e", []byte(`{"apiVersion":"v1","kind":"Event","metadata":{"namespace":"default","name":"e"}}`))
 	r := start(t, s)
 	list := decoded[answer.ObjectList](r, "/v1/fleet/objects?name=tickets")
-	if len(list.Objects) != 3 || list.Objects[0].Name != "broken" || list.Objects[0].Problem == "" {
+	if len(list.Objects) != 3 || list.Objects[0].Name != "broken" || list.Objects[0].Problem != "unexpected end of JSON input" {
 		t.Fatalf("tickets = %+v, want three, one that cannot be read", list)
 	}
 	if o := list.Objects[1]; o.Name != "t1" || !slices.Equal(o.Owners, []string{"nodes/n1"}) {
@@ -119,6 +119,7 @@ func TestAnObjectIsShownWhole(t *testing.T) {
 func TestWhatCannotBeShownOrDeletedHasAHint(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	ticket(s, "t1", "")
+	s.PutRaw(store.Objects, "tickets/broken", []byte("{"))
 	r := start(t, s)
 	r.eventually("the collector runs", collects)
 	for name, c := range map[string]struct {
@@ -128,6 +129,7 @@ func TestWhatCannotBeShownOrDeletedHasAHint(t *testing.T) {
 	}{
 		"ticket":          {404, "there are no objects of kind ticket", "use one of events, leases, nodes, pods, tickets"},
 		"ticket/t1":       {404, "there are no objects of kind ticket", "use one of events, leases, nodes, pods, tickets"},
+		"tickets/broken":  {500, "tickets/broken cannot be read: unexpected end of JSON input", "fix or delete it in the store"},
 		"tickets/none":    {404, "there is no object tickets/none", "hostler fleet get tickets"},
 		"nodes/none":      {404, "there is no object nodes/none", "hostler fleet get nodes"},
 		"tickets/":        {400, "", "KIND/NAME"},
@@ -272,7 +274,7 @@ func TestTheGarbagePlanSaysWhatHoldsObjectsUp(t *testing.T) {
 			t.Errorf("fact = %+v, want %+v", got, want)
 		}
 	}
-	if len(p.Unreadable) != 1 || p.Unreadable[0].Object != "tickets/broken" || len(p.Kinds) != 0 || p.State != answer.Leading {
+	if len(p.Unreadable) != 1 || p.Unreadable[0] != (answer.Problem{Object: "tickets/broken", Message: "unexpected end of JSON input", Hint: "fix or delete it in the store"}) || len(p.Kinds) != 0 || p.State != answer.Leading {
 		t.Errorf("plan = %+v, want one object that cannot be read", p)
 	}
 }

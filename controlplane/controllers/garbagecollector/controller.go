@@ -197,22 +197,9 @@ func (c *Controller) done(s Step) {
 // RunLookups reads objects that are not followed, until ctx ends. heartbeat receives how each read went.
 func (c *Controller) RunLookups(ctx context.Context, heartbeat func(error)) error {
 	for {
-		var failed error
-		for _, key := range c.graph.takeLookups() {
-			kind, _ := c.graph.storeKind(key.Kind)
-			o, err := c.store.Get(ctx, kind, key.Name)
-			switch {
-			case errors.Is(err, controlplane.ErrNotFound):
-				c.graph.lookedUp(key, nil)
-			case err != nil && !errors.Is(err, store.ErrUnreadable):
-				failed = err
-				c.graph.again(key)
-			case err == nil:
-				c.graph.lookedUp(key, o)
-			}
-		}
-		heartbeat(failed)
-		if failed != nil {
+		err := c.lookUp(ctx, heartbeat)
+		heartbeat(err)
+		if err != nil {
 			if err := bounded.Sleep(ctx, lookupRetry); err != nil {
 				return err
 			}
@@ -225,4 +212,27 @@ func (c *Controller) RunLookups(ctx context.Context, heartbeat func(error)) erro
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// lookUp reads the objects that are to be read, up to the first that the store does not answer for: the
+// others would wait as long.
+func (c *Controller) lookUp(ctx context.Context, heartbeat func(error)) error {
+	keys := c.graph.takeLookups()
+	for i, key := range keys {
+		kind, _ := c.graph.storeKind(key.Kind)
+		o, err := c.store.Get(ctx, kind, key.Name)
+		switch {
+		case errors.Is(err, controlplane.ErrNotFound):
+			c.graph.lookedUp(key, nil)
+		case err != nil && !errors.Is(err, store.ErrUnreadable):
+			for _, left := range keys[i:] {
+				c.graph.again(left)
+			}
+			return err
+		case err == nil:
+			c.graph.lookedUp(key, o)
+		}
+		heartbeat(nil)
+	}
+	return nil
 }

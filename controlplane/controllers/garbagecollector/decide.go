@@ -70,7 +70,7 @@ type Verdict struct {
 	Undecided string // why it is not known whether to delete it
 }
 
-// none reports whether there is nothing to do, and nothing to tell.
+// none reports whether there is nothing to do, and nothing to report.
 func (v Verdict) none() bool { return v == Verdict{} }
 
 // state is what an owner is for its dependent.
@@ -193,7 +193,7 @@ func (g *graph) deletion(o *Object) Verdict {
 	switch {
 	case o.orphans():
 		if dependents := g.dependents(o); len(dependents) > 0 {
-			return Verdict{Waits: fmt.Sprintf("%d dependents that are to stay: %s", len(dependents), namesOf(dependents))}
+			return Verdict{Waits: "dependents that are to stay: " + namesOf(dependents)}
 		}
 		if kind := g.neverListed(); kind != "" {
 			return Verdict{Waits: fmt.Sprintf("%s cannot be listed: they may have dependents that are to stay", kind)}
@@ -208,7 +208,7 @@ func (g *graph) deletion(o *Object) Verdict {
 	case o.waits():
 		blocking := slices.DeleteFunc(g.dependents(o), func(d *Object) bool { return !d.blocks(o) || g.reaches(d, o) })
 		if len(blocking) > 0 {
-			return Verdict{Waits: fmt.Sprintf("%d dependents that are to be deleted first: %s", len(blocking), namesOf(blocking))}
+			return Verdict{Waits: "dependents that are to be deleted first: " + namesOf(blocking)}
 		}
 		return g.release(o, metav1.FinalizerDeleteDependents)
 	case len(o.Finalizers) > 0:

@@ -84,6 +84,27 @@ func TestOddObjects(t *testing.T) {
 			r.settle()
 			r.want("shop/a <- p")
 		},
+		"an owner that is stored where its type does not belong": func(r rig) {
+			r.raw(store.Objects, "thing/a", thing, `"name":"a","uid":"uid-of-a"`)
+			r.put("b <- a", "c <- other")
+			r.settle()
+			r.want("b <- a")
+			r.store.Remove(store.Objects, "thing/a")
+			r.settle()
+			r.want("")
+		},
+		"owners without UID are not waited for": func(r rig) {
+			block := `{"apiVersion":"example.com/v1","kind":"Thing","name":%q,"blockOwnerDeletion":true}`
+			for _, owner := range []string{"f", "o"} {
+				r.raw(store.Objects, "things/"+owner, thing, fmt.Sprintf(`"name":%q`, owner))
+				r.raw(store.Objects, "things/of-"+owner, thing, owned("of-"+owner, "", fmt.Sprintf(block, owner)))
+			}
+			r.settle()
+			r.del("f", foreground)
+			r.del("o", orphan)
+			r.settle()
+			r.want("of-f <- ; of-o <- ")
+		},
 		"orphan: an object that cannot be read may be a dependent": func(r rig) {
 			r.put("a")
 			r.store.PutRaw(store.Objects, "things/b", []byte("{"))

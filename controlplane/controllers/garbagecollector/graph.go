@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -35,8 +36,8 @@ type graph struct {
 	orphaned map[types.UID]struct{}
 	dirty    map[*Object]struct{} // to be decided again
 	verdicts map[Key]Verdict      // that are not none
-	// deleted are Nodes that were seen to be deleted: their Events go, but not those of a host that could
-	// never register.
+	// deleted are Nodes that were seen to be deleted, by nodeIndex, as long as they have Events: these are
+	// deleted, but not those of a host that could never register.
 	deleted  map[string]bool
 	lookups  map[Key]struct{}
 	refusals map[Key]refusal
@@ -78,7 +79,7 @@ func (g *graph) add(k store.Kind, scope store.Scope) *follower {
 		g.kinds[k.Name] = &kind{Kind: k, sparse: scope == store.Deletions, unreadable: map[string]error{}}
 	}
 	g.decideAll()
-	return &follower{g, g.kinds[k.Name]}
+	return &follower{g, g.kinds[k.Name], k}
 }
 
 // drop forgets a kind that exists no more, with its objects.
@@ -150,7 +151,7 @@ func (g *graph) put(o *Object, list int) {
 		g.depends[ref.Type][o.Kind]++
 	}
 	if o.Type == nodeType {
-		delete(g.deleted, o.Own)
+		delete(g.deleted, nodeIndex(o.Own))
 	}
 	g.mark(o)
 	g.touch(o)
@@ -178,9 +179,14 @@ func (g *graph) remove(key Key) {
 	delete(g.verdicts, key)
 	delete(g.refusals, key)
 	if o.Type == nodeType && len(g.owning[nodeIndex(o.Own)]) > 0 {
-		g.deleted[o.Own] = true
+		g.deleted[nodeIndex(o.Own)] = true
 	}
 	g.unlink(o)
+	for _, index := range o.owning() {
+		if g.owning[index] == nil {
+			delete(g.deleted, index)
+		}
+	}
 	if leases := g.kinds[store.Leases.Name]; leases != nil && leases.sparse && o.Type == nodeType {
 		g.lookUp(Key{leases.Name, o.Own})
 	}
@@ -253,7 +259,13 @@ func (g *graph) unlink(o *Object) {
 		discard(g.owning, index, o)
 	}
 	for _, ref := range o.Owners {
-		g.depends[ref.Type][o.Kind]--
+		kinds := g.depends[ref.Type]
+		if kinds[o.Kind]--; kinds[o.Kind] == 0 {
+			delete(kinds, o.Kind)
+		}
+		if len(kinds) == 0 {
+			delete(g.depends, ref.Type)
+		}
 	}
 }
 
@@ -319,7 +331,7 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 	if _, orphaned := g.orphaned[ref.UID]; orphaned {
 		return owner{state: orphaning}
 	}
-	if ref.Implied && !g.deleted[ref.Name] {
+	if ref.Implied && !g.deleted[ref.index()] {
 		return owner{state: present}
 	}
 	return g.missing(o, ref)
@@ -353,11 +365,11 @@ func (g *graph) missing(o *Object, ref Owner) owner {
 		}
 		missing.others = append(missing.others, store.Reference{Kind: k.Kind, Name: name, UID: ref.UID})
 	}
-	if within != nil {
-		for name, err := range k.unreadable {
-			if strings.HasPrefix(k.Folder()+name, within.Folder()) {
-				return owner{state: unknown, why: err.Error()}
-			}
+	for name, err := range k.unreadable {
+		// It may also be stored in a folder where its type does not belong, which makes it unreadable.
+		misplaced := k.Kind.Name == store.Objects.Name && path.Base(name) == ref.Name
+		if misplaced || within != nil && strings.HasPrefix(k.Folder()+name, within.Folder()) {
+			return owner{state: unknown, why: fmt.Sprintf("%s: %v", Key{k.Name, name}, err)}
 		}
 	}
 	return missing
@@ -545,7 +557,7 @@ func (g *graph) positions() (positions map[string]store.Position, complete bool)
 	return positions, complete
 }
 
-// Fact is an object about which there is something to tell.
+// Fact is an object about which there is something to report.
 type Fact struct {
 	Key
 	Verdict
@@ -572,6 +584,7 @@ func (g *graph) report(r *Report) {
 type follower struct {
 	g    *graph
 	kind *kind
+	as   store.Kind // in which version it is followed
 }
 
 var _ store.Tracker = (*follower)(nil)
@@ -641,6 +654,7 @@ func (f *follower) Synced() {
 	}
 	f.kind.synced++
 	f.kind.err = nil
+	f.kind.Kind = f.as // the version that can be read is written, too
 	f.g.decideAll()
 }
 

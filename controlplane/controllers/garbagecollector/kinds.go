@@ -144,9 +144,10 @@ func (r *kindsRun) follow(ctx context.Context, versions []store.Kind, to *follow
 	failed := executor.Backoff(0)
 	for i := 0; ctx.Err() == nil; i++ {
 		kind, before := versions[i%len(versions)], to.synced()
-		var receiver store.Follower = to
+		as := &follower{to.g, to.kind, kind}
+		var receiver store.Follower = as
 		if registrations[kind.GVK.GroupKind()] {
-			receiver = registrar{to, r.types}
+			receiver = registrar{as, r.types}
 		}
 		err := r.store.Follow(ctx, kind, store.AllChanges, receiver)
 		if ctx.Err() != nil {

@@ -127,7 +127,7 @@ func (o *Object) waits() bool { return o.Deleting && o.has(metav1.FinalizerDelet
 // is reports whether an object is the owner that a dependent in a namespace refers to.
 func (o *Object) is(ref Owner, namespace string) bool {
 	switch {
-	case o.Type != ref.Type || o.Own != ref.Name || !ref.Implied && o.UID != ref.UID:
+	case ref.Invalid != "" || o.Type != ref.Type || o.Own != ref.Name || !ref.Implied && o.UID != ref.UID:
 		return false
 	case o.Namespace == "":
 		return true
@@ -137,7 +137,10 @@ func (o *Object) is(ref Owner, namespace string) bool {
 
 // indexes are the keys by which its dependents find an object.
 func (o *Object) indexes() []string {
-	keys := []string{string(o.UID)}
+	var keys []string
+	if o.UID != "" { // there may be many without one
+		keys = append(keys, string(o.UID))
+	}
 	if o.Type == nodeType {
 		keys = append(keys, nodeIndex(o.Own))
 	}

@@ -70,8 +70,8 @@ func (c *Controller) Tree(ctx context.Context, key Key, policy metav1.DeletionPr
 	return c.graph.tree(objectOf(key, o), policy), nil
 }
 
-// felling is a deletion that is thought through. The caller of its methods holds graph.mu.
-type felling struct {
+// cascade works out one deletion with all dependents. The caller of its methods holds graph.mu.
+type cascade struct {
 	*graph
 	root    *Object
 	policy  metav1.DeletionPropagation
@@ -81,23 +81,23 @@ type felling struct {
 
 // tree returns what a deletion of an object does. The caller holds mu.
 func (g *graph) tree(root *Object, policy metav1.DeletionPropagation) Tree {
-	f := &felling{graph: g, root: root, policy: policy, deleted: map[Key]*Object{root.Key: root}, others: map[Key]Branch{}}
+	c := &cascade{graph: g, root: root, policy: policy, deleted: map[Key]*Object{root.Key: root}, others: map[Key]Branch{}}
 	for reached := []*Object{root}; len(reached) > 0; reached = reached[1:] {
-		for _, o := range f.below(reached[0]) {
-			if f.deleted[o.Key] != nil {
+		for _, o := range c.below(reached[0]) {
+			if c.deleted[o.Key] != nil {
 				continue
 			}
-			if b := f.branch(o); b.Fate != Deleted {
-				f.others[o.Key] = b
+			if b := c.branch(o); b.Fate != Deleted {
+				c.others[o.Key] = b
 				continue
 			}
-			f.deleted[o.Key] = o
-			delete(f.others, o.Key)
+			c.deleted[o.Key] = o
+			delete(c.others, o.Key)
 			reached = append(reached, o)
 		}
 	}
 	t := Tree{UID: root.UID, Version: root.Version}
-	f.write(&t, root, nil, 0, map[Key]bool{})
+	c.write(&t, root, nil, 0, map[Key]bool{})
 	for _, k := range g.kinds {
 		if k.err != nil {
 			t.Unlisted = append(t.Unlisted, fmt.Sprintf("%s: %v", k.Name, k.err))
@@ -108,11 +108,11 @@ func (g *graph) tree(root *Object, policy metav1.DeletionPropagation) Tree {
 }
 
 // below are the objects that refer to an owner, by name.
-func (f *felling) below(owner *Object) []*Object {
+func (c *cascade) below(owner *Object) []*Object {
 	found := map[*Object]struct{}{}
 	for _, index := range owner.indexes() {
-		for o := range f.owning[index] {
-			if o.Key != f.root.Key && slices.ContainsFunc(o.Owners, func(ref Owner) bool { return ref.index() == index && owner.is(ref, o.Namespace) }) {
+		for o := range c.owning[index] {
+			if o.Key != c.root.Key && slices.ContainsFunc(o.Owners, func(ref Owner) bool { return ref.index() == index && owner.is(ref, o.Namespace) }) {
 				found[o] = struct{}{}
 			}
 		}
@@ -121,15 +121,15 @@ func (f *felling) below(owner *Object) []*Object {
 }
 
 // orphans reports whether the dependents of an object that is deleted stay.
-func (f *felling) orphans(o *Object) bool {
-	if o.Key == f.root.Key {
-		return f.policy == metav1.DeletePropagationOrphan
+func (c *cascade) orphans(o *Object) bool {
+	if o.Key == c.root.Key {
+		return c.policy == metav1.DeletePropagationOrphan
 	}
 	return o.has(metav1.FinalizerOrphanDependents)
 }
 
 // branch decides for an object of which an owner is deleted.
-func (f *felling) branch(o *Object) Branch {
+func (c *cascade) branch(o *Object) Branch {
 	b := Branch{Key: o.Key, Fate: Deleted}
 	if o.Deleting {
 		return b
@@ -137,11 +137,11 @@ func (f *felling) branch(o *Object) Branch {
 	var stay, unseen []string
 	gone, orphaned := 0, 0
 	for _, ref := range o.Owners {
-		going := f.going(ref, o.Namespace)
-		switch own := f.owner(o, ref); {
-		case going != nil && f.orphans(going), going == nil && own.state == orphaning:
+		deleted := c.deletedOwner(ref, o.Namespace)
+		switch own := c.owner(o, ref); {
+		case deleted != nil && c.orphans(deleted), deleted == nil && own.state == orphaning:
 			orphaned++
-		case going != nil, own.state == absent, own.state == waiting:
+		case deleted != nil, own.state == absent, own.state == waiting:
 			gone++
 		case own.state == unknown:
 			unseen = append(unseen, fmt.Sprintf("owner %s: %s", ref, own.why))
@@ -157,49 +157,49 @@ func (f *felling) branch(o *Object) Branch {
 	case orphaned > 0:
 		b.Fate = Orphaned
 		if gone > 0 {
-			b.Note = "deleted instead if its other owners go later"
+			b.Note = "deleted instead if its other owners are deleted later"
 		}
 	}
 	return b
 }
 
-// going is the owner of a reference, if it is one that is deleted.
-func (f *felling) going(ref Owner, namespace string) *Object {
-	if f.root.is(ref, namespace) {
-		return f.root
+// deletedOwner is the owner of a reference, if it is one that is deleted; else nil.
+func (c *cascade) deletedOwner(ref Owner, namespace string) *Object {
+	if c.root.is(ref, namespace) {
+		return c.root
 	}
-	for _, found := range f.owners[ref.index()] {
-		if going := f.deleted[found.Key]; going != nil && going.is(ref, namespace) {
-			return going
+	for _, found := range c.owners[ref.index()] {
+		if o := c.deleted[found.Key]; o != nil && o.is(ref, namespace) {
+			return o
 		}
 	}
 	return nil
 }
 
 // write adds an object and what is below it.
-func (f *felling) write(t *Tree, o, owner *Object, depth int, written map[Key]bool) {
+func (c *cascade) write(t *Tree, o, owner *Object, depth int, written map[Key]bool) {
 	if written[o.Key] {
 		return
 	}
 	written[o.Key] = true
-	b, stays := f.others[o.Key]
+	b, stays := c.others[o.Key]
 	if !stays {
-		b = Branch{Key: o.Key, Fate: Deleted, Note: f.note(o, owner)}
+		b = Branch{Key: o.Key, Fate: Deleted, Note: c.note(o, owner)}
 	}
 	b.Depth = depth
 	t.Branches = append(t.Branches, b)
 	if stays {
 		return
 	}
-	for _, d := range f.below(o) {
-		f.write(t, d, o, depth+1, written)
+	for _, d := range c.below(o) {
+		c.write(t, d, o, depth+1, written)
 	}
 }
 
 // note says what the deletion of an object waits for, and who waits for it.
-func (f *felling) note(o, owner *Object) string {
+func (c *cascade) note(o, owner *Object) string {
 	var notes []string
-	if owner != nil && f.policy == metav1.DeletePropagationForeground && o.blocks(owner) {
+	if owner != nil && c.policy == metav1.DeletePropagationForeground && o.blocks(owner) {
 		notes = append(notes, "before its owner")
 	}
 	others := slices.DeleteFunc(slices.Clone(o.Finalizers), func(finalizer string) bool {

@@ -64,7 +64,7 @@ func TestATreeIsWhatADeletionDoes(t *testing.T) {
 		"an orphan finalizer and another owner that goes": {
 			[]string{"a", "b <- a", "c <- a, b"},
 			background, func(r rig) { r.finalizers("b", metav1.FinalizerOrphanDependents) },
-			"a deleted; -b deleted; --c orphaned (deleted instead if its other owners go later)",
+			"a deleted; -b deleted; --c orphaned (deleted instead if its other owners are deleted later)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
