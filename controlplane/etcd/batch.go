@@ -32,23 +32,49 @@ type batches struct {
 type batch struct {
 	folders map[string]int64 // no key below may have changed after that revision
 	writes  []clientv3.Op    // transactions of their own
+	keys    map[string]bool  // that they compare, and whether one of them writes it
 	bytes   int              // of their values
 	done    chan struct{}    // closed when the rest is valid
 	answer  *clientv3.TxnResponse
 	err     error
 }
 
-// commit makes a write with values of a size if no key of the folders has changed after a revision; ErrConflict.
-func (c *conn) commit(ctx context.Context, folders map[string]int64, write clientv3.Op, bytes int) (*clientv3.TxnResponse, error) {
+// takes reports whether a batch can take in one more write. etcd makes all comparisons of a transaction
+// before its first write, so a key that one write changes cannot be compared by another one.
+func (b *batch) takes(compare []clientv3.Cmp, then []clientv3.Op) bool {
+	bytes := b.bytes
+	for _, cmp := range compare {
+		if b.keys[string(cmp.KeyBytes())] {
+			return false
+		}
+	}
+	for _, op := range then {
+		bytes += len(op.ValueBytes())
+		if _, known := b.keys[string(op.KeyBytes())]; known {
+			return false
+		}
+	}
+	return len(b.writes) < mostInBatch && bytes <= mostBatchBytes
+}
+
+// commit makes a write if no key of the folders has changed after a revision, and the comparisons hold;
+// ErrConflict.
+func (c *conn) commit(ctx context.Context, folders map[string]int64, compare []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	c.batches.mu.Lock()
 	b := c.batches.next
-	if b == nil || len(b.writes) == mostInBatch || b.bytes+bytes > mostBatchBytes {
-		b = &batch{folders: map[string]int64{}, done: make(chan struct{})}
+	if b == nil || !b.takes(compare, then) {
+		b = &batch{folders: map[string]int64{}, keys: map[string]bool{}, done: make(chan struct{})}
 		c.batches.next = b
 		go c.run(context.WithoutCancel(ctx), b)
 	}
 	n := len(b.writes)
-	b.writes, b.bytes = append(b.writes, write), b.bytes+bytes
+	b.writes = append(b.writes, clientv3.OpTxn(compare, then, otherwise))
+	for _, cmp := range compare {
+		b.keys[string(cmp.KeyBytes())] = b.keys[string(cmp.KeyBytes())]
+	}
+	for _, op := range then {
+		b.keys[string(op.KeyBytes())], b.bytes = true, b.bytes+len(op.ValueBytes())
+	}
 	for folder, revision := range folders {
 		if before, known := b.folders[folder]; !known || revision < before {
 			b.folders[folder] = revision

@@ -83,3 +83,60 @@ func TestWritesThatCompareWholeKindsFailEachForItself(t *testing.T) {
 		}
 	}
 }
+
+// TestAWriteIsNotInOneTransactionWithAChangeOfWhatItCompares has each of many objects deleted while another
+// write requires it: both in one transaction would not see each other.
+func TestAWriteIsNotInOneTransactionWithAChangeOfWhatItCompares(t *testing.T) {
+	t.Parallel()
+	c := bed.For(t, bed.Options{})
+	f := fleetAt(t, c, "/hostler")
+	const pairs = 60
+	put := func(name string, finalizers ...string) store.Object {
+		value, err := store.Nodes.Encode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Finalizers: finalizers}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Put(t.Context(), "/hostler/nodes/"+name, string(value)); err != nil {
+			t.Fatal(err)
+		}
+		o, err := f.Get(t.Context(), store.Nodes, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	revision := func(name string) string {
+		o, err := f.Get(t.Context(), store.Nodes, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(o.GetResourceVersion(), "-")[2]
+	}
+	var versions []string
+	for i := range pairs {
+		versions = append(versions, put(fmt.Sprint("owner", i), "example.com/f").GetResourceVersion())
+		put(fmt.Sprint("dependent", i), "example.com/f")
+	}
+	unchanged := []store.Position{{Kind: store.Leases, Version: revision(fmt.Sprint("dependent", pairs-1))}}
+	var writing sync.WaitGroup
+	for i := range pairs {
+		owner := store.Reference{Kind: store.Nodes, Name: fmt.Sprint("owner", i), UID: "u", Version: versions[i]}
+		writing.Go(func() {
+			if err := f.Delete(t.Context(), store.Nodes, owner.Name, store.Preconditions{Unchanged: unchanged}, ""); err != nil {
+				t.Errorf("Delete(%s) = %v, want no error", owner.Name, err)
+			}
+		})
+		writing.Go(func() {
+			err := f.Delete(t.Context(), store.Nodes, fmt.Sprint("dependent", i), store.Preconditions{Unchanged: unchanged, Others: []store.Reference{owner}}, "")
+			if err != nil && !errors.Is(err, controlplane.ErrConflict) {
+				t.Errorf("Delete(dependent%d) = %v, want no error or a conflict", i, err)
+			}
+		})
+	}
+	writing.Wait()
+	for i := range pairs {
+		if owner, dependent := revision(fmt.Sprint("owner", i)), revision(fmt.Sprint("dependent", i)); owner == dependent {
+			t.Errorf("owner%d and dependent%d were changed at one revision", i, i)
+		}
+	}
+}

@@ -267,11 +267,7 @@ func (f *Fleet) swap(ctx context.Context, c *conn, folders map[string]int64, com
 	var answer *clientv3.TxnResponse
 	var err error
 	if len(folders) > 0 {
-		bytes := 0
-		for _, op := range then {
-			bytes += len(op.ValueBytes())
-		}
-		answer, err = c.commit(ctx, folders, clientv3.OpTxn(compare, then, otherwise), bytes)
+		answer, err = c.commit(ctx, folders, compare, then, otherwise)
 	} else {
 		answer, err = c.kv.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit()
 	}
