@@ -21,6 +21,10 @@ import (
 // undecodable is how client-go names an event of a watch that it cannot decode.
 const undecodable = "ClientWatchDecoding"
 
+// mostRelists is how often a list may follow a watch at once: an object that is too large ends a watch
+// with each of its changes.
+const mostRelists = 5
+
 // Follow lists all objects of a kind page by page, and then watches from the version of the list. It
 // continues a watch that the server ends for its age from the version that it saw last.
 func (f *Fleet) Follow(ctx context.Context, kind store.Kind, _ store.Scope, to store.Follower) error {
@@ -31,8 +35,8 @@ func (f *Fleet) Follow(ctx context.Context, kind store.Kind, _ store.Scope, to s
 	}
 	fo := following{f, operation, kind, group, to}
 	streams := metadataOnly(kind) // the list as part of the watch
-	for version, short := "", false; ; {
-		began, again := time.Now(), short
+	for version, short := "", 0; ; {
+		began := time.Now()
 		if version == "" && !streams {
 			version, err = fo.list(ctx)
 		}
@@ -47,7 +51,13 @@ func (f *Fleet) Follow(ctx context.Context, kind store.Kind, _ store.Scope, to s
 		if err != nil {
 			return err
 		}
-		if short = time.Since(began) < shortWatch; short && again {
+		most := 1
+		if version == "" { // a list follows
+			most = mostRelists
+		}
+		if time.Since(began) >= shortWatch {
+			short = 0
+		} else if short++; short > most {
 			return fmt.Errorf("%s: %w: the server ends the watch at once", operation, controlplane.ErrUnavailable)
 		}
 	}
