@@ -42,6 +42,12 @@ func TestNothingIsRememberedOfWhatHasGone(t *testing.T) {
 	})
 }
 
+func TestOwnersWithoutTheirDependentsAreRememberedUpToALimit(t *testing.T) {
+	if got := garbagecollector.OrphanedAfter(garbagecollector.MostOrphaned + 1); got != garbagecollector.MostOrphaned {
+		t.Errorf("OrphanedAfter() = %d, want all but the one above the limit: %d", got, garbagecollector.MostOrphaned)
+	}
+}
+
 // A store that does not answer has the first read of many wait, not one after the other.
 func TestAStoreThatDoesNotAnswerIsReadOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +83,7 @@ type versioned struct {
 	*memory.Store
 	mu      sync.Mutex
 	served  []string
-	broken  string // a version that cannot be read
+	broken  string   // a version that cannot be read
 	deletes []string // the versions
 }
 

@@ -1,5 +1,25 @@
 package garbagecollector
 
+import (
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/internal/loop"
+)
+
+// MostOrphaned is mostOrphaned.
+const MostOrphaned = mostOrphaned
+
+// OrphanedAfter is how many owners are remembered after so many orphan deletions.
+func OrphanedAfter(deletions int) int {
+	g := newGraph(loop.NewSignal(), false)
+	for i := range deletions {
+		g.orphans(types.UID(strconv.Itoa(i)))
+	}
+	return len(g.orphaned)
+}
+
 // Remembered is how many deleted Nodes and types of owners the controller remembers.
 func (c *Controller) Remembered() int {
 	c.graph.mu.Lock()

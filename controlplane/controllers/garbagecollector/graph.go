@@ -501,10 +501,15 @@ func (g *graph) orphans(uid types.UID) {
 	if g.finishes {
 		return
 	}
-	if len(g.orphaned) >= mostOrphaned {
-		clear(g.orphaned)
-	}
 	g.orphaned[uid] = struct{}{}
+	for other := range g.orphaned { // any but the newest, whose dependents may not be seen yet
+		if len(g.orphaned) <= mostOrphaned {
+			break
+		}
+		if other != uid {
+			delete(g.orphaned, other)
+		}
+	}
 }
 
 // refused forgets that an owner was about to go without its dependents.
