@@ -222,7 +222,7 @@ func (d *decision) judge(r Request) *Wait {
 	case d.policy.Slots == 0:
 		return &Wait{Full, "the group has no slots: its `slots` is 0"}
 	case len(d.held) >= d.policy.Slots:
-		return &Wait{Full, "slots of the group: all are held: " + names(d.held)}
+		return &Wait{Full, "all slots of the group are held: " + names(d.held)}
 	case len(d.held)+len(d.kept) >= d.policy.Slots:
 		return &Wait{Queued, "a slot is kept free for an older request: " + list(d.kept)}
 	case d.barred != "" && r.Number > d.turn:

@@ -48,7 +48,7 @@ func TestWhoGetsASlot(t *testing.T) {
 		want    []slots.Why // of each that asks
 		message string      // part of the last one's
 	}{
-		"one slot":                                 {slots: 1, ask: []string{"x", "y"}, want: []slots.Why{yes, slots.Full}, message: "all are held: x since 2026-11-27T12:00:00Z"},
+		"one slot":                                 {slots: 1, ask: []string{"x", "y"}, want: []slots.Why{yes, slots.Full}, message: "all slots of the group are held: x since 2026-11-27T12:00:00Z"},
 		"a holder asks again":                      {slots: 1, ask: []string{"x", "x"}, want: []slots.Why{yes, yes}},
 		"two slots":                                {slots: 2, ask: []string{"x", "y", "z"}, want: []slots.Why{yes, yes, slots.Full}},
 		"no slots":                                 {slots: 0, ask: []string{"x"}, want: []slots.Why{slots.Full}, message: "`slots` is 0"},
