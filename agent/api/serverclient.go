@@ -56,6 +56,16 @@ func (c *ServerClient) Delete(ctx context.Context, req fleet.DeletionRequest) (f
 	return askServer[fleet.Deletion](ctx, c, http.MethodPost, "/v1/fleet/delete", req)
 }
 
+// Slots returns the reboot slots: who holds one, and who waits.
+func (c *ServerClient) Slots(ctx context.Context) (fleet.Slots, error) {
+	return askServer[fleet.Slots](ctx, c, http.MethodGet, "/v1/fleet/slots", nil)
+}
+
+// ReleaseSlot frees the slot of a host that does not give it back.
+func (c *ServerClient) ReleaseSlot(ctx context.Context, req fleet.ReleaseRequest) (fleet.ReleaseRequest, error) {
+	return askServer[fleet.ReleaseRequest](ctx, c, http.MethodPost, "/v1/fleet/slots/release", req)
+}
+
 func askServer[T any](ctx context.Context, c *ServerClient, method, path string, body any) (T, error) {
 	a, err := ask[T](ctx, c.client, method, path, body)
 	if unreachable, is := errors.AsType[*UnreachableError](err); is {

@@ -113,7 +113,7 @@ func (a *app) fleetCommand() *cobra.Command {
 		}
 		return out.print(p, func(t *table) { printFleetPlan(t, out, p) })
 	})
-	return group("fleet", "Show what the server does with the fleet, and its objects", status, plan, a.fleetGetCommand(), a.fleetDeleteCommand(), a.fleetGCCommand())
+	return group("fleet", "Show what the server does with the fleet, and its objects", status, plan, a.fleetGetCommand(), a.fleetDeleteCommand(), a.fleetGCCommand(), a.fleetSlotsCommand())
 }
 
 // serverReader makes a command that asks the server and prints the answer.
@@ -150,6 +150,9 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	t.row("NODES", fmt.Sprintf("%d, %d not ready%s", s.Nodes, s.NotReady, named(s.NotReadyNodes, s.NotReady)))
 	if h := s.Heartbeats; h != nil {
 		t.row("HEARTBEATS", heartbeatsLine(*h))
+	}
+	if len(s.Slots) > 0 {
+		t.row("SLOTS", slotsLine(s.Slots))
 	}
 	t.line("")
 	t.row("CONTROLLER", "STATE", "LEADER", "DUE", "PENDING", "FAILING", "NOTE")
@@ -200,6 +203,23 @@ func heartbeatsLine(h answer.Heartbeats) string {
 		return fmt.Sprintf("%s: %s", count(h.Hosts, "host"), h.Reason)
 	}
 	return fmt.Sprintf("%s, Leases of %v, %.1f renewals a second: %s", count(h.Hosts, "host"), lease, h.PerSecond, h.Reason)
+}
+
+// slotsLine says how many reboot slots are held, by whom, and how many hosts wait.
+func slotsLine(groups []answer.SlotGroup) string {
+	var parts []string
+	for _, g := range groups {
+		var holders []string
+		for _, h := range g.Holders[:min(len(g.Holders), 3)] {
+			holders = append(holders, h.ID)
+		}
+		part := fmt.Sprintf("%s %d of %d held%s", g.Name, len(g.Holders), g.Slots, named(holders, len(g.Holders)))
+		if len(g.Waiting) > 0 {
+			part += fmt.Sprintf("; %d waiting", len(g.Waiting))
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // named lists names, and says if there are more.

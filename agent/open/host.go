@@ -54,7 +54,7 @@ func Files(cfg config.API, log *slog.Logger) *listen.Files {
 	if cfg.TLS.Certificate == "" {
 		return nil
 	}
-	return listen.NewFiles(listen.Paths{Certificate: cfg.TLS.Certificate, Key: cfg.TLS.Key, ClientCA: cfg.TLS.ClientCA}, log.With("component", "api"))
+	return listen.NewFiles(listen.Paths{Certificate: cfg.TLS.Certificate, Key: cfg.TLS.Key, ClientCA: cfg.TLS.ClientCA, Section: "api.tls"}, log.With("component", "api"))
 }
 
 // JournalFile is where the journal of shutdowns is kept.

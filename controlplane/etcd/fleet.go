@@ -84,6 +84,7 @@ func (f *Fleet) rights() []right {
 		{"write", f.folder(store.Events)},
 		{"write", f.folder(store.Objects)},
 		{"write", f.o.Prefix + "/elections/"},
+		{"write", f.o.Prefix + "/" + store.Slots + "/"},
 		{"write", f.o.Prefix + settingsFolder},
 	}
 }

@@ -56,12 +56,12 @@ func decodeWithin[T any, P object[T]](key Key, value []byte, version Version, le
 
 // initialize sets UID and creation time, which never change.
 func (c *Client) initialize(o metav1.Object) {
-	o.SetUID(newUID())
+	o.SetUID(NewUID())
 	o.SetCreationTimestamp(metav1.NewTime(c.o.Now()).Rfc3339Copy())
 }
 
-// newUID is a random UID, as RFC 9562 version 4.
-func newUID() types.UID {
+// NewUID is a random UID, as RFC 9562 version 4.
+func NewUID() types.UID {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails, by its own documentation
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80

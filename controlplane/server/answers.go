@@ -36,6 +36,9 @@ func (s *Server) routes() http.Handler {
 		"GET /v1/fleet/objects":      o.get,
 		"POST /v1/fleet/delete/plan": s.planDeletion(o), // changes nothing
 		"POST /v1/fleet/delete":      onlyOwn(s.requestDeletion(o)),
+
+		"GET /v1/fleet/slots":          s.slots,
+		"POST /v1/fleet/slots/release": onlyOwn(s.releaseSlot),
 	} {
 		mux.Handle(pattern, answer)
 	}
@@ -101,6 +104,7 @@ func (s *Server) status(now time.Time) answer.Status {
 	if s.heartbeats != nil {
 		a.Heartbeats = heartbeatsOf(s.heartbeats.Report())
 	}
+	a.Slots, a.FleetLock = s.slotGroups(now), s.fleetlock.Answers()
 	for _, name := range nodes.Decision.NotReady {
 		a.NotReadyNodes = append(a.NotReadyNodes, clean(name))
 	}
@@ -181,6 +185,7 @@ func (s *Server) problems(nodes lifecycle.Report, failing []map[string]error) []
 		list = append(list, answer.Problem{Object: clean(store.Nodes.Key(i.Node)), Message: clean(i.Message), Hint: "remove it yourself if nobody needs it"})
 	}
 	list = append(list, undecided(garbage)...)
+	list = append(list, s.slotProblems(time.Now())...)
 	for _, group := range s.clones.Report().Decision.Groups {
 		list = append(list, answer.Problem{Object: clean(store.Nodes.Key(group[0])), Message: clean(group.Message()), Hint: "run on the copy: `" + controlplane.Clone{}.Fix() + "`"})
 	}

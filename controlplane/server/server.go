@@ -23,10 +23,12 @@ import (
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/controllers/podcache"
+	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/election"
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/server/config"
+	"hostler.io/hostler/controlplane/server/fleetlock"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/configfile"
 	"hostler.io/hostler/internal/listen"
@@ -62,6 +64,8 @@ type Server struct {
 	clones      *clones.Controller
 	garbage     *garbagecollector.Controller
 	heartbeats  *heartbeats.Controller // nil for a store without settings
+	reboots     *reboots.Controller
+	fleetlock   *fleetlock.Server
 	pods        *podcache.Cache
 	controllers []*controlled
 	events      *controlplane.Recorder // nil to publish none
@@ -143,6 +147,7 @@ func New(o Options) (*Server, error) {
 			loops:   []timed{{clones.Name, time.Minute, s.clones.Run}},
 		}),
 		s.control(s.controlHeartbeats()),
+		s.control(s.controlReboots()),
 	}
 	s.fillLoops()
 	if s.socket, err = listen.Socket(o.Config.API.Socket); err != nil {
@@ -240,6 +245,9 @@ func (s *Server) fillLoops() {
 			heartbeat(nil)
 			return s.events.Run(ctx)
 		}})
+	}
+	if s.o.Config.Reboots.Listen != "" {
+		s.add(timed{"fleetlock", time.Minute, s.serveFleetLock})
 	}
 	if s.o.Config.Metrics.Listen != "" {
 		s.add(timed{"metrics", 0, s.serveMetrics})
@@ -378,6 +386,7 @@ func (s *Server) reload() {
 	}
 	s.config = next
 	s.nodes.SetPolicy(next.NodeLifecycle.Policy())
+	s.reboots.SetPolicies(next.Reboots.Groups.Policies())
 	if s.heartbeats != nil {
 		s.heartbeats.SetMax(next.Heartbeats.MaxPerSecond)
 	}

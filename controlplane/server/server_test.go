@@ -340,7 +340,7 @@ func TestASecondServerStandsByAndTakesOverAtOnce(t *testing.T) {
 
 func TestAControllerThatIsNotConfiguredDoesNotRun(t *testing.T) {
 	r := start(t, memory.New(memory.Options{}), func(c *config.Config) {
-		c.Controllers = []string{"-node-lifecycle", "-eviction", "-garbage-collector", "-clones", "-heartbeats", "*"}
+		c.Controllers = []string{"-node-lifecycle", "-eviction", "-garbage-collector", "-clones", "-heartbeats", "-reboots", "*"}
 	})
 	status := r.eventually("it is disabled", func(s answer.Status) bool { return s.Controllers[0].State == answer.Disabled })
 	if status.Controllers[0].Message == "" {

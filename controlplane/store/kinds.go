@@ -42,6 +42,9 @@ var (
 	Events = Kind{Name: "events", GVK: corev1.SchemeGroupVersion.WithKind("Event"), Nested: true, New: newMetadata}
 )
 
+// Slots is the name of the kind of reboot slots on etcd, which package slots has.
+const Slots = "slots"
+
 // Objects are all other objects on etcd: RESOURCE/NAME, or RESOURCE/NAMESPACE/NAME with a namespace.
 // RESOURCE is the plural of their kind in lower case, such as "tickets".
 var Objects = Kind{Name: "objects", Nested: true, New: newMetadata}
@@ -82,6 +85,9 @@ func (k Kind) Folder() string {
 	switch k.Name {
 	case Nodes.Name, Leases.Name, Events.Name, Objects.Name:
 		return k.Name + "/"
+	}
+	if k.Name == Slots && !k.GVK.Empty() { // people may have a kind of that name
+		return Slots + "/"
 	}
 	return Objects.Name + "/" + k.Name + "/"
 }

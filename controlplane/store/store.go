@@ -90,6 +90,10 @@ type Store interface {
 	// Get reads an object; ErrNotFound; ErrUnreadable, which is also an ErrInvalid. It is not older than any answer that this process has had before.
 	Get(ctx context.Context, kind Kind, name string) (Object, error)
 
+	// Create stores an object that is new, with a UID and a creationTimestamp of its own, and returns it as
+	// it is stored. ErrConflict if there is one of that name.
+	Create(ctx context.Context, kind Kind, o Object) (Object, error)
+
 	// Update reads an object, calls edit, stores what edit changed, and returns the stored object.
 	// Nothing is written if edit changes nothing. ErrNotFound; ErrConflict if a precondition is not met
 	// or another client writes in between; ErrDeposed if the Term has ended. An error of edit is

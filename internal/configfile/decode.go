@@ -45,6 +45,8 @@ type Decoding interface {
 	Fault(n *yaml.Node, suffix, format string, args ...any)
 	// Value reads a part of the value into a pointer.
 	Value(n *yaml.Node, into any)
+	// Pairs calls each for the entries of a map, with where a value is read.
+	Pairs(n *yaml.Node, each func(key string, d Decoding, value *yaml.Node))
 }
 
 // decoding is the decoder at a path.
@@ -60,6 +62,13 @@ func (d decoding) Fault(n *yaml.Node, suffix, format string, args ...any) {
 
 // Value implements Decoding.
 func (d decoding) Value(n *yaml.Node, into any) { d.value(n, reflect.ValueOf(into).Elem(), d.path) }
+
+// Pairs implements Decoding.
+func (d decoding) Pairs(n *yaml.Node, each func(key string, d Decoding, value *yaml.Node)) {
+	if d.kind(n, yaml.MappingNode, d.path, "a map of names to values") {
+		d.pairs(n, d.path, func(key, value *yaml.Node) { each(key.Value, decoding{d.decoder, join(d.path, key.Value)}, value) })
+	}
+}
 
 // isCustom reports whether a type implements Custom.
 func isCustom(t reflect.Type) bool { return reflect.PointerTo(t).Implements(reflect.TypeFor[Custom]()) }

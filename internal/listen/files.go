@@ -18,8 +18,11 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// Paths are the files of a listener, all of PEM.
-type Paths struct{ Certificate, Key, ClientCA string }
+// Paths are the files of a listener, all of PEM. Without a ClientCA, clients need no certificate.
+type Paths struct {
+	Certificate, Key, ClientCA string
+	Section                    string // of the configuration, that names the files
+}
 
 // Files are what is in them: with every connection they are read again. What makes no
 // sense leaves effective what did. They are safe for concurrent use.
@@ -72,9 +75,12 @@ func (f *Files) Refresh() error {
 func (f *Files) takeUp(now time.Time) error {
 	var texts [3][]byte
 	for i, path := range []string{f.paths.Certificate, f.paths.Key, f.paths.ClientCA} {
+		if path == "" {
+			continue
+		}
 		text, err := trust.ReadRegularFile(path) // status would wait for a FIFO as well
 		if err != nil {
-			return field.Errorf("api.tls", "%w: %s", err, absent(path, err))
+			return field.Errorf(f.paths.Section, "%w: %s", err, absent(path, err))
 		}
 		texts[i] = text
 	}
@@ -83,15 +89,19 @@ func (f *Files) takeUp(now time.Time) error {
 	}
 	pair, err := tls.X509KeyPair(texts[0], texts[1])
 	if err != nil {
-		return field.Errorf("api.tls", "certificate %s with key %s: %w: %s", f.paths.Certificate, f.paths.Key, err, hint(err))
+		return field.Errorf(f.paths.Section, "certificate %s with key %s: %w: %s", f.paths.Certificate, f.paths.Key, err, hint(err))
 	}
-	authorities, err := pool(texts[2])
+	callers, authorities := tls.NoClientCert, (*x509.CertPool)(nil)
+	if f.paths.ClientCA != "" {
+		callers = tls.RequireAndVerifyClientCert
+		authorities, err = pool(texts[2])
+	}
 	if err != nil {
-		return field.Errorf("api.tls.clientCA", "%s: %w: %s", f.paths.ClientCA, err, hint(err))
+		return field.Errorf(f.paths.Section+".clientCA", "%s: %w: %s", f.paths.ClientCA, err, hint(err))
 	}
 	leaf, err := x509.ParseCertificate(pair.Certificate[0])
 	if err != nil {
-		return field.Errorf("api.tls.certificate", "%s: %w: %s", f.paths.Certificate, err, hint(err))
+		return field.Errorf(f.paths.Section+".certificate", "%s: %w: %s", f.paths.Certificate, err, hint(err))
 	}
 	if f.inForce != nil {
 		if err := f.age(leaf, now); err != nil && f.age(f.leaf, now) == nil {
@@ -103,7 +113,7 @@ func (f *Files) takeUp(now time.Time) error {
 	f.inForce = &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{pair},
-		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientAuth:   callers,
 		ClientCAs:    authorities,
 		NextProtos:   []string{"http/1.1"}, // what bounds connections bounds requests
 
@@ -134,9 +144,9 @@ func (f *Files) age(leaf *x509.Certificate, now time.Time) error {
 	const fix = "replace it and its key; hostler reloads them"
 	switch {
 	case now.After(leaf.NotAfter):
-		return field.Errorf("api.tls.certificate", "%s expired on %s: %s", f.paths.Certificate, leaf.NotAfter.UTC().Format(time.RFC3339), fix)
+		return field.Errorf(f.paths.Section+".certificate", "%s expired on %s: %s", f.paths.Certificate, leaf.NotAfter.UTC().Format(time.RFC3339), fix)
 	case now.Before(leaf.NotBefore):
-		return field.Errorf("api.tls.certificate", "%s is not valid before %s: check the clock with `date`", f.paths.Certificate, leaf.NotBefore.UTC().Format(time.RFC3339))
+		return field.Errorf(f.paths.Section+".certificate", "%s is not valid before %s: check the clock with `date`", f.paths.Certificate, leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

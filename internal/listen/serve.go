@@ -34,24 +34,29 @@ const (
 type Network struct {
 	Key     string // of the configuration, that says the address
 	Address string
-	Files   *Files
+	Files   *Files // nil to serve without TLS
+	// Beyond allows addresses beyond loopback without TLS.
+	Beyond bool
 	Log     *slog.Logger
 	// Heartbeat hears how the files are, at the start and then every few seconds.
 	Heartbeat func(error)
 }
 
-// Serve runs the server over TLS until ctx ends, and then finishes requests in progress. If the
+// Serve runs the server until ctx ends, and then finishes requests in progress. If the
 // address is in use, or the files are invalid at the start, it returns an error, and may be called
 // again with another server. Each connection serves one request, so that each request is checked
 // against the current certificates.
 func (n Network) Serve(ctx context.Context, server *http.Server) error {
-	err := n.Files.Refresh()
-	if _, ends := n.Files.Life(); ends.IsZero() {
+	if err := n.usable(); err != nil {
 		return fmt.Errorf("serve %s: %w", n.Key, err)
 	}
 	l, err := net.Listen("tcp", n.Address)
 	if err != nil {
 		return fmt.Errorf("serve %s: %w: %s, or set it to \"\"", n.Key, err, fix(err))
+	}
+	if at, is := l.Addr().(*net.TCPAddr); n.Files == nil && !n.Beyond && (!is || !at.IP.IsLoopback()) {
+		_ = l.Close()
+		return fmt.Errorf("serve %s: %s is %s, which is beyond loopback; set it to 127.0.0.1 with a port", n.Key, n.Address, l.Addr())
 	}
 	server.SetKeepAlivesEnabled(false)
 	server.ErrorLog = log.New(complaints{n.Log}, "", 0)
@@ -71,11 +76,26 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 	defer end()
 	checks.Go(func() { n.check(looking) })
 	l = Bound(l, Bounds{Each: perAddress, All: maxConnections, Who: caller, Log: n.Log})
-	if err := server.Serve(tls.NewListener(l, n.Files.config())); !errors.Is(err, http.ErrServerClosed) {
+	if n.Files != nil {
+		l = tls.NewListener(l, n.Files.config())
+	}
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", n.Key, err)
 	}
 	<-closed
 	return ctx.Err()
+}
+
+// usable returns why the files cannot be used at all.
+func (n Network) usable() error {
+	if n.Files == nil {
+		return nil
+	}
+	err := n.Files.Refresh()
+	if _, ends := n.Files.Life(); ends.IsZero() {
+		return err
+	}
+	return nil
 }
 
 // fix says what to do about an address that cannot be listened at.
@@ -96,7 +116,11 @@ func (n Network) check(ctx context.Context) {
 	tick := time.NewTicker(checkTime)
 	defer tick.Stop()
 	for {
-		n.Heartbeat(n.Files.Refresh())
+		var err error
+		if n.Files != nil {
+			err = n.Files.Refresh()
+		}
+		n.Heartbeat(err)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

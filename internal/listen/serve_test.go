@@ -38,7 +38,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	folder := t.TempDir()
 	h := &rig{t: t, heartbeats: make(chan error, 100), patience: time.Hour}
-	h.paths = listen.Paths{Certificate: filepath.Join(folder, "a.crt"), Key: filepath.Join(folder, "a.key"), ClientCA: filepath.Join(folder, "ca.crt")}
+	h.paths = listen.Paths{Certificate: filepath.Join(folder, "a.crt"), Key: filepath.Join(folder, "a.key"), ClientCA: filepath.Join(folder, "ca.crt"), Section: "api.tls"}
 	for authority, text := range map[**lab.Authority]*[]byte{&h.own: &h.ownCA, &h.other: &h.otherCA} {
 		a, pair, err := lab.NewAuthority("authority")
 		if err != nil {
@@ -375,7 +375,7 @@ func TestWhatCannotBeServedSaysWhatToDo(t *testing.T) {
 			t.Errorf("Serve() at %s = %v, want %q", address, err, want)
 		}
 	}
-	h.files = listen.NewFiles(listen.Paths{Certificate: "/no/such.crt", Key: "/no/such.key", ClientCA: "/no/ca.crt"}, h.log.Logger())
+	h.files = listen.NewFiles(listen.Paths{Certificate: "/no/such.crt", Key: "/no/such.key", ClientCA: "/no/ca.crt", Section: "api.tls"}, h.log.Logger())
 	if err := h.network().Serve(t.Context(), &http.Server{}); err == nil || !strings.Contains(err.Error(), "/no/such.crt") || !strings.Contains(err.Error(), "create the file") {
 		t.Errorf("Serve() without files = %v, want a hint", err)
 	}

@@ -86,11 +86,13 @@ var ours = map[string][]string{
 	"internal/configfile":      {"internal/field", "internal/sanitize", "internal/trust"},
 	"controlplane":             {"internal/bounded", "internal/sanitize"},
 	"controlplane/store":       {"controlplane", "internal/bounded"},
+	"controlplane/slots":       {"controlplane", "controlplane/store", "internal/bounded", "internal/sanitize"},
 	"controlplane/election":    {"controlplane/store", "internal/bounded"},
 
-	"controlplane/server":                       {"controlplane", "controlplane/controllers/clones", "controlplane/controllers/eviction", "controlplane/controllers/executor", "controlplane/controllers/garbagecollector", "controlplane/controllers/heartbeats", "controlplane/controllers/lifecycle", "controlplane/controllers/podcache", "controlplane/election", "controlplane/etcd", "controlplane/kubernetes", "controlplane/objects", "controlplane/server/answer", "controlplane/server/config", "controlplane/server/metrics", "controlplane/store", "internal/bounded", "internal/configfile", "internal/hint", "internal/listen", "internal/loop", "internal/sanitize", "systemd/notify"},
+	"controlplane/server":                       {"controlplane", "controlplane/controllers/clones", "controlplane/controllers/eviction", "controlplane/controllers/executor", "controlplane/controllers/garbagecollector", "controlplane/controllers/heartbeats", "controlplane/controllers/lifecycle", "controlplane/controllers/podcache", "controlplane/controllers/reboots", "controlplane/election", "controlplane/etcd", "controlplane/kubernetes", "controlplane/objects", "controlplane/server/answer", "controlplane/server/config", "controlplane/server/fleetlock", "controlplane/server/metrics", "controlplane/slots", "controlplane/store", "internal/bounded", "internal/configfile", "internal/hint", "internal/listen", "internal/loop", "internal/sanitize", "systemd/notify"},
 	"controlplane/server/answer":                {"internal/loop"},
-	"controlplane/server/config":                {"controlplane/controllers/clones", "controlplane/controllers/eviction", "controlplane/controllers/garbagecollector", "controlplane/controllers/heartbeats", "controlplane/controllers/lifecycle", "controlplane/etcd/endpoint", "internal/configfile", "internal/listen"},
+	"controlplane/server/config":                {"controlplane/controllers/clones", "controlplane/controllers/eviction", "controlplane/controllers/garbagecollector", "controlplane/controllers/heartbeats", "controlplane/controllers/lifecycle", "controlplane/controllers/reboots", "controlplane/etcd/endpoint", "controlplane/slots", "internal/configfile", "internal/listen"},
+	"controlplane/server/fleetlock":             {"controlplane", "controlplane/controllers/reboots", "controlplane/slots", "internal/sanitize"},
 	"controlplane/server/metrics":               {"controlplane/server/answer"},
 	"controlplane/controllers/clones":           {"controlplane", "controlplane/controllers/executor", "controlplane/store", "internal/loop"},
 	"controlplane/controllers/heartbeats":       {"controlplane", "controlplane/controllers/executor", "controlplane/store", "internal/loop"},
@@ -98,6 +100,7 @@ var ours = map[string][]string{
 	"controlplane/controllers/garbagecollector": {"controlplane", "controlplane/controllers/executor", "controlplane/store", "internal/bounded", "internal/loop"},
 	"controlplane/controllers/executor":         {"controlplane", "controlplane/store", "internal/loop"},
 	"controlplane/controllers/lifecycle":        {"controlplane", "controlplane/controllers/executor", "controlplane/controllers/podcache", "controlplane/store", "internal/loop"},
+	"controlplane/controllers/reboots":          {"controlplane", "controlplane/controllers/executor", "controlplane/controllers/lifecycle", "controlplane/slots", "controlplane/store", "internal/loop"},
 	"controlplane/controllers/podcache":         {"controlplane/store", "internal/loop"},
 	"controlplane/controllers/controllertest":   {},
 

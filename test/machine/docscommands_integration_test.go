@@ -63,6 +63,8 @@ func elsewhere() []struct{ page, line, why string } {
 		{"", "systemctl reload hostler-server", "needs the service: TestTheServerIsAServiceWithoutRights"},
 		{"", "journalctl -u hostler-server", "needs the service: TestTheServerIsAServiceWithoutRights"},
 		{"", "hostler config check --server", "needs server.yaml: TestTheServerIsAServiceWithoutRights"},
+		{"docs/howto/reboots.md", "echo '{\"client_params\"", "is for the two below"},
+		{"docs/howto/reboots.md", "curl --fail-with-body ", "needs a server: TestRebootSlots sends both"},
 		{"docs/howto/server.md", "apt install ./hostler-server_*_all.deb", "needs packages: TestWhatIsInThePackages"},
 		{"docs/howto/server.md", "systemctl enable --now hostler-server", "needs server.yaml: TestTheServerIsAServiceWithoutRights"},
 		{"README.md", "make demo", "needs Go and apt: .ci/run does it"},

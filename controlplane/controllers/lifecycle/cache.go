@@ -360,8 +360,8 @@ func (c *Cache) forget(kind store.Kind) {
 	maps.DeleteFunc(c.broken, func(name string, _ error) bool { return strings.HasPrefix(name, kind.Name+"/") })
 }
 
-// labelExclude leaves a Node out when the state of its zone is computed.
-const labelExclude = "node.kubernetes.io/exclude-disruption"
+// LabelExclude leaves a Node out when the state of its zone is computed.
+const LabelExclude = "node.kubernetes.io/exclude-disruption"
 
 // same reports whether two entries lead to the same decision.
 func (n nodeEntry) same(other nodeEntry) bool {
@@ -377,8 +377,8 @@ func entryOf(node *corev1.Node, zoneLabels []string) nodeEntry {
 			Unschedulable: node.Spec.Unschedulable, Taints: slices.Clone(node.Spec.Taints),
 		},
 	}
-	n.host.Zone = zoneOf(node.Labels, zoneLabels)
-	_, n.host.Excluded = node.Labels[labelExclude]
+	n.host.Zone = ZoneOf(node.Labels, zoneLabels)
+	_, n.host.Excluded = node.Labels[LabelExclude]
 	if t, err := time.Parse(time.RFC3339Nano, node.Annotations[AnnotationTainted]); err == nil {
 		n.host.Tainted = t
 	}

@@ -129,8 +129,8 @@ func allDown(zones []Zone) bool {
 	return down
 }
 
-// zoneOf is the zone of a Node with these labels.
-func zoneOf(of map[string]string, zoneLabels []string) string {
+// ZoneOf is the zone of a Node with these labels.
+func ZoneOf(of map[string]string, zoneLabels []string) string {
 	var parts []string
 	for _, label := range zoneLabels {
 		if value := of[label]; value != "" {

@@ -20,9 +20,12 @@ type Status struct {
 	// NotReadyNodes names the first ten of them.
 	NotReadyNodes []string `json:"notReadyNodes"`
 	// Heartbeats is null on Kubernetes, and before it is known.
-	Heartbeats *Heartbeats   `json:"heartbeats"`
-	Problems   []Problem     `json:"problems"`
-	Loops      []loop.Health `json:"loops"`
+	Heartbeats *Heartbeats `json:"heartbeats"`
+	// Slots are the reboot slots by group, and FleetLock counts answers to its clients by kind.
+	Slots     []SlotGroup       `json:"slots"`
+	FleetLock map[string]uint64 `json:"fleetLockAnswers"`
+	Problems  []Problem         `json:"problems"`
+	Loops     []loop.Health     `json:"loops"`
 }
 
 // Heartbeats is how long Leases last, and why.

@@ -14,7 +14,9 @@ import (
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/etcd/endpoint"
+	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/internal/configfile"
 	"hostler.io/hostler/internal/listen"
 )
@@ -33,6 +35,7 @@ type Config struct {
 	Controllers   []string      `yaml:"controllers" doc:"The controllers to run: * for all, NAME for one, -NAME to leave one out. On Kubernetes, * leaves out those that kube-controller-manager has, if it was ever there; NAME runs one all the same."`
 	NodeLifecycle NodeLifecycle `yaml:"nodeLifecycle" doc:"When Nodes become Unknown and are tainted."`
 	Heartbeats    Heartbeats    `yaml:"heartbeats" doc:"How long the Leases of a fleet on etcd last."`
+	Reboots       Reboots       `yaml:"reboots" doc:"Reboot slots: how many hosts of a group may reboot at a time."`
 	API           API           `yaml:"api" doc:"The API for the hostler fleet commands."`
 	Metrics       Metrics       `yaml:"metrics" doc:"Prometheus metrics."`
 	Log           Log           `yaml:"log" doc:"The server's log."`
@@ -97,7 +100,7 @@ type Log struct {
 
 // Names are the controllers of this version.
 func Names() []string {
-	return []string{lifecycle.Name, eviction.Name, garbagecollector.Name, clones.Name, heartbeats.Name}
+	return []string{lifecycle.Name, eviction.Name, garbagecollector.Name, clones.Name, heartbeats.Name, reboots.Name}
 }
 
 // Default has the values of keys that are not set.
@@ -112,6 +115,7 @@ func Default() Config {
 			UnhealthyZoneThreshold: p.UnhealthyZoneThreshold, ZoneLabels: lifecycle.DefaultZoneLabels(), DeadZone: string(p.DeadZone),
 		},
 		Heartbeats: Heartbeats{MaxPerSecond: heartbeats.DefaultMaxPerSecond},
+		Reboots:    Reboots{Groups: Groups{slots.DefaultGroup: defaultGroup()}},
 		API:        API{Socket: DefaultSocket},
 		Metrics:    Metrics{Listen: "127.0.0.1:9756"},
 		Log:        Log{Level: "info", Format: "text"},
@@ -135,6 +139,7 @@ func (k checker) check(c Config) {
 	k.nodeLifecycle(c.NodeLifecycle)
 	const most = 1_000_000
 	k.Require(c.Heartbeats.MaxPerSecond >= 0 && c.Heartbeats.MaxPerSecond <= most, "heartbeats.maxPerSecond", "%v is not a rate from 0 to %d renewals per second", c.Heartbeats.MaxPerSecond, most)
+	k.reboots(c)
 	k.Require(filepath.IsAbs(c.API.Socket) && len(c.API.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.API.Socket)
 	k.metrics(c.Metrics)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")

@@ -1,11 +1,13 @@
 package config_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"hostler.io/hostler/controlplane/server/config"
+	"hostler.io/hostler/internal/configfile"
 )
 
 const good = "store: {type: etcd, etcd: {endpoints: [\"https://e1:2379\"]}}\n"
@@ -35,6 +37,23 @@ func TestConfigurationsThatAreRejected(t *testing.T) {
 		"a relative socket":               {good + "api: {socket: s}", `api.socket: "s" is not an absolute path`},
 		"metrics for everybody":           {good + `metrics: {listen: "0.0.0.0:9756"}`, "0.0.0.0:9756 is beyond loopback, where everybody who can connect reads metrics, unencrypted: set metrics.insecure: true"},
 		"metrics on a name":               {good + `metrics: {listen: "h:9756"}`, `metrics.listen: "h:9756" is not an IP address with a port`},
+		"a group with too many slots":     {good + "reboots: {groups: {default: {slots: 101}}}", "reboots.groups.default.slots: 101 is not a number from 0 to 100"},
+		"a group with a negative number":  {good + "reboots: {groups: {default: {slots: -1}}}", "-1 is not a number from 0 to 100"},
+		"a misspelt key of a group":       {good + "reboots: {groups: {workers: {slot: 1}}}", "f.yaml:2: reboots.groups.workers.slot: unknown field; did you mean slots?"},
+		"a part that is none":             {good + "reboots: {groups: {default: {maxUnavailable: half}}}", `reboots.groups.default.maxUnavailable: "half" is neither a number of Nodes, such as 1, nor a percentage, such as 10%`},
+		"a group name that is none":       {good + "reboots: {groups: {Workers: {}}}", `reboots.groups.Workers: "Workers" is not the name of a group`},
+		"a long group name":               {good + "reboots: {groups: {" + strings.Repeat("x", 64) + ": {}}}", "must be no more than 63"},
+		"groups that are a list":          {good + "reboots: {groups: [default]}", "reboots.groups: must be a map of names to values"},
+		"a group twice":                   {good + "reboots: {groups: {a: {}, a: {}}}", "set twice in this file"},
+		"FleetLock for everybody":         {good + `reboots: {listen: "0.0.0.0:9757"}`, "0.0.0.0:9757 is beyond loopback, where everybody who can connect takes slots: set reboots.tls, or reboots.insecure: true"},
+		"FleetLock on a name":             {good + `reboots: {listen: "h:9757"}`, `reboots.listen: "h:9757" is not an IP address with a port`},
+		"FleetLock where metrics are":     {good + `reboots: {listen: "127.0.0.1:9756"}`, "127.0.0.1:9756 is metrics.listen"},
+		"FleetLock without controller":    {good + "controllers: [clones]\nreboots: {listen: \"127.0.0.1:9757\"}", "reboots.listen: has no effect without the controller reboots"},
+		"insecure FleetLock for nothing":  {good + "reboots: {insecure: true}", "reboots.insecure: has no effect"},
+		"insecure FleetLock with TLS":     {good + `reboots: {listen: "0.0.0.0:9757", insecure: true, tls: {certificate: /c, key: /k}}`, "reboots.insecure: has no effect with reboots.tls"},
+		"TLS without a key":               {good + `reboots: {listen: "0.0.0.0:9757", tls: {certificate: /c}}`, "reboots.tls: has no key"},
+		"TLS with a relative file":        {good + `reboots: {listen: "0.0.0.0:9757", tls: {certificate: c, key: /k}}`, `reboots.tls.certificate: "c" is not an absolute path`},
+		"TLS for nothing":                 {good + "reboots: {tls: {certificate: /c, key: /k}}", "reboots.tls: has no effect without reboots.listen"},
 		"insecure for nothing":            {good + "metrics: {insecure: true}", "metrics.insecure: has no effect without a metrics.listen beyond loopback"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,5 +112,25 @@ func TestDefaultsAreDocumentedAndAccepted(t *testing.T) {
 	}
 	if err != nil || c.NodeLifecycle.Policy().EvictionRate != 1 || !slices.Equal(c.NodeLifecycle.ZoneLabels, []string{"rack"}) {
 		t.Errorf("Parse() = %+v, %v", c.NodeLifecycle, err)
+	}
+}
+
+// TestGroupsAreMerged has a new group with the defaults, and the old one with one change.
+func TestGroupsAreMerged(t *testing.T) {
+	c, err := config.Spec().Parse("f.yaml", []byte(good+`reboots: {groups: {default: {slots: 3}, workers: {maxUnavailable: 2}}, listen: "192.0.2.1:9757", tls: {certificate: /c, key: /k}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := c.Reboots.Groups.Policies()
+	for group, want := range map[string]string{"default": "{default 3 true 10%}", "workers": "{workers 1 true 2}"} {
+		if got := fmt.Sprint(policies[group]); got != want {
+			t.Errorf("group %s = %s, want %s", group, got, want)
+		}
+	}
+	if len(policies) != 2 || len(config.Default().Reboots.Groups) != 1 {
+		t.Errorf("groups = %v, want two; defaults %v, want one", policies, config.Default().Reboots.Groups)
+	}
+	if !configfile.Live[config.Config]("reboots.groups") || configfile.Live[config.Config]("reboots.listen") {
+		t.Error("a reload is to apply groups, and not listen")
 	}
 }

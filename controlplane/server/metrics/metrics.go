@@ -3,6 +3,7 @@ package metrics
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -29,6 +30,11 @@ func Handler(state func() answer.Status) http.Handler {
 		writes:  describe("writes_total", "Writes of the controllers by result: stored, conflict, failed.", "controller", "result"),
 		nodes:   describe("nodes", "Nodes by zone, state of the zone and whether they are ready.", "zone", "state", "ready"),
 		broken:  describe("ignored_objects", "Objects in the store that cannot be read or are left alone, and machine IDs of several running hosts."),
+		slots:   describe("slots", "Reboot slots of the group.", "group"),
+		held:    describe("slots_held", "Reboot slots that are held.", "group"),
+		waiting: describe("slots_waiting", "Requests that wait for a reboot slot.", "group"),
+		longest: describe("slot_oldest_holder_seconds", "For how long the oldest holder has its reboot slot.", "group"),
+		answers: describe("fleetlock_answers_total", "Answers to FleetLock clients by kind.", "kind"),
 		build:   describe("build_info", "1; the version of this server.", "version"),
 	})
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
@@ -38,11 +44,12 @@ func Handler(state func() answer.Status) http.Handler {
 type collector struct {
 	state                                                                         func() answer.Status
 	up, leading, due, oldest, lag, pending, failing, writes, nodes, broken, build *prometheus.Desc
+	slots, held, waiting, longest, answers                                        *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(all chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.up, c.leading, c.due, c.oldest, c.lag, c.pending, c.failing, c.writes, c.nodes, c.broken, c.build} {
+	for _, d := range []*prometheus.Desc{c.up, c.leading, c.due, c.oldest, c.lag, c.pending, c.failing, c.writes, c.nodes, c.broken, c.build, c.slots, c.held, c.waiting, c.longest, c.answers} {
 		all <- d
 	}
 }
@@ -60,7 +67,24 @@ func (c *collector) Collect(all chan<- prometheus.Metric) {
 		return 0
 	}
 	gauge(c.up, is(s.Store.Since != nil))
-	gauge(c.broken, float64(len(s.Problems)))
+	late := 0 // holders of slots, which are problems with a metric of their own
+	for _, g := range s.Slots {
+		gauge(c.slots, float64(g.Slots), g.Name)
+		gauge(c.held, float64(len(g.Holders)), g.Name)
+		gauge(c.waiting, float64(len(g.Waiting)), g.Name)
+		longest := 0.0
+		for _, h := range g.Holders {
+			longest = max(longest, time.Since(h.Since).Seconds())
+			if h.Late {
+				late++
+			}
+		}
+		gauge(c.longest, longest, g.Name)
+	}
+	for kind, n := range s.FleetLock {
+		all <- prometheus.MustNewConstMetric(c.answers, prometheus.CounterValue, float64(n), kind)
+	}
+	gauge(c.broken, float64(len(s.Problems)-late))
 	gauge(c.build, 1, s.Version)
 	for _, controller := range s.Controllers {
 		switch controller.State {

@@ -31,6 +31,7 @@ const (
 	Any     Call = ""
 	Ping    Call = "Ping"
 	Get     Call = "Get"
+	Create  Call = "Create"
 	Update  Call = "Update"
 	Delete  Call = "Delete"
 	Follow  Call = "Follow"

@@ -32,6 +32,15 @@ func (p *Process) ifAlive(call func() error) error {
 	return call()
 }
 
+// Create implements store.Store.
+func (p *Process) Create(ctx context.Context, kind store.Kind, o store.Object) (created store.Object, err error) {
+	err = p.ifAlive(func() error {
+		created, err = p.Store.Create(ctx, kind, o)
+		return err
+	})
+	return created, err
+}
+
 // Update implements store.Store.
 func (p *Process) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (o store.Object, err error) {
 	err = p.ifAlive(func() error {

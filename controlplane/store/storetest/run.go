@@ -54,6 +54,7 @@ func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 func RunIn(t *testing.T, bubble func(*testing.T, func(*testing.T)), newBackend func(t *testing.T) Backend) {
 	for name, check := range map[string]func(*bench){
 		"an object is read":                                            checkGet,
+		"an object is created once":                                    checkCreate,
 		"an update stores what edit changed":                           checkUpdate,
 		"an update that changes nothing writes nothing":                checkNoChange,
 		"an error of edit is returned as it is":                        checkEditError,
@@ -419,6 +420,7 @@ func checkCancelled(b *bench) {
 	for call, err := range map[string]error{
 		"Ping()":   s.Ping(ctx),
 		"Get()":    second(s.Get(ctx, store.Nodes, "a")),
+		"Create()": second(s.Create(ctx, store.Nodes, newNode("b"))),
 		"Update()": second(s.Update(ctx, store.Nodes, "a", store.Preconditions{}, marks("x"))),
 		"Delete()": s.Delete(ctx, store.Nodes, "a", store.Preconditions{}, ""),
 		"Follow()": s.Follow(ctx, store.Nodes, store.AllChanges, newFollower()),

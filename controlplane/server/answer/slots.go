@@ -1,0 +1,65 @@
+package answer
+
+import "time"
+
+// Slots are the reboot slots of a fleet, as printed by `hostler fleet slots -o json`.
+type Slots struct {
+	State     string      `json:"state"`     // of the controller; every server that runs it gives slots
+	FleetLock string      `json:"fleetLock"` // address where this server listens; empty if it does not
+	Groups    []SlotGroup `json:"groups"`
+}
+
+// SlotGroup is a group of hosts.
+type SlotGroup struct {
+	Name           string `json:"name"`
+	Slots          int    `json:"slots"`
+	OneZoneAtATime bool   `json:"oneZoneAtATime"`
+	MaxUnavailable string `json:"maxUnavailable"`
+	Nodes          int    `json:"nodes"` // of the group
+	NotReady       int    `json:"notReady"`
+	// NotReadyNodes names the first ten of those that are not ready for other reasons than a slot.
+	NotReadyNodes []string      `json:"notReadyNodes"`
+	Holders       []SlotHolder  `json:"holders"`
+	Waiting       []SlotRequest `json:"waiting"`  // oldest first
+	Releases      []SlotRelease `json:"releases"` // newest first
+	Error         string        `json:"error,omitempty"`
+}
+
+// SlotHolder holds a slot.
+type SlotHolder struct {
+	ID     string    `json:"id"`
+	Since  time.Time `json:"since"`
+	By     string    `json:"by"`   // fleetlock or agent
+	Node   string    `json:"node"` // empty if the ID is not that of a Node
+	Zone   string    `json:"zone"`
+	Reason string    `json:"reason"`
+	Note   string    `json:"note,omitempty"` // what is known of its Node
+	Late   bool      `json:"late"`           // it holds the slot for more than an hour
+}
+
+// SlotRequest waits for a slot.
+type SlotRequest struct {
+	ID     string    `json:"id"`
+	Since  time.Time `json:"since"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	Wait   string    `json:"wait"` // why it gets no slot now
+	Kept   bool      `json:"kept"` // a slot is kept free for it
+}
+
+// SlotRelease is a slot that became free.
+type SlotRelease struct {
+	ID     string     `json:"id"`
+	Held   *time.Time `json:"held"` // since when; null for a request that had no slot
+	At     time.Time  `json:"at"`
+	How    string     `json:"how"` // GivenBack, Released or NodeDeleted
+	By     string     `json:"by"`
+	Reason string     `json:"reason,omitempty"`
+}
+
+// ReleaseRequest requests that a slot becomes free whose holder does not give it back.
+type ReleaseRequest struct {
+	ID     string `json:"id"`
+	Group  string `json:"group"`
+	Reason string `json:"reason"`
+}

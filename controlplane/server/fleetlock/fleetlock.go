@@ -1,0 +1,205 @@
+// Package fleetlock speaks the server's part of the FleetLock protocol, by which Zincati and others request
+// reboot slots: https://coreos.github.io/zincati/development/fleetlock/protocol/
+//
+// It knows the protocol alone. Who gets a slot is decided in package slots.
+package fleetlock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/reboots"
+	"hostler.io/hostler/controlplane/slots"
+	"hostler.io/hostler/internal/sanitize"
+)
+
+const (
+	maxBody     = 4 << 10
+	callTimeout = 10 * time.Second // of a request to the store
+	maxValue    = 2 << 10          // bytes of a message
+)
+
+// Kinds of answers, beside those of slots.Why. There are few: clients have metrics of them.
+const (
+	kindGranted       = "granted"
+	kindReleased      = "released"
+	kindNoPath        = "not_found"
+	kindMethod        = "method_not_allowed"
+	kindHeader        = "missing_header"
+	kindBody          = "invalid_request"
+	kindGroup         = "unknown_group"
+	kindUnavailable   = "store_unavailable"
+	kindInternalError = "internal_error"
+)
+
+// Locker gives slots.
+type Locker interface {
+	// Request requests a slot: the client has one if both results are nil.
+	Request(ctx context.Context, group, id string) (*slots.Wait, error)
+	// GiveBack frees the slot of a client, if it has one.
+	GiveBack(ctx context.Context, group, id string) error
+}
+
+// Server answers clients. It is safe for concurrent use.
+type Server struct {
+	locker Locker
+	log    *slog.Logger
+
+	mu      sync.Mutex // guards what follows
+	answers map[string]uint64
+	failing bool // the last request of a slot failed
+}
+
+// New returns a server.
+func New(locker Locker, log *slog.Logger) *Server {
+	return &Server{locker: locker, log: log, answers: map[string]uint64{}}
+}
+
+// Answers counts the answers since the start by kind.
+func (s *Server) Answers() map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.answers)
+}
+
+// HTTP returns an http.Server for it, with bounds.
+func (s *Server) HTTP() *http.Server {
+	return &http.Server{
+		Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+}
+
+// reply is an answer: the protocol has this form for errors.
+type reply struct {
+	status int
+	Kind   string `json:"kind"`
+	Value  string `json:"value"`
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a := s.answer(w, r)
+	s.mu.Lock()
+	s.answers[a.Kind]++
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(a.status)
+	a.Value = sanitize.Text(a.Value, maxValue)
+	_ = json.NewEncoder(w).Encode(a) // the caller has gone
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) reply {
+	call := map[string]func(context.Context, params) reply{"/v1/pre-reboot": s.lock, "/v1/steady-state": s.unlock}[r.URL.Path]
+	switch {
+	case call == nil:
+		return reply{http.StatusNotFound, kindNoPath, "the paths are /v1/pre-reboot and /v1/steady-state"}
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		return reply{http.StatusMethodNotAllowed, kindMethod, "use POST"}
+	case r.Header.Get("fleet-lock-protocol") != "true":
+		return reply{http.StatusBadRequest, kindHeader, "the header `fleet-lock-protocol: true` is missing"}
+	}
+	p, err := read(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		status := http.StatusBadRequest
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			status = http.StatusRequestEntityTooLarge
+		}
+		return reply{status, kindBody, `the body is not {"client_params": {"id": ID, "group": GROUP}}: ` + err.Error()}
+	}
+	ctx, cancel := context.WithTimeoutCause(r.Context(), callTimeout, controlplane.ErrNoAnswer)
+	defer cancel()
+	return call(ctx, p)
+}
+
+// params are those of a client.
+type params struct {
+	ID    string `json:"id"`
+	Group string `json:"group"`
+}
+
+// read reads a body. Clients of later versions may send more.
+func read(body io.Reader) (params, error) {
+	var request struct {
+		Params *params `json:"client_params"`
+	}
+	decoder := json.NewDecoder(body)
+	if err := decoder.Decode(&request); err != nil {
+		return params{}, err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			return params{}, err
+		}
+		return params{}, errors.New("something follows the object")
+	}
+	switch p := request.Params; {
+	case p == nil:
+		return params{}, errors.New("client_params is missing")
+	case p.ID == "":
+		return params{}, errors.New("id is missing or empty")
+	case p.Group == "":
+		return params{}, errors.New("group is missing or empty")
+	default:
+		return *p, slots.CheckID(p.ID)
+	}
+}
+
+// note logs when requests begin to fail, and when they succeed again.
+func (s *Server) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch fails := err != nil && !errors.Is(err, reboots.ErrNoGroup); {
+	case fails && !s.failing:
+		s.log.Warn("cannot answer clients", "error", err)
+	case !fails && s.failing:
+		s.log.Info("answering clients again")
+	default:
+		return
+	}
+	s.failing = !s.failing
+}
+
+// lock answers pre-reboot.
+func (s *Server) lock(ctx context.Context, p params) reply {
+	wait, err := s.locker.Request(ctx, p.Group, p.ID)
+	s.note(err)
+	switch {
+	case err != nil:
+		return fail(err)
+	case wait != nil:
+		return reply{http.StatusConflict, string(wait.Why), wait.Message}
+	}
+	return reply{http.StatusOK, kindGranted, p.ID + " has a slot of group " + p.Group}
+}
+
+// unlock answers steady-state.
+func (s *Server) unlock(ctx context.Context, p params) reply {
+	err := s.locker.GiveBack(ctx, p.Group, p.ID)
+	s.note(err)
+	if err != nil {
+		return fail(err)
+	}
+	return reply{http.StatusOK, kindReleased, p.ID + " has no slot of group " + p.Group}
+}
+
+// fail answers an error.
+func fail(err error) reply {
+	switch {
+	case errors.Is(err, reboots.ErrNoGroup):
+		return reply{http.StatusNotFound, kindGroup, err.Error()}
+	case errors.Is(err, controlplane.ErrUnavailable), errors.Is(err, controlplane.ErrConflict), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return reply{http.StatusServiceUnavailable, kindUnavailable, "the store does not answer, try again"}
+	}
+	return reply{http.StatusInternalServerError, kindInternalError, "the log of the server has the error"}
+}

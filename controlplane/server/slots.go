@@ -1,0 +1,204 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/reboots"
+	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/controlplane/server/fleetlock"
+	"hostler.io/hostler/controlplane/slots"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/hint"
+	"hostler.io/hostler/internal/listen"
+)
+
+const (
+	// readTime bounds how long the groups are read for an answer.
+	readTime = 2 * time.Second
+	// mostNotReady is how many Nodes are named.
+	mostNotReady = 10
+)
+
+// controlReboots has the controller of reboot slots, and what serves FleetLock clients.
+func (s *Server) controlReboots() *controlled {
+	c := s.o.Config
+	groups := slots.NewGroups(s.o.Store, c.Store.Kubernetes.Namespace)
+	s.reboots = reboots.New(s.o.Store, groups, s.contact, c.Reboots.Groups.Policies(), c.NodeLifecycle.ZoneLabels, s.candidate, s.o.Log)
+	s.fleetlock = fleetlock.New(s.reboots, s.o.Log.With("component", "fleetlock"))
+	return &controlled{
+		name: reboots.Name, lead: s.reboots.Lead, report: func() report { return reportOfReboots(s.reboots.Report()) },
+		follows: []follow{{store.Nodes, store.AllChanges, s.reboots.Nodes()}},
+		loops:   []timed{{reboots.Name, time.Minute, s.reboots.Run}, {"groups of reboot slots", time.Minute, s.reboots.RunReads}},
+	}
+}
+
+// serveFleetLock serves the protocol at the configured address.
+func (s *Server) serveFleetLock(ctx context.Context, heartbeat func(error)) error {
+	c := s.o.Config.Reboots
+	log := s.o.Log.With("component", "fleetlock")
+	network := listen.Network{Key: "reboots.listen", Address: c.Listen, Beyond: c.Insecure, Log: log, Heartbeat: heartbeat}
+	if c.TLS.Set() {
+		network.Files = listen.NewFiles(listen.Paths{Certificate: c.TLS.Certificate, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA, Section: "reboots.tls"}, log)
+	}
+	return network.Serve(ctx, s.fleetlock.HTTP())
+}
+
+// reportOfReboots is that of the controller reboots.
+func reportOfReboots(r reboots.Report) report {
+	out := reportOf(r.Report)
+	var names []string
+	for _, g := range r.Groups {
+		names = append(names, g.Group)
+		if len(g.Deleted.Holders) > 0 {
+			out.due++
+		}
+		out.pending += len(g.Waiting)
+	}
+	out.watches = "Nodes and the slots of " + strings.Join(names, ", ")
+	out.actions = func() []answer.Action {
+		actions, at := []answer.Action{}, r.At.UTC()
+		for _, g := range r.Groups {
+			if len(g.Deleted.Holders) > 0 {
+				actions = append(actions, answer.Action{Object: clean(g.Object), Action: clean("free slots of " + g.Deleted.IDs()), Reason: "their Nodes were deleted", Due: &at})
+			}
+			for _, v := range g.Verdicts {
+				actions = append(actions, answer.Action{Object: clean(g.Object), Action: clean("give a slot to " + v.ID), Reason: clean(reasonFor(v))})
+			}
+		}
+		return actions
+	}
+	return out
+}
+
+// reasonFor says what a request waits for.
+func reasonFor(v slots.Verdict) string {
+	if v.Wait == nil {
+		return "a slot is kept free for it until it repeats its request"
+	}
+	return v.Wait.Message
+}
+
+// slotGroups are the groups as they were read last; none if the controller does not run.
+func (s *Server) slotGroups(now time.Time) []answer.SlotGroup {
+	list := []answer.SlotGroup{}
+	if runs, _ := s.o.Config.Runs(reboots.Name); !runs {
+		return list
+	}
+	for _, g := range s.reboots.Report().Groups {
+		a := answer.SlotGroup{
+			Name: g.Group, Slots: g.Slots, OneZoneAtATime: g.OneZoneAtATime, MaxUnavailable: g.MaxUnavailable.String(), Nodes: g.Members,
+			NotReady: len(g.NotReady), NotReadyNodes: []string{}, Holders: []answer.SlotHolder{}, Waiting: []answer.SlotRequest{}, Releases: []answer.SlotRelease{},
+		}
+		if g.Err != nil {
+			a.Error = clean(g.Err.Error())
+		}
+		for _, name := range g.NotReady[:min(len(g.NotReady), mostNotReady)] {
+			a.NotReadyNodes = append(a.NotReadyNodes, clean(name))
+		}
+		for _, h := range g.Holders {
+			a.Holders = append(a.Holders, answer.SlotHolder{
+				ID: clean(h.ID), Since: h.Since.UTC(), By: clean(string(h.By)), Node: clean(h.Node), Zone: clean(h.Zone), Reason: clean(h.Reason),
+				Note: g.Note(h), Late: reboots.Late(h, now),
+			})
+		}
+		for _, v := range g.Verdicts {
+			a.Waiting = append(a.Waiting, answer.SlotRequest{
+				ID: clean(v.ID), Since: v.Since.UTC(), By: clean(string(v.By)), Reason: clean(v.Reason), Wait: clean(reasonFor(v)), Kept: v.Wait == nil,
+			})
+		}
+		for _, r := range g.Releases {
+			a.Releases = append(a.Releases, answer.SlotRelease{ID: clean(r.ID), Held: utc(r.Held), At: r.At.UTC(), How: clean(string(r.How)), By: clean(r.Who), Reason: clean(r.Reason)})
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+func utc(at *metav1.Time) *time.Time {
+	if at == nil {
+		return nil
+	}
+	t := at.UTC()
+	return &t
+}
+
+// slotProblems are groups that cannot be read, and holders that do not give their slots back.
+func (s *Server) slotProblems(now time.Time) []answer.Problem {
+	var list []answer.Problem
+	for _, g := range s.slotGroups(now) {
+		object := slotObject + g.Name
+		if g.Error != "" {
+			list = append(list, answer.Problem{Object: object, Message: "cannot be read: " + g.Error, Hint: "hosts of the group get no slots meanwhile"})
+		}
+		for _, h := range g.Holders {
+			if h.Late {
+				list = append(list, answer.Problem{
+					Object: object, Message: strings.TrimSuffix(fmt.Sprintf("%s holds a slot since %s: %s", h.ID, h.Since.Format(time.RFC3339), h.Note), ": "),
+					Hint: fmt.Sprintf("check that host; if it does not give the slot back, run `hostler fleet slots release %s --group %s --reason TEXT`", h.ID, g.Name),
+				})
+			}
+		}
+	}
+	return list
+}
+
+// slotObject is how problems name groups, in any store.
+const slotObject = "slots/"
+
+// slots answers who holds slots, and who waits.
+func (s *Server) slots(r *http.Request) (any, error) {
+	a := answer.Slots{FleetLock: s.o.Config.Reboots.Listen, Groups: []answer.SlotGroup{}}
+	for _, c := range s.controllers {
+		if c.name == reboots.Name {
+			a.State = c.state()
+		}
+	}
+	if a.State != answer.Disabled {
+		ctx, cancel := context.WithTimeoutCause(r.Context(), readTime, controlplane.ErrNoAnswer)
+		defer cancel()
+		_ = s.reboots.Refresh(ctx) // the groups say what failed
+		a.Groups = s.slotGroups(time.Now())
+	}
+	return a, nil
+}
+
+// releaseSlot frees a slot, as a person has decided.
+func (s *Server) releaseSlot(r *http.Request) (any, error) {
+	var req answer.ReleaseRequest
+	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxRequest))
+	decoder.DisallowUnknownFields()
+	refuse := func(status int, message, what string) (any, error) {
+		return nil, &hint.Error{Message: clean(message), Hint: clean(what), Status: status}
+	}
+	if err := decoder.Decode(&req); err != nil {
+		return refuse(http.StatusBadRequest, "read request: "+err.Error(), "")
+	}
+	runs, _ := s.o.Config.Runs(reboots.Name)
+	switch {
+	case !runs:
+		return refuse(http.StatusBadRequest, "the controller "+reboots.Name+" does not run on this server", "run this on a server that has it in `controllers`")
+	case req.ID == "" || req.Group == "":
+		return refuse(http.StatusBadRequest, "id or group is missing", "name both")
+	case strings.TrimSpace(req.Reason) == "":
+		return refuse(http.StatusBadRequest, "the reason is missing", "say why with --reason: it is recorded")
+	}
+	err := s.reboots.Release(r.Context(), req.Group, req.ID, listen.UserOf(r.Context()), req.Reason)
+	switch {
+	case errors.Is(err, reboots.ErrNoGroup):
+		return refuse(http.StatusNotFound, err.Error(), "name the group with --group")
+	case errors.Is(err, controlplane.ErrNotFound):
+		return refuse(http.StatusNotFound, err.Error(), "`hostler fleet slots` lists holders and requests")
+	case errors.Is(err, controlplane.ErrUnavailable), errors.Is(err, controlplane.ErrConflict):
+		return refuse(http.StatusServiceUnavailable, err.Error(), "try again; `hostler fleet status` shows whether the store answers")
+	}
+	return req, err
+}

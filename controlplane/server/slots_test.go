@@ -1,0 +1,270 @@
+package server_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane/server"
+	"hostler.io/hostler/controlplane/server/answer"
+	"hostler.io/hostler/controlplane/server/config"
+	"hostler.io/hostler/controlplane/slots"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/test/lab"
+)
+
+// freePort is an address that nobody listens at.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// locks sends a FleetLock request, and returns the status; 0 if nobody answers.
+func locks(client *http.Client, base, path, id string) int {
+	body := fmt.Sprintf(`{"client_params": {"id": %q, "group": "default"}}`, id)
+	request, err := http.NewRequest(http.MethodPost, base+path, strings.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	request.Header.Set("fleet-lock-protocol", "true")
+	response, err := client.Do(request)
+	if err != nil {
+		return 0
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body)
+	return response.StatusCode
+}
+
+const preReboot, steadyState = "/v1/pre-reboot", "/v1/steady-state"
+
+// group is the group default in a status.
+func group(s answer.Status) answer.SlotGroup {
+	if len(s.Slots) == 0 {
+		return answer.SlotGroup{}
+	}
+	return s.Slots[0]
+}
+
+// TestSlotsOfTwoServers has two servers on one store: any of them gives slots, and both show them.
+func TestSlotsOfTwoServers(t *testing.T) {
+	for name, o := range map[string]memory.Options{"as etcd": {EndsLeases: true}, "as Kubernetes": {}} {
+		t.Run(name, func(t *testing.T) {
+			s := memory.New(o)
+			ready(s, "n1", "a", corev1.ConditionTrue)
+			ready(s, "n2", "b", corev1.ConditionTrue)
+			addresses := []string{freePort(t), freePort(t)}
+			serve := func(i int) *replica {
+				r := start(t, s, func(c *config.Config) { c.Reboots.Listen = addresses[i] })
+				r.eventually("it serves FleetLock", func(answer.Status) bool {
+					return locks(http.DefaultClient, "http://"+addresses[i], steadyState, "nobody") == 200
+				})
+				r.eventually("it knows the Nodes", func(s answer.Status) bool { return group(s).Nodes == 2 })
+				return r
+			}
+			first := serve(0)
+			first.eventually("it leads", func(s answer.Status) bool { return controller(s, "reboots").State == answer.Leading })
+			second := serve(1)
+			if got := locks(http.DefaultClient, "http://"+addresses[0], preReboot, "n1"); got != 200 {
+				t.Errorf("n1 asks the first server = %d, want 200", got)
+			}
+			if got := locks(http.DefaultClient, "http://"+addresses[1], preReboot, "n2"); got != 409 {
+				t.Errorf("n2 asks the second server = %d, want 409", got)
+			}
+			for _, r := range []*replica{first, second} {
+				g := decoded[answer.Slots](r, "/v1/fleet/slots").Groups[0]
+				if len(g.Holders) != 1 || g.Holders[0].ID != "n1" || g.Holders[0].Node != "n1" || g.Holders[0].Zone != "a" || len(g.Waiting) != 1 || !strings.Contains(g.Waiting[0].Wait, "all slots of the group are held: n1 since") {
+					t.Errorf("slots = %+v, want n1 and n2", g)
+				}
+			}
+			plan := decoded[answer.Plan](first, "/v1/fleet/plan").Controllers[5]
+			if len(plan.Actions) != 1 || plan.Actions[0].Action != "give a slot to n2" || !strings.Contains(plan.Actions[0].Reason, "n1 since") {
+				t.Errorf("plan = %+v, want that n2 waits", plan)
+			}
+			first.stop()
+			if got := locks(http.DefaultClient, "http://"+addresses[1], steadyState, "n1"); got != 200 {
+				t.Errorf("n1 gives back to the second server = %d, want 200", got)
+			}
+			if got := locks(http.DefaultClient, "http://"+addresses[1], preReboot, "n2"); got != 200 {
+				t.Errorf("n2 asks again = %d, want 200", got)
+			}
+			s.Remove(store.Nodes, "n2")
+			second.eventually("the slot of the deleted Node is free", func(s answer.Status) bool {
+				g := group(s)
+				return len(g.Holders) == 0 && len(g.Releases) == 2 && g.Releases[0].How == "NodeDeleted" && g.Releases[0].ID == "n2" && g.Releases[1].How == "GivenBack"
+			})
+			metrics := second.get("/metrics")
+			for _, want := range []string{
+				`hostler_server_slots{group="default"} 1`, `hostler_server_slots_held{group="default"} 0`, `hostler_server_slots_waiting{group="default"} 0`,
+				`hostler_server_slot_oldest_holder_seconds{group="default"} 0`, `hostler_server_fleetlock_answers_total{kind="granted"} 1`, `hostler_server_leading{controller="reboots"} 1`,
+			} {
+				if !strings.Contains(metrics, want) {
+					t.Errorf("metrics lack %s:\n%s", want, metrics)
+				}
+			}
+		})
+	}
+}
+
+// TestAHolderThatDoesNotReturnIsAProblem has one that got its slot two hours ago.
+func TestAHolderThatDoesNotReturnIsAProblem(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "n1", "a", corev1.ConditionFalse)
+	groups := slots.NewGroups(s, "")
+	if _, err := groups.Change(t.Context(), "default", store.Term{}, func(state *slots.State) error {
+		state.Ask(slots.Client{ID: "gone", By: slots.FleetLock}, slots.Policy{Slots: 1}, nil, time.Now().Add(-2*time.Hour))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, s, func(c *config.Config) { c.Reboots.Groups["default"] = config.Group{Slots: 1, MaxUnavailable: "100%"} })
+	status := r.eventually("it is named", func(s answer.Status) bool { return len(s.Problems) == 1 })
+	if p := status.Problems[0]; p.Object != "slots/default" || !strings.Contains(p.Message, "gone holds a slot since") || !strings.Contains(p.Hint, "`hostler fleet slots release gone --group default --reason TEXT`") {
+		t.Errorf("problem = %+v, want the holder and the command", p)
+	}
+	if metrics := r.get("/metrics"); !strings.Contains(metrics, "hostler_server_ignored_objects 0") || !strings.Contains(metrics, `hostler_server_slot_oldest_holder_seconds{group="default"} 72`) {
+		t.Errorf("metrics = %s, want the age of the holder, and no ignored object", metrics)
+	}
+	const path = "/v1/fleet/slots/release"
+	for body, want := range map[string]string{
+		`{"id": "gone", "group": "default"}`:                             "400 say why with --reason",
+		`{"id": "gone", "group": "default", "reason": " "}`:              "400 say why with --reason",
+		`{"id": "", "group": "default", "reason": "x"}`:                  "400 name both",
+		`{"id": "n1", "group": "default", "reason": "x"}`:                "404 `hostler fleet slots` lists",
+		`{"id": "gone", "group": "other", "reason": "x"}`:                "404 name the group",
+		`{"id": "gone", "group": "default", "reason": "x", "force": 1}`:  "400 unknown field",
+		`{"id": "gone", "group": "default", "reason": "` + "\x1b" + `"}`: "400 invalid character",
+	} {
+		code, text := r.ask("POST", path, body)
+		status, hint, _ := strings.Cut(want, " ")
+		if fmt.Sprint(code) != status || !strings.Contains(text, hint) {
+			t.Errorf("POST %s = %d %s, want %s", body, code, text, want)
+		}
+	}
+	if code, text := r.ask("POST", path, `{"id": "gone", "group": "default", "reason": "disk broken"}`); code != 200 {
+		t.Fatalf("release = %d %s, want 200", code, text)
+	}
+	g := decoded[answer.Slots](r, "/v1/fleet/slots").Groups[0]
+	if len(g.Holders) != 0 || g.Releases[0].How != "Released" || g.Releases[0].Reason != "disk broken" || g.Releases[0].By == "" || g.Releases[0].Held == nil {
+		t.Errorf("slots = %+v, want the release on record", g)
+	}
+	r.eventually("it is no problem any more", func(s answer.Status) bool { return len(s.Problems) == 0 })
+}
+
+// TestOnlyRootReleasesSlots is TestOnlyRootDeletes for slots.
+func TestOnlyRootReleasesSlots(t *testing.T) {
+	c := config.Default()
+	c.API.Socket = filepath.Join(t.TempDir(), "s")
+	instance, err := server.New(server.Options{
+		Config: c, Store: memory.New(memory.Options{}), Log: slog.New(slog.DiscardHandler), Getenv: func(string) string { return "" }, Unsetenv: func(string) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, by := range map[string]*unix.Ucred{"another user": {Uid: uint32(os.Geteuid() + 4711)}, "nobody known": nil} {
+		r := httptest.NewRequest("POST", "/v1/fleet/slots/release", strings.NewReader(`{"id": "x", "group": "default", "reason": "x"}`))
+		if by != nil {
+			r = r.WithContext(listen.WithCredentials(r.Context(), by))
+		}
+		w := httptest.NewRecorder()
+		instance.Routes().ServeHTTP(w, r)
+		if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "sudo") {
+			t.Errorf("release by %s = %d %s, want that it is refused", name, w.Code, w.Body)
+		}
+	}
+}
+
+func TestAReloadChangesGroups(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	address := freePort(t)
+	r := start(t, s, func(c *config.Config) { c.Reboots.Listen = address })
+	r.eventually("x has the slot", func(answer.Status) bool {
+		return locks(http.DefaultClient, "http://"+address, preReboot, "x") == 200
+	})
+	next := r.config
+	next.Reboots.Groups = config.Groups{"default": {Slots: 0, MaxUnavailable: "1"}, "workers": {Slots: 2, MaxUnavailable: "1"}}
+	r.next = func() (config.Config, error) { return next, nil }
+	r.signals <- unix.SIGHUP
+	status := r.eventually("there are two groups", func(s answer.Status) bool { return len(s.Slots) == 2 && s.Slots[0].Slots == 0 })
+	if g := group(status); len(g.Holders) != 1 || status.Slots[1].Name != "workers" {
+		t.Errorf("slots = %+v, want that x keeps its slot", status.Slots)
+	}
+}
+
+// TestFleetLockOverTLS has clients with and without a certificate.
+func TestFleetLockOverTLS(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name string, text []byte) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	authority, ca, err := lab.NewAuthority("fleet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pairs []lab.Pair
+	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+		pair, err := authority.Sign(lab.Leaf("n1", use, time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pairs = append(pairs, pair)
+	}
+	files := config.RebootsTLS{Certificate: write("server.crt", pairs[0].Certificate), Key: write("server.key", pairs[0].Key)}
+	client, err := tls.X509KeyPair(pairs[1].Certificate, pairs[1].Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca.Certificate)
+	with := func(certificates ...tls.Certificate) *http.Client {
+		return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: certificates}}}
+	}
+	for name, c := range map[string]struct {
+		clientCA         string
+		without, withOne int
+	}{
+		"all clients":             {"", 200, 200},
+		"those with certificates": {write("ca.crt", ca.Certificate), 0, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := freePort(t)
+			r := start(t, memory.New(memory.Options{EndsLeases: true}), func(config *config.Config) {
+				config.Reboots.Listen, config.Reboots.TLS = address, files
+				config.Reboots.TLS.ClientCA = c.clientCA
+			})
+			r.eventually("one with a certificate is served", func(answer.Status) bool {
+				return locks(with(client), "https://"+address, preReboot, "n1") == c.withOne
+			})
+			if got := locks(with(), "https://"+address, preReboot, "n1"); got != c.without {
+				t.Errorf("without a certificate = %d, want %d", got, c.without)
+			}
+			if got := locks(http.DefaultClient, "http://"+address, preReboot, "n1"); got == 200 {
+				t.Error("it is served without TLS")
+			}
+		})
+	}
+}

@@ -1,0 +1,296 @@
+package slots_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane/slots"
+)
+
+var noon = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+
+// fleet are Nodes such as "a1" in zone a and "b2" in zone b, in group default. One with ! is not ready.
+func fleet(names ...string) slots.Nodes {
+	nodes := slots.Nodes{}
+	for _, text := range names {
+		name, notReady := strings.CutSuffix(text, "!")
+		nodes[name] = slots.Node{Name: name, UID: "uid-1", Zone: name[:1], BootID: "boot-1", Group: slots.DefaultGroup, Ready: !notReady}
+	}
+	return nodes
+}
+
+func part(t testing.TB, text string) slots.Part {
+	t.Helper()
+	p, err := slots.ParsePart(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func client(id string) slots.Client { return slots.Client{ID: id, By: slots.FleetLock} }
+
+// TestWhoGetsASlot has clients ask one after the other, a minute apart. "-id" gives the slot back.
+func TestWhoGetsASlot(t *testing.T) {
+	const yes = slots.Why("")
+	for name, c := range map[string]struct {
+		slots   int
+		zones   bool
+		part    string
+		nodes   []string
+		ask     []string
+		want    []slots.Why // of each that asks
+		message string      // part of the last one's
+	}{
+		"one slot":                                 {slots: 1, ask: []string{"x", "y"}, want: []slots.Why{yes, slots.Full}, message: "all slots of the group are held: x since 2026-11-27T12:00:00Z"},
+		"a holder asks again":                      {slots: 1, ask: []string{"x", "x"}, want: []slots.Why{yes, yes}},
+		"two slots":                                {slots: 2, ask: []string{"x", "y", "z"}, want: []slots.Why{yes, yes, slots.Full}},
+		"no slots":                                 {slots: 0, ask: []string{"x"}, want: []slots.Why{slots.Full}, message: "`slots` is 0"},
+		"a slot that is given back":                {slots: 1, ask: []string{"x", "-x", "y"}, want: []slots.Why{yes, yes}},
+		"the older request gets it":                {slots: 1, ask: []string{"x", "y", "z", "-x", "z", "y"}, want: []slots.Why{yes, slots.Full, slots.Full, slots.Queued, yes}},
+		"a request that is withdrawn":              {slots: 1, ask: []string{"x", "y", "z", "-x", "-y", "z"}, want: []slots.Why{yes, slots.Full, slots.Full, yes}},
+		"another zone":                             {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1"}, want: []slots.Why{yes, slots.OtherZone}, message: "hosts of zone a reboot, such as a1; this one is in zone b"},
+		"another zone, if that does not matter":    {slots: 2, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1"}, want: []slots.Why{yes, yes}},
+		"the same zone":                            {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "a2"}, want: []slots.Why{yes, yes}},
+		"a client that is no Node":                 {slots: 2, zones: true, nodes: []string{"a1"}, ask: []string{"a1", "x"}, want: []slots.Why{yes, yes}},
+		"a newer one passes no older of a zone":    {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1", "a2"}, want: []slots.Why{yes, slots.OtherZone, slots.Queued}, message: "waits for another zone: b1"},
+		"nor does one that is no Node":             {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1", "x"}, want: []slots.Why{yes, slots.OtherZone, slots.Queued}},
+		"one that waited before passes it":         {slots: 2, zones: true, nodes: []string{"a1", "a2", "a3", "b1"}, ask: []string{"x", "y", "b1", "a1", "a2", "-b1", "-x", "-y", "b1", "a1", "a2"}, want: []slots.Why{yes, yes, slots.Full, slots.Full, slots.Full, slots.Queued, yes, yes}},
+		"a Node is not ready":                      {slots: 1, part: "0", nodes: []string{"a1", "a2!"}, ask: []string{"a1"}, want: []slots.Why{slots.Unavailable}, message: "1 of 2, `maxUnavailable` is 0: a2"},
+		"one may be not ready":                     {slots: 1, part: "1", nodes: []string{"a1", "a2!"}, ask: []string{"a1"}, want: []slots.Why{yes}},
+		"a percentage is rounded down":             {slots: 1, part: "30%", nodes: []string{"a1", "a2!", "a3"}, ask: []string{"a1"}, want: []slots.Why{slots.Unavailable}},
+		"the one that is not ready asks":           {slots: 1, part: "0", nodes: []string{"a1", "a2!"}, ask: []string{"a1", "a2"}, want: []slots.Why{slots.Unavailable, yes}},
+		"the holder is not ready":                  {slots: 2, part: "0", nodes: []string{"a1!", "a2"}, ask: []string{"a1", "a2"}, want: []slots.Why{yes, yes}},
+		"what is no Node waits for them, too":      {slots: 1, part: "0", nodes: []string{"a2!"}, ask: []string{"x"}, want: []slots.Why{slots.Unavailable}},
+		"a group without Nodes has none not ready": {slots: 1, part: "0", ask: []string{"x"}, want: []slots.Why{yes}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.part == "" {
+				c.part = "100%"
+			}
+			p := slots.Policy{Group: slots.DefaultGroup, Slots: c.slots, OneZoneAtATime: c.zones, MaxUnavailable: part(t, c.part)}
+			var s slots.State
+			var got []slots.Why
+			var message string
+			for i, id := range c.ask {
+				now := noon.Add(time.Duration(i) * time.Minute)
+				if back, gives := strings.CutPrefix(id, "-"); gives {
+					s.GiveBack(back, now)
+					continue
+				}
+				wait := s.Ask(client(id), p, fleet(c.nodes...), now)
+				if wait == nil {
+					wait = &slots.Wait{}
+				}
+				got, message = append(got, wait.Why), wait.Message
+			}
+			if !slices.Equal(got, c.want) || !strings.Contains(message, c.message) {
+				t.Errorf("answers = %q, the last %q, want %q, %q", got, message, c.want, c.message)
+			}
+		})
+	}
+}
+
+func TestNodesOfOtherGroupsAndExcludedOnesDoNotCount(t *testing.T) {
+	nodes := fleet("a1", "a2!", "a3!")
+	other, excluded := nodes["a2"], nodes["a3"]
+	other.Group, excluded.Excluded = "other", true
+	nodes["a2"], nodes["a3"] = other, excluded
+	p := slots.Policy{Group: slots.DefaultGroup, Slots: 1, MaxUnavailable: part(t, "0")}
+	var s slots.State
+	if wait := s.Ask(client("a1"), p, nodes, noon); wait != nil {
+		t.Errorf("Ask() = %+v, want a slot", wait)
+	}
+	if all, notReady := s.Members(slots.DefaultGroup, nodes); all != 1 || len(notReady) != 0 {
+		t.Errorf("Members() = %d, %v, want 1 and none", all, notReady)
+	}
+}
+
+// TestARequestThatIsNotRepeatedHoldsNobodyUp has a client that asks once, and one that asks every hour.
+func TestARequestThatIsNotRepeatedHoldsNobodyUp(t *testing.T) {
+	p := slots.Policy{Slots: 1}
+	var s slots.State
+	at := func(after time.Duration, id string) *slots.Wait { return s.Ask(client(id), p, nil, noon.Add(after)) }
+	at(0, "x")
+	at(time.Minute, "once")
+	at(2*time.Minute, "hourly")
+	at(3*time.Minute, "often")
+	at(62*time.Minute, "hourly")
+	s.GiveBack("x", noon.Add(63*time.Minute))
+	if wait := at(64*time.Minute, "often"); wait == nil || wait.Why != slots.Queued || !strings.Contains(wait.Message, "hourly") {
+		t.Errorf("Ask() = %+v, want that a slot is kept free for the client that asks every hour", wait)
+	}
+	if wait := at(122*time.Minute, "hourly"); wait != nil {
+		t.Errorf("Ask() = %+v, want a slot for the client that asks every hour", wait)
+	}
+	s.GiveBack("hourly", noon.Add(123*time.Minute))
+	if wait := at(124*time.Minute, "often"); wait != nil {
+		t.Errorf("Ask() = %+v, want a slot", wait)
+	}
+	if s.Request("once") == nil {
+		t.Error("the request that was not repeated has lost its place within a day")
+	}
+	at(26*time.Hour, "new")
+	if s.Request("once") != nil {
+		t.Error("the request that was not repeated for a day is still there")
+	}
+}
+
+// TestATimeInTheFutureIsReplaced has a server whose clock is a year ahead record a request.
+func TestATimeInTheFutureIsReplaced(t *testing.T) {
+	p := slots.Policy{Slots: 1}
+	var s slots.State
+	s.Ask(client("x"), p, nil, noon)
+	s.Ask(client("y"), p, nil, noon.AddDate(1, 0, 0))
+	s.Ask(client("y"), p, nil, noon.Add(time.Minute))
+	if got := s.Request("y").Asked; !got.Time.Equal(noon.Add(time.Minute)) {
+		t.Errorf("asked = %v, want the time of the server that is right", got)
+	}
+}
+
+func TestHowASlotBecomesFree(t *testing.T) {
+	nodes := fleet("a1")
+	p := slots.Policy{Slots: 1, MaxUnavailable: part(t, "100%")}
+	for name, c := range map[string]struct {
+		free  func(*slots.State, time.Time) bool
+		want  slots.Release
+		holds bool
+	}{
+		"given back": {
+			free: func(s *slots.State, now time.Time) bool { return s.GiveBack("a1", now) },
+			want: slots.Release{How: slots.GivenBack, Who: "fleetlock"},
+		},
+		"released": {
+			free: func(s *slots.State, now time.Time) bool { return s.Release("a1", "anna", "disk\nbroken", now) },
+			want: slots.Release{How: slots.Released, Who: "anna", Reason: "disk broken"},
+		},
+		"Node deleted": {
+			free: func(s *slots.State, now time.Time) bool { return s.Free(s.Holders[0], "server-1", now) },
+			want: slots.Release{How: slots.NodeDeleted, Who: "server-1"},
+		},
+		"another Node deleted": {
+			free: func(s *slots.State, now time.Time) bool {
+				h := s.Holders[0]
+				h.UID = "another"
+				return s.Free(h, "server-1", now)
+			},
+			holds: true,
+		},
+		"another one given back": {free: func(s *slots.State, now time.Time) bool { return s.GiveBack("a2", now) }, holds: true},
+		"another one released":   {free: func(s *slots.State, now time.Time) bool { return s.Release("a2", "anna", "", now) }, holds: true},
+		"time":                   {free: func(s *slots.State, now time.Time) bool { s.Ask(client("a2"), p, nodes, now); return false }, holds: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s slots.State
+			s.Ask(client("a1"), p, nodes, noon)
+			if h := s.Holder("a1"); h == nil || h.Node != "a1" || h.UID != "uid-1" || h.Zone != "a" || h.BootID != "boot-1" || !h.Since.Time.Equal(noon) {
+				t.Fatalf("holder = %+v, want a1 with its Node", h)
+			}
+			freed := c.free(&s, noon.AddDate(1, 0, 0))
+			if holds := s.Holder("a1") != nil; holds != c.holds || freed == c.holds {
+				t.Fatalf("holds = %t, freed = %t, want %t", holds, freed, c.holds)
+			}
+			if c.holds {
+				return
+			}
+			since := metav1.NewTime(noon)
+			c.want.ID, c.want.Node, c.want.Held, c.want.At = "a1", "a1", &since, metav1.NewTime(noon.AddDate(1, 0, 0))
+			if got := s.Releases[0]; fmt.Sprint(got.Held, got) != fmt.Sprint(c.want.Held, got) || got.How != c.want.How || got.Who != c.want.Who || got.Reason != c.want.Reason || got.Node != "a1" {
+				t.Errorf("release = %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestTheLastReleasesAreKept(t *testing.T) {
+	var s slots.State
+	for i := range 25 {
+		id := fmt.Sprint("x", i)
+		s.Ask(client(id), slots.Policy{Slots: 1}, nil, noon)
+		s.GiveBack(id, noon)
+	}
+	if len(s.Releases) != 10 || s.Releases[0].ID != "x24" || s.Releases[9].ID != "x15" {
+		t.Errorf("releases = %+v, want the last ten, newest first", s.Releases)
+	}
+}
+
+// TestAgentsGetSlotsInOrder has requests that need not be repeated.
+func TestAgentsGetSlotsInOrder(t *testing.T) {
+	nodes := fleet("a1", "a2", "a3", "b1")
+	closed, open := slots.Policy{Slots: 0}, slots.Policy{Slots: 2, OneZoneAtATime: true, MaxUnavailable: part(t, "100%")}
+	var s slots.State
+	for i, id := range []string{"a1", "b1", "a2", "a3"} {
+		s.Ask(slots.Client{ID: id, By: slots.Agent, Reason: "kernel"}, closed, nodes, noon.Add(time.Duration(i)*time.Second))
+	}
+	later := noon.AddDate(0, 1, 0)
+	if got := s.Grant(open, nodes, later); !slices.Equal(got, []string{"a1", "a2"}) {
+		t.Errorf("Grant() = %v, want those of the zone of the oldest request, as they waited before", got)
+	}
+	s.GiveBack("a1", later)
+	if got := s.Grant(open, nodes, later); !slices.Equal(got, []string{"a3"}) {
+		t.Errorf("Grant() = %v, want the last of the zone", got)
+	}
+	s.GiveBack("a2", later)
+	s.GiveBack("a3", later)
+	if got := s.Grant(open, nodes, later); !slices.Equal(got, []string{"b1"}) || s.Holder("b1").Reason != "kernel" {
+		t.Errorf("Grant() = %v, %+v, want the other zone", got, s.Holders)
+	}
+}
+
+// TestTheLargestGroupFitsIntoAnAnnotation has all lists full of the longest IDs and reasons.
+func TestTheLargestGroupFitsIntoAnAnnotation(t *testing.T) {
+	nodes := slots.Nodes{}
+	id := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("n", 249) }
+	for i := range 400 {
+		nodes[id(i)] = slots.Node{Name: id(i), UID: "00000000-0000-4000-8000-000000000000", BootID: "00000000-0000-4000-8000-000000000000", Zone: strings.Repeat("z", 127), Ready: true}
+	}
+	p := slots.Policy{Slots: slots.MostSlots, MaxUnavailable: part(t, "0")}
+	reason := strings.Repeat(`"`, 1000)
+	var s slots.State
+	last := (*slots.Wait)(nil)
+	for i := range 400 {
+		last = s.Ask(slots.Client{ID: id(i), By: slots.FleetLock, Reason: reason}, p, nodes, noon)
+	}
+	if last == nil || last.Why != slots.QueueFull {
+		t.Errorf("Ask() = %+v, want that no more requests are recorded", last)
+	}
+	for i := range 20 {
+		s.Release(id(i), strings.Repeat("w", 32), reason, noon)
+		s.Ask(slots.Client{ID: id(100 + i), By: slots.FleetLock, Reason: reason}, p, nodes, noon)
+		s.Ask(slots.Client{ID: id(300 + i), By: slots.FleetLock, Reason: reason}, p, nodes, noon.Add(6*time.Minute))
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := 250 << 10; len(text) > most || len(s.Holders) != slots.MostSlots {
+		t.Errorf("%d holders and %d requests take %d bytes, want at most %d: annotations have 256 KiB", len(s.Holders), len(s.Waiting), len(text), most)
+	}
+}
+
+func TestPartsAndIDs(t *testing.T) {
+	for text, of10 := range map[string]int{"0": 0, "3": 3, "10%": 1, "19%": 1, "100%": 10, "0%": 0} {
+		if p := part(t, text); p.Of(10) != of10 || p.String() != text {
+			t.Errorf("%s of 10 = %d, want %d; as text %s", text, p.Of(10), of10, p)
+		}
+	}
+	for _, text := range []string{"", "-1", "101%", "1.5", "half", "%", "10 %"} {
+		if p, err := slots.ParsePart(text); err == nil {
+			t.Errorf("ParsePart(%q) = %v, want an error", text, p)
+		}
+	}
+	for id, good := range map[string]bool{
+		"c988d2509fdf5cdcbed39037c56406fb": true, "n1.example.com": true, "A:b@c_d-e": true, strings.Repeat("x", 253): true,
+		"": false, "a b": false, "a/b": false, "a\n": false, "ä": false, strings.Repeat("x", 254): false,
+	} {
+		if err := slots.CheckID(id); (err == nil) != good {
+			t.Errorf("CheckID(%q) = %v, want it valid: %t", id, err, good)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package slots
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/bounded"
+)
+
+// Annotation has the State of a group on Kubernetes, as JSON. It is on the Lease hostler-slots-GROUP.
+const (
+	Annotation  = "hostler.io/slots"
+	leasePrefix = "hostler-slots-"
+)
+
+// attempts bounds how often a change is tried that conflicts with other servers', and pause is the longest
+// time between two.
+const (
+	attempts = 20
+	pause    = 50 * time.Millisecond
+)
+
+// Record is the State of a group as it is stored on etcd, at slots/GROUP.
+type Record struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	State
+}
+
+// DeepCopyObject implements runtime.Object.
+func (r *Record) DeepCopyObject() runtime.Object {
+	return &Record{r.TypeMeta, *r.ObjectMeta.DeepCopy(), r.State.clone()}
+}
+
+func (s State) clone() State {
+	s.Holders, s.Waiting, s.Releases = slices.Clone(s.Holders), slices.Clone(s.Waiting), slices.Clone(s.Releases)
+	return s
+}
+
+// Groups has the States of all groups in a store. It is safe for concurrent use.
+type Groups struct {
+	store  store.Store
+	kind   store.Kind
+	prefix string        // of names
+	turn   chan struct{} // of who changes: conflicts are between servers alone
+}
+
+// NewGroups returns the groups in a store. On Kubernetes they are in the namespace.
+func NewGroups(s store.Store, namespace string) *Groups {
+	g := &Groups{store: s, turn: make(chan struct{}, 1)}
+	if s.EndsLeases() {
+		g.kind = store.Kind{
+			Name: store.Slots, GVK: schema.GroupVersionKind{Group: "hostler.io", Version: "v1", Kind: "SlotGroup"},
+			New: func() store.Object { return &Record{} },
+		}
+		return g
+	}
+	g.kind, g.prefix = store.Leases, leasePrefix
+	g.kind.Namespace = namespace
+	return g
+}
+
+// Object is KIND/NAME of a group in the store.
+func (g *Groups) Object(group string) string { return g.kind.Key(g.prefix + group) }
+
+// Get reads a group; the zero State if nothing is stored.
+func (g *Groups) Get(ctx context.Context, group string) (State, error) {
+	o, err := g.store.Get(ctx, g.kind, g.prefix+group)
+	if errors.Is(err, controlplane.ErrNotFound) {
+		return State{}, nil
+	}
+	if err != nil {
+		return State{}, err
+	}
+	return decode(o)
+}
+
+// Change calls edit with the State of a group, and stores what it changed, if nobody else has changed it
+// meanwhile; else it calls edit again. It returns the stored State. An error of edit is returned as it is.
+// term is that of a controller; the zero value for none.
+func (g *Groups) Change(ctx context.Context, group string, term store.Term, edit func(*State) error) (State, error) {
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+	case <-ctx.Done():
+		return State{}, fmt.Errorf("change %s: %w: %w", g.Object(group), controlplane.ErrUnavailable, context.Cause(ctx))
+	}
+	for attempt := 1; ; attempt++ {
+		state, err := g.change(ctx, group, term, edit)
+		if !errors.Is(err, controlplane.ErrConflict) || attempt == attempts {
+			return state, err
+		}
+		if err := bounded.Sleep(ctx, rand.N(pause)); err != nil {
+			return State{}, err
+		}
+	}
+}
+
+func (g *Groups) change(ctx context.Context, group string, term store.Term, edit func(*State) error) (State, error) {
+	name := g.prefix + group
+	o, err := g.store.Update(ctx, g.kind, name, store.Preconditions{Term: term}, func(o store.Object) error {
+		before, err := decode(o)
+		if err != nil {
+			return err
+		}
+		after := before.clone()
+		if err := edit(&after); err != nil || reflect.DeepEqual(before, after) {
+			return err
+		}
+		return encode(o, after)
+	})
+	if errors.Is(err, controlplane.ErrNotFound) {
+		o, err = g.create(ctx, name, edit)
+	}
+	if err != nil || o == nil {
+		return State{}, err
+	}
+	return decode(o)
+}
+
+// create stores a group for the first time; nil if there is nothing to store.
+func (g *Groups) create(ctx context.Context, name string, edit func(*State) error) (store.Object, error) {
+	state := State{}
+	if err := edit(&state); err != nil || reflect.DeepEqual(state, State{}) {
+		return nil, err
+	}
+	o := g.kind.New()
+	o.SetName(name)
+	if err := encode(o, state); err != nil {
+		return nil, err
+	}
+	return g.store.Create(ctx, g.kind, o)
+}
+
+// decode reads the State in an object.
+func decode(o store.Object) (State, error) {
+	switch o := o.(type) {
+	case *Record:
+		return o.State.clone(), nil
+	case *coordinationv1.Lease:
+		var s State
+		if text := o.Annotations[Annotation]; text != "" {
+			if err := json.Unmarshal([]byte(text), &s); err != nil {
+				return s, fmt.Errorf("%w: annotation %s of Lease %s: %w: fix or delete it", store.ErrUnreadable, Annotation, o.Name, err)
+			}
+		}
+		return s, nil
+	}
+	return State{}, fmt.Errorf("%w: the store returned a %T", controlplane.ErrInvalid, o)
+}
+
+// encode writes a State into an object.
+func encode(o store.Object, s State) error {
+	for _, list := range []reflect.Value{reflect.ValueOf(&s.Holders), reflect.ValueOf(&s.Waiting), reflect.ValueOf(&s.Releases)} {
+		if list = list.Elem(); list.IsNil() {
+			list.Set(reflect.MakeSlice(list.Type(), 0, 0)) // [], not null
+		}
+	}
+	if record, is := o.(*Record); is {
+		record.State = s
+		return nil
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(s); err != nil {
+		return fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
+	}
+	annotations := o.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[Annotation] = string(bytes.TrimSpace(text.Bytes()))
+	o.SetAnnotations(annotations)
+	return nil
+}

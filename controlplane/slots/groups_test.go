@@ -1,0 +1,94 @@
+package slots_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane/slots"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+)
+
+// asks requests a slot of group default.
+func asks(t *testing.T, g *slots.Groups, id string) (wait *slots.Wait, err error) {
+	t.Helper()
+	_, err = g.Change(t.Context(), "default", store.Term{}, func(s *slots.State) error {
+		wait = s.Ask(client(id), slots.Policy{Slots: 1}, nil, noon)
+		return nil
+	})
+	return wait, err
+}
+
+// TestWhereAGroupIsStored has the promised places: slots/GROUP on etcd, an annotation of a Lease on Kubernetes.
+func TestWhereAGroupIsStored(t *testing.T) {
+	const want = `{"holders":[{"id":"x","by":"fleetlock","since":"2026-11-27T12:00:00Z"}],"waiting":[{"id":"y","by":"fleetlock","number":2,"since":"2026-11-27T12:00:00Z","asked":"2026-11-27T12:00:00Z"}],"releases":[],"requests":2,"turn":0}`
+	lease := store.Leases
+	lease.Namespace = "hostler-system"
+	for name, c := range map[string]struct {
+		etcd bool
+		read func(s *memory.Store) (string, error)
+	}{
+		"etcd": {true, func(s *memory.Store) (string, error) {
+			record := store.Kind{Name: store.Slots, GVK: metav1.SchemeGroupVersion.WithKind("SlotGroup"), New: func() store.Object { return &slots.Record{} }}
+			record.GVK.Group = "hostler.io"
+			o, err := s.Get(t.Context(), record, "default")
+			if err != nil {
+				return "", err
+			}
+			text, err := json.Marshal(o.(*slots.Record).State)
+			return string(text), err
+		}},
+		"Kubernetes": {false, func(s *memory.Store) (string, error) {
+			o, err := s.Get(t.Context(), lease, "hostler-slots-default")
+			if err != nil {
+				return "", err
+			}
+			return o.GetAnnotations()["hostler.io/slots"], nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := memory.New(memory.Options{EndsLeases: c.etcd})
+			g := slots.NewGroups(s, "hostler-system")
+			for _, id := range []string{"x", "y"} {
+				if _, err := asks(t, g, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, err := c.read(s); err != nil || strings.ReplaceAll(got, "\n", "") != want {
+				t.Errorf("stored = %s, %v, want %s", got, err, want)
+			}
+			writes := s.Calls(memory.Create) + s.Calls(memory.Update)
+			if _, err := g.Change(t.Context(), "other", store.Term{}, func(s *slots.State) error { s.GiveBack("x", noon); return nil }); err != nil {
+				t.Error(err)
+			}
+			if s.Calls(memory.Create)+s.Calls(memory.Update) != writes+1 {
+				t.Error("a group is stored without need")
+			}
+		})
+	}
+}
+
+func TestAKindOfPeopleWithThatNameHasAnotherPlace(t *testing.T) {
+	if got := store.Below(store.Slots).Folder(); got != "objects/slots/" {
+		t.Errorf("folder = %s, want objects/slots/", got)
+	}
+}
+
+// TestWhatCannotBeReadIsNotReplaced has a value that a person has broken.
+func TestWhatCannotBeReadIsNotReplaced(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	s.PutRaw(store.Kind{Name: store.Slots, GVK: metav1.SchemeGroupVersion.WithKind("x")}, "default", []byte("{"))
+	if _, err := asks(t, slots.NewGroups(s, ""), "x"); !errors.Is(err, store.ErrUnreadable) {
+		t.Errorf("Change() = %v, want an error that is %q", err, store.ErrUnreadable)
+	}
+	s = memory.New(memory.Options{})
+	s.Put(store.Leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "hostler-slots-default", Annotations: map[string]string{slots.Annotation: "{"}}})
+	if _, err := asks(t, slots.NewGroups(s, ""), "x"); !errors.Is(err, store.ErrUnreadable) || !strings.Contains(err.Error(), "fix or delete it") {
+		t.Errorf("Change() = %v, want an error that is %q", err, store.ErrUnreadable)
+	}
+}

@@ -1,0 +1,372 @@
+package slots_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/slots"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+)
+
+// errKilled ends a server between its read and its write.
+var errKilled = errors.New("killed")
+
+// interrupted is the store of one server. Before each of its writes, something else happens.
+type interrupted struct {
+	store.Store
+	before func() error
+}
+
+func (s interrupted) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
+	return s.Store.Update(ctx, kind, name, pre, func(o store.Object) error {
+		if err := edit(o); err != nil {
+			return err
+		}
+		return s.before()
+	})
+}
+
+func (s interrupted) Create(ctx context.Context, kind store.Kind, o store.Object) (store.Object, error) {
+	if err := s.before(); err != nil {
+		return nil, err
+	}
+	return s.Store.Create(ctx, kind, o)
+}
+
+// history is one random life of a group.
+type history struct {
+	*testing.T
+	*rand.Rand
+	seed    uint64
+	store   *memory.Store
+	servers []*slots.Groups
+	busy    []int // servers in the middle of a change
+	policy  slots.Policy
+	nodes   slots.Nodes
+	now     time.Time
+	depth   int // of operations inside others
+	uids    int
+	// deleted are UIDs of Nodes that were deleted, and mayGo the clients that have given back, or were released.
+	deleted map[types.UID]bool
+	mayGo   map[string]bool
+	last    slots.State
+	most    int                // slots that there were since the last check
+	passed  map[int64][]string // who got slots before that request
+	log     []string
+}
+
+var clients = []string{"a1", "a2", "a3", "b1", "b2", "x1", "x2"}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	h := &history{
+		T: t, Rand: rand.New(rand.NewPCG(seed, 31)), seed: seed, store: memory.New(memory.Options{EndsLeases: seed/4%2 == 0}),
+		nodes: slots.Nodes{}, now: noon, deleted: map[types.UID]bool{}, mayGo: map[string]bool{},
+		passed: map[int64][]string{},
+	}
+	h.policy = slots.Policy{Group: slots.DefaultGroup, Slots: 1 + h.IntN(3), OneZoneAtATime: h.IntN(4) > 0, MaxUnavailable: part(t, []string{"0", "1", "50%", "100%"}[h.IntN(4)])}
+	for range 3 {
+		h.servers = append(h.servers, h.server())
+	}
+	for _, id := range clients[:5] {
+		h.register(id)
+	}
+	return h
+}
+
+// server is a new process.
+func (h *history) server() *slots.Groups {
+	return slots.NewGroups(interrupted{h.store, h.interrupt}, "hostler-system")
+}
+
+// interrupt is what happens between a read and a write of a server.
+func (h *history) interrupt() error {
+	switch n := h.IntN(12); {
+	case n == 0:
+		h.note("it is killed before its write")
+		return errKilled
+	case n < 4 && h.depth < 2:
+		h.depth++
+		h.step()
+		h.depth--
+	}
+	return nil
+}
+
+func (h *history) note(format string, args ...any) {
+	h.log = append(h.log, fmt.Sprintf(format, args...))
+}
+
+func (h *history) register(id string) {
+	h.uids++
+	uid := types.UID(fmt.Sprint("uid-", h.uids))
+	h.store.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: id, UID: uid}})
+	h.nodes[id] = slots.Node{Name: id, UID: uid, Zone: id[:1], Group: slots.DefaultGroup, Ready: true}
+}
+
+// change changes the group by a random server, whose answer may be lost, and checks what is stored.
+func (h *history) change(edit func(*slots.State) error) error {
+	n := h.IntN(len(h.servers))
+	for slices.Contains(h.busy, n) {
+		n = (n + 1) % len(h.servers)
+	}
+	h.busy = append(h.busy, n)
+	defer func() { h.busy = h.busy[:len(h.busy)-1] }()
+	if h.IntN(15) == 0 {
+		h.store.Inject(memory.Any, memory.Fault{LoseAnswer: true, Times: 1})
+	}
+	_, err := h.servers[n].Change(context.Background(), slots.DefaultGroup, store.Term{}, edit)
+	h.store.Heal()
+	if errors.Is(err, errKilled) {
+		h.servers[n] = h.server()
+	}
+	if err != nil && !errors.Is(err, errKilled) && !errors.Is(err, controlplane.ErrUnavailable) && !errors.Is(err, controlplane.ErrNotFound) {
+		h.fail("change = %v", err)
+	}
+	return err
+}
+
+// step does one random thing.
+func (h *history) step() {
+	h.now = h.now.Add(time.Duration(h.IntN(600)) * time.Second)
+	id := clients[h.IntN(len(clients))]
+	switch n := h.IntN(20); {
+	case n < 9:
+		h.ask(id)
+	case n < 13:
+		_ = h.giveBack(id)
+	case n < 14:
+		h.note("a person releases %s", id)
+		h.mayGo[id] = true
+		_ = h.change(func(s *slots.State) error { s.Release(id, "anna", "broken", h.now); return nil })
+	case n < 16:
+		h.free()
+	case n < 17:
+		if node, is := h.nodes[id]; is {
+			h.note("Node %s is deleted", id)
+			h.deleted[node.UID] = true
+			h.store.Remove(store.Nodes, id)
+			delete(h.nodes, id)
+		} else if id[0] != 'x' {
+			h.note("Node %s is registered", id)
+			h.register(id)
+		}
+	case n < 19:
+		if node, is := h.nodes[id]; is {
+			node.Ready = !node.Ready
+			h.nodes[id] = node
+			h.note("Node %s ready: %t", id, node.Ready)
+		}
+	default:
+		h.most = max(h.most, h.policy.Slots)
+		h.policy.Slots = h.IntN(4)
+		h.note("slots: %d", h.policy.Slots)
+	}
+}
+
+// ask requests a slot, and judges by itself whether the client may have it.
+func (h *history) ask(id string) (got bool) {
+	var before slots.State
+	var wait *slots.Wait
+	now := h.now
+	err := h.change(func(s *slots.State) error {
+		before = *s
+		wait = s.Ask(client(id), h.policy, h.nodes, now)
+		if held := before.Holder(id) != nil; wait == nil && !held {
+			h.judge(before, *s, id, now)
+		}
+		return nil
+	})
+	h.note("%s asks: %+v, %v", id, wait, err)
+	return err == nil && wait == nil
+}
+
+// judge fails unless a client may have got a slot.
+func (h *history) judge(before, after slots.State, id string, now time.Time) {
+	if len(before.Holders) >= h.policy.Slots || len(after.Holders) != len(before.Holders)+1 {
+		h.fail("%s gets one of %d slots beside %d holders", id, h.policy.Slots, len(before.Holders))
+	}
+	node, isNode := h.nodes[id]
+	if isNode && h.policy.OneZoneAtATime && h.otherZone(before, node) {
+		h.fail("%s gets a slot beside holders of another zone", id)
+	}
+	if h.tooMany(before, id) {
+		h.fail("%s gets a slot while too many Nodes are not ready", id)
+	}
+	oldest := true
+	for _, older := range before.Waiting {
+		overdue := now.Sub(older.Asked.Time) > max(15*time.Minute, 2*time.Duration(older.EverySeconds)*time.Second)
+		if older.ID == id {
+			break
+		}
+		if overdue || h.tooMany(before, older.ID) {
+			continue
+		}
+		n, is := h.nodes[older.ID]
+		may := !is || !h.policy.OneZoneAtATime || !h.otherZone(before, n)
+		if oldest && may && h.policy.Slots-len(before.Holders) == 1 {
+			h.fail("%s gets the only slot before %s, which may have it and asked first", id, older.ID)
+		}
+		oldest = false
+		if may && h.policy.Slots-len(before.Holders) > 1 {
+			continue // one is kept free for it
+		}
+		h.passed[older.Number] = append(h.passed[older.Number], id)
+		if times := len(slices.DeleteFunc(slices.Clone(h.passed[older.Number]), func(by string) bool { return by != id })); times > len(clients) {
+			h.fail("%s gets a slot before %s for the %dth time", id, older.ID, times)
+		}
+	}
+}
+
+func (h *history) otherZone(s slots.State, node slots.Node) bool {
+	return slices.ContainsFunc(s.Holders, func(o slots.Holder) bool { return o.Node != "" && o.Zone != node.Zone })
+}
+
+// tooMany reports whether more Nodes than allowed are not ready, beside holders and that one.
+func (h *history) tooMany(s slots.State, id string) bool {
+	notReady := 0
+	for _, n := range h.nodes {
+		held := slices.ContainsFunc(s.Holders, func(o slots.Holder) bool { return o.Node == n.Name })
+		if !n.Ready && !held && n.Name != id {
+			notReady++
+		}
+	}
+	return notReady > h.policy.MaxUnavailable.Of(len(h.nodes))
+}
+
+func (h *history) giveBack(id string) error {
+	h.note("%s gives back", id)
+	h.mayGo[id] = true
+	return h.change(func(s *slots.State) error { s.GiveBack(id, h.now); return nil })
+}
+
+// free does what the leader of the controller does, with what it has read.
+func (h *history) free() {
+	s, err := h.servers[0].Get(context.Background(), slots.DefaultGroup)
+	if err != nil {
+		h.fail("Get() = %v", err)
+	}
+	for _, holder := range s.Holders {
+		if holder.Node != "" && h.nodes[holder.Node].UID != holder.UID {
+			h.note("the slot of %s is freed", holder.ID)
+			_ = h.change(func(s *slots.State) error { s.Free(holder, "server", h.now); return nil })
+		}
+	}
+}
+
+// check compares what is stored with what was stored before the step.
+func (h *history) check() {
+	s, err := slots.NewGroups(h.store, "hostler-system").Get(context.Background(), slots.DefaultGroup)
+	if err != nil {
+		h.fail("Get() = %v", err)
+	}
+	if h.most = max(h.most, h.policy.Slots); len(s.Holders) > max(h.most, len(h.last.Holders)) {
+		h.fail("%d holders of %d slots, %d before", len(s.Holders), h.most, len(h.last.Holders))
+	}
+	h.most = 0
+	seen := map[string]bool{}
+	for _, holder := range s.Holders {
+		if seen[holder.ID] || s.Request(holder.ID) != nil {
+			h.fail("%s is there twice: %+v", holder.ID, s)
+		}
+		seen[holder.ID] = true
+	}
+	for _, holder := range h.last.Holders {
+		if !seen[holder.ID] && !h.mayGo[holder.ID] && !h.deleted[holder.UID] {
+			h.fail("%s has lost its slot", holder.ID)
+		}
+	}
+	h.last, h.mayGo = s, map[string]bool{}
+}
+
+func (h *history) fail(format string, args ...any) {
+	h.Helper()
+	h.Fatalf("history %d, %+v: %s\n%q", h.seed, h.policy, fmt.Sprintf(format, args...), h.log[max(0, len(h.log)-30):])
+}
+
+// settle ends all trouble. Each client that has a slot reboots and gives it back, and each that waits asks
+// again every few minutes: all have to get one.
+func (h *history) settle() {
+	h.policy.Slots = max(h.policy.Slots, 1)
+	for _, id := range clients[:5] {
+		if _, there := h.nodes[id]; !there {
+			h.register(id)
+		}
+		node := h.nodes[id]
+		node.Ready = true
+		h.nodes[id] = node
+	}
+	h.depth = 10
+	for gone := true; gone; { // some may be killed
+		h.free()
+		h.check()
+		gone = slices.ContainsFunc(h.last.Holders, func(o slots.Holder) bool { return o.Node != "" && h.nodes[o.Node].UID != o.UID })
+	}
+	waiting := slices.Clone(clients)
+	for round := 0; len(waiting) > 0; round++ {
+		if round > 60 {
+			h.fail("no slot for %v after %d rounds: %+v", waiting, round, h.last)
+		}
+		h.Shuffle(len(waiting), func(i, j int) { waiting[i], waiting[j] = waiting[j], waiting[i] })
+		var got []string
+		for _, id := range waiting {
+			h.now = h.now.Add(time.Minute)
+			if h.ask(id) {
+				got = append(got, id)
+			}
+		}
+		for _, id := range got {
+			for h.giveBack(id) != nil { // until it gets an answer
+			}
+		}
+		for _, id := range clients { // those that have lost an answer
+			if h.last.Holder(id) != nil && !slices.Contains(waiting, id) {
+				_ = h.giveBack(id)
+			}
+		}
+		waiting = slices.DeleteFunc(waiting, func(id string) bool { return slices.Contains(got, id) })
+		h.check()
+	}
+}
+
+// TestRandomHistories has three servers change one group while they are killed, and everything else happens.
+// Never are there more holders than slots, nobody loses a slot, and nobody waits for ever.
+func TestRandomHistories(t *testing.T) {
+	histories := uint64(1_000)
+	if os.Getenv("HOSTLER_TEST_LONG") != "" {
+		histories = 100_000
+	}
+	const each = 250 // of a subtest
+	for first := uint64(0); first < histories; first += each {
+		t.Run(fmt.Sprint("from ", first), func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(each) {
+				synctest.Test(t, func(t *testing.T) { live(t, first+seed) })
+			}
+		})
+	}
+}
+
+// live runs one history.
+func live(t *testing.T, seed uint64) {
+	h := newHistory(t, seed)
+	for range 10 + h.IntN(20) {
+		h.step()
+		h.check()
+	}
+	if seed%4 == 0 { // it takes longer than the rest
+		h.settle()
+	}
+}

@@ -1,0 +1,187 @@
+// Package slots decides which hosts of a group may reboot now. It owns the record of a group: who holds
+// its slots, who waits for one, and how slots were given back.
+//
+// State and its methods are pure. Groups stores it by compare-and-swap, so that several servers never give
+// more slots than there are. No slot is ever taken from its holder by a timer.
+package slots
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/internal/sanitize"
+)
+
+// Bounds of what is stored of a group. On Kubernetes it has to fit into the 256 KiB of annotations.
+const (
+	MostSlots    = 100
+	mostWaiting  = 200
+	mostReleases = 10
+	mostReason   = 100 // bytes
+)
+
+// DefaultGroup is the group of Nodes and clients that name none.
+const DefaultGroup = "default"
+
+// LabelGroup is the label of a Node that names its group.
+const LabelGroup = "hostler.io/reboot-group"
+
+// By is the way by which a client requests slots.
+type By string
+
+// The ways.
+const (
+	FleetLock By = "fleetlock"
+	Agent     By = "agent"
+)
+
+// State is what is stored of a group.
+type State struct {
+	Holders  []Holder  `json:"holders"`
+	Waiting  []Request `json:"waiting"`  // oldest first
+	Releases []Release `json:"releases"` // newest first
+	// Requests counts those that ever waited or got a slot at once.
+	Requests int64 `json:"requests"`
+	// Turn is the number of the last request that may pass older ones of other zones.
+	Turn int64 `json:"turn"`
+}
+
+// Client is who requests or holds a slot.
+type Client struct {
+	ID string `json:"id"`
+	By By     `json:"by"`
+	// Reason is why it wants to reboot.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Request is a client that waits. Its place in the list is its age: clocks do not matter.
+type Request struct {
+	Client
+	Number int64       `json:"number"`
+	Since  metav1.Time `json:"since"`
+	// Asked is when it was repeated last, within a few minutes, and EverySeconds how long that was after
+	// the time before. A FleetLock client has to repeat it.
+	Asked        metav1.Time `json:"asked"`
+	EverySeconds int64       `json:"everySeconds,omitempty"`
+}
+
+// Holder is a client that has a slot.
+type Holder struct {
+	Client
+	Since metav1.Time `json:"since"`
+	// Node is the name of its Node; empty if there was none of that name. UID, Zone and BootID are those that
+	// the Node had when it got the slot.
+	Node   string    `json:"node,omitempty"`
+	UID    types.UID `json:"uid,omitempty"`
+	Zone   string    `json:"zone,omitempty"`
+	BootID string    `json:"bootID,omitempty"`
+}
+
+// How is how a slot became free, or a request ended.
+type How string
+
+// The ways in which a slot becomes free.
+const (
+	GivenBack   How = "GivenBack"   // by its holder
+	Released    How = "Released"    // by a person
+	NodeDeleted How = "NodeDeleted" // of the holder
+)
+
+// Release is a slot that became free.
+type Release struct {
+	ID     string       `json:"id"`
+	Node   string       `json:"node,omitempty"`
+	Held   *metav1.Time `json:"held"` // since when; null for a request that had no slot
+	At     metav1.Time  `json:"at"`
+	How    How          `json:"how"`
+	Who    string       `json:"by"` // the client, a person or a server
+	Reason string       `json:"reason,omitempty"`
+}
+
+// validID is what a client may be called.
+var validID = regexp.MustCompile(`^[A-Za-z0-9._:@-]{1,253}$`)
+
+// CheckID returns an error unless a client may have that ID.
+func CheckID(id string) error {
+	if validID.MatchString(id) {
+		return nil
+	}
+	return fmt.Errorf("%q is not an ID of 1 to 253 letters, digits and . _ : @ -", sanitize.Text(id, 100))
+}
+
+// Holder returns the slot of a client; nil if it has none.
+func (s *State) Holder(id string) *Holder {
+	if i := slices.IndexFunc(s.Holders, func(h Holder) bool { return h.ID == id }); i >= 0 {
+		return &s.Holders[i]
+	}
+	return nil
+}
+
+// Request returns the request of a client that waits; nil if there is none.
+func (s *State) Request(id string) *Request {
+	if i := slices.IndexFunc(s.Waiting, func(r Request) bool { return r.ID == id }); i >= 0 {
+		return &s.Waiting[i]
+	}
+	return nil
+}
+
+// GiveBack frees the slot of a client, and forgets its request. It reports whether there was either.
+func (s *State) GiveBack(id string, now time.Time) bool {
+	held := s.Holder(id)
+	if held != nil {
+		s.record(Release{ID: id, Node: held.Node, Held: &held.Since, How: GivenBack, Who: string(held.By)}, now)
+	}
+	return s.drop(id) || held != nil
+}
+
+// Release frees the slot of a client, or ends its request, as a person has decided. It reports whether there
+// was either.
+func (s *State) Release(id, who, reason string, now time.Time) bool {
+	r := Release{ID: id, How: Released, Who: who, Reason: Shorten(reason)}
+	if held := s.Holder(id); held != nil {
+		r.Node, r.Held = held.Node, &held.Since
+	}
+	if !s.drop(id) {
+		return false
+	}
+	s.record(r, now)
+	return true
+}
+
+// Free frees the slot of a holder whose Node was deleted. It reports whether it had that slot still.
+func (s *State) Free(h Holder, who string, now time.Time) bool {
+	held := s.Holder(h.ID)
+	if held == nil || held.Node != h.Node || held.UID != h.UID || !held.Since.Equal(&h.Since) {
+		return false
+	}
+	s.record(Release{ID: h.ID, Node: h.Node, Held: &h.Since, How: NodeDeleted, Who: who}, now)
+	return s.drop(h.ID)
+}
+
+// drop removes the slot and the request of a client.
+func (s *State) drop(id string) bool {
+	before := len(s.Holders) + len(s.Waiting)
+	s.Holders = slices.DeleteFunc(slices.Clone(s.Holders), func(h Holder) bool { return h.ID == id })
+	s.Waiting = slices.DeleteFunc(slices.Clone(s.Waiting), func(r Request) bool { return r.ID == id })
+	return len(s.Holders)+len(s.Waiting) < before
+}
+
+// record adds a release, and forgets the oldest.
+func (s *State) record(r Release, now time.Time) {
+	if r.Held != nil {
+		r.Held = r.Held.DeepCopy()
+	}
+	r.At = stamp(now)
+	s.Releases = append([]Release{r}, s.Releases[:min(len(s.Releases), mostReleases-1)]...)
+}
+
+// stamp is a time as it is stored.
+func stamp(at time.Time) metav1.Time { return metav1.NewTime(at.UTC().Truncate(time.Second)) }
+
+// Shorten is a reason as it is stored.
+func Shorten(reason string) string { return sanitize.Text(reason, mostReason) }
