@@ -37,7 +37,7 @@ type Network struct {
 	Files   *Files // nil to serve without TLS
 	// Beyond allows addresses beyond loopback without TLS.
 	Beyond bool
-	Log     *slog.Logger
+	Log    *slog.Logger
 	// Heartbeat hears how the files are, at the start and then every few seconds.
 	Heartbeat func(error)
 }
