@@ -20,7 +20,7 @@ import (
 // print nothing.
 func beginnings() map[string]int {
 	return map[string]int{
-		"hostler ": 52, "curl -s --unix-socket ": 6, "curl -s 127.0.0.1:9754/": 1, "journalctl -u ": 8, "journalctl -b ": 2, "journalctl --": 1,
+		"hostler ": 52, "curl -s --unix-socket ": 5, "curl -s 127.0.0.1:9754/": 1, "journalctl -u ": 8, "journalctl -b ": 2, "journalctl --": 1,
 		"df -h /var": 1, "systemd-analyze security ": 1, "systemd-inhibit ": 1, "systemctl cat ": 1, "systemctl status containerd": 1,
 		"systemctl start containerd": 1, "systemctl start dbus": 1, "systemctl start hostler": 1, "systemctl restart ": 2, "systemctl reload ": 1, "systemctl unmask ": 2, "systemctl daemon-reload": 1,
 		"systemctl enable --now hostler": 1, "systemctl enable --now podman.socket": 1, "usermod ": 1, "ctr --namespace k8s.io images label ": 1,
@@ -61,6 +61,7 @@ func elsewhere() []struct{ page, line, why string } {
 		{"", "hostler fleet ", "needs a server: TestTheServerIsAServiceWithoutRights"},
 		{"", "hostler server", "needs a store: TestTheServerIsAServiceWithoutRights"},
 		{"", "systemctl reload hostler-server", "needs the service: TestTheServerIsAServiceWithoutRights"},
+		{"", "systemctl restart hostler-server", "needs the service: TestTheServerIsAServiceWithoutRights starts it"},
 		{"", "journalctl -u hostler-server", "needs the service: TestTheServerIsAServiceWithoutRights"},
 		{"", "hostler config check --server", "needs server.yaml: TestTheServerIsAServiceWithoutRights"},
 		{"docs/howto/reboots.md", "echo '{\"client_params\"", "is for the two below"},
