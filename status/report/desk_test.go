@@ -113,7 +113,9 @@ func newUnaskedDesk(t *testing.T) *desk {
 	if err := d.runtimes.Set().Add(d.runtime); err != nil {
 		t.Fatal(err)
 	}
-	options := status.Options{Name: nodeName, Version: "1.2.3", MaxPods: 110, MaxImages: 50, Pressure: status.DefaultPolicy()}
+	pressure := status.DefaultPolicy()
+	pressure.NodefsAvailable, pressure.NodefsInodesFree = status.Threshold{}, status.Threshold{} // the disk is the tester's
+	options := status.Options{Name: nodeName, Version: "1.2.3", MaxPods: 110, MaxImages: 50, Pressure: pressure}
 	departures := OpenDepartures(d.noted, nodeName, d.client.Type(), d.log.Logger())
 	d.Reporter = New(Options{
 		Client:   d.client,
