@@ -246,7 +246,7 @@ func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 	base := c.served("")
 	for _, controller := range []string{"node-lifecycle", "eviction", "clones", "garbage-collector"} {
 		role := c.clusterRole("hostler-" + controller)
-		c.kubectl("delete", "clusterrolebinding", "hostler-node-lifecycle", "hostler-eviction", "hostler-clones", "hostler-garbage-collector", "--ignore-not-found")
+		c.kubectl("delete", "clusterrolebinding", "hostler-node-lifecycle", "hostler-eviction", "hostler-clones", "hostler-garbage-collector", "hostler-reboots", "--ignore-not-found")
 		c.kubectl("create", "clusterrolebinding", "hostler-"+controller, "--clusterrole=hostler-"+controller, "--user="+serverUser)
 		s := startServer(t, base+"\ncontrollers: ["+controller+"]\nnodeLifecycle: {startupGracePeriod: 10s}")
 		for i := range 1 + len(role.verbs()) {

@@ -136,7 +136,7 @@ func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 	if got := condition(s, status.ShutdownProtected).Reason; got != status.ReasonShuttingDown {
 		t.Errorf("reason of ShutdownProtected = %s, want %s", got, status.ReasonShuttingDown)
 	}
-	mentions(t, "hostler status", a.screen(), "is SHUTTING DOWN", "node is shutting down", "shutdown Draining, ")
+	mentions(t, "hostler status", a.screen(), "is SHUTTING DOWN", "node is shutting down", "shutdown Draining for reboot, ")
 
 	down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
 	check(t, err)
