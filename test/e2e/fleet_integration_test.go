@@ -173,7 +173,7 @@ func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
 		t.Errorf("hostler nodes of nobody = code %d, %s, want that there is none, and those like it", r.code, r.err)
 	}
 	check(t, f.Members[0].Kill())
-	if r := a.hostler("nodes"); r.code != 1 || r.out != "" || !strings.Contains(r.err, "hint: `hostler status`") {
+	if r := a.hostler("nodes"); r.code != 1 || r.out != "" || !strings.Contains(r.err, "hint: run `hostler doctor`") {
 		t.Errorf("hostler nodes without an etcd = code %d, %s%s, want no half of a list, and where to look", r.code, r.out, r.err)
 	}
 	a.stop()
