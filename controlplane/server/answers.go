@@ -4,16 +4,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"hostler.io/hostler/controlplane"
-	"hostler.io/hostler/controlplane/controllers/garbagecollector"
-	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/hint"
@@ -72,6 +68,24 @@ func (answer route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(v) // the caller has gone
 }
 
+// maxRequest bounds the body of a request.
+const maxRequest = 4 << 10
+
+// decode reads the body of a request.
+func decode(r *http.Request, into any) error {
+	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxRequest))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return refusal(http.StatusBadRequest, "read request: "+err.Error(), "")
+	}
+	return nil
+}
+
+// refusal answers a request that is not carried out.
+func refusal(status int, message, what string) error {
+	return &hint.Error{Message: clean(message), Hint: clean(what), Status: status}
+}
+
 // status is the state of this server.
 func (s *Server) status(now time.Time) answer.Status {
 	nodes := s.nodes.Report()
@@ -80,13 +94,14 @@ func (s *Server) status(now time.Time) answer.Status {
 		Store:       answer.Store{Type: s.o.Store.Type(), Endpoint: s.o.Store.Endpoint()},
 		Controllers: []answer.Controller{}, NotReadyNodes: []string{}, Zones: []answer.Zone{}, Problems: []answer.Problem{}, Loops: []loop.Health{},
 	}
-	var failing []map[string]error // by controller
+	var reports []report
 	for _, c := range s.controllers {
 		r := c.report()
 		a.Controllers = append(a.Controllers, c.answer(r, now))
-		failing = append(failing, r.failing)
+		reports = append(reports, r)
 	}
-	a.Problems = s.problems(nodes, failing)
+	a.Slots, a.FleetLock = s.slotGroups(now), s.fleetlock.Answers()
+	a.Problems = append(problems(reports), slotProblems(a.Slots)...)
 	since, err := s.contact.Since(now)
 	if err == nil {
 		at := since.UTC().Truncate(time.Second)
@@ -104,7 +119,6 @@ func (s *Server) status(now time.Time) answer.Status {
 	if s.heartbeats != nil {
 		a.Heartbeats = heartbeatsOf(s.heartbeats.Report())
 	}
-	a.Slots, a.FleetLock = s.slotGroups(now), s.fleetlock.Answers()
 	for _, name := range nodes.Decision.NotReady {
 		a.NotReadyNodes = append(a.NotReadyNodes, clean(name))
 	}
@@ -148,6 +162,12 @@ func (c *controlled) answer(r report, now time.Time) answer.Controller {
 	return a
 }
 
+// stateOf is the state of a controller by its name.
+func (s *Server) stateOf(name string) string {
+	i := slices.IndexFunc(s.controllers, func(c *controlled) bool { return c.name == name })
+	return s.controllers[i].state()
+}
+
 // state is what a controller is doing on this server.
 func (c *controlled) state() string {
 	status := c.election.Status()
@@ -166,54 +186,22 @@ func (c *controlled) state() string {
 	return answer.Starting
 }
 
-// problems are the objects that are left alone. failing has those that cannot be written.
-func (s *Server) problems(nodes lifecycle.Report, failing []map[string]error) []answer.Problem {
-	list := []answer.Problem{}
-	unreadable := s.pods.Unreadable()
-	maps.Copy(unreadable, nodes.Unreadable)
-	garbage := s.garbage.Report()
-	maps.Copy(unreadable, garbage.Unreadable)
+// problems are the objects that are left alone, by controllers.
+func problems(reports []report) []answer.Problem {
+	list, unreadable := []answer.Problem{}, map[string]error{}
+	for _, r := range reports {
+		maps.Copy(unreadable, r.unreadable)
+	}
 	for _, object := range slices.Sorted(maps.Keys(unreadable)) {
 		list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be read: " + whyUnreadable(unreadable[object])), Hint: hintUnreadable})
 	}
-	for _, objects := range failing {
-		for _, object := range slices.Sorted(maps.Keys(objects)) {
-			list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be written: " + objects[object].Error()), Hint: "the server tries again"})
+	for _, r := range reports {
+		for _, object := range slices.Sorted(maps.Keys(r.failing)) {
+			list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be written: " + r.failing[object].Error()), Hint: "the server tries again"})
 		}
 	}
-	for _, i := range nodes.Decision.Ignored {
-		list = append(list, answer.Problem{Object: clean(store.Nodes.Key(i.Node)), Message: clean(i.Message), Hint: "remove it yourself if nobody needs it"})
-	}
-	list = append(list, undecided(garbage)...)
-	list = append(list, s.slotProblems(time.Now())...)
-	for _, group := range s.clones.Report().Decision.Groups {
-		list = append(list, answer.Problem{Object: clean(store.Nodes.Key(group[0])), Message: clean(group.Message()), Hint: "run on the copy: `" + controlplane.Clone{}.Fix() + "`"})
-	}
-	return list
-}
-
-// mostUndecided is how many objects are named whose owners cannot be seen.
-const mostUndecided = 20
-
-// undecided are the kinds that cannot be read, and the objects of which it is not known whether to delete
-// them.
-func undecided(r garbagecollector.Report) []answer.Problem {
-	list, more := unlisted(r), 0
-	kinds := len(list)
-	for _, fact := range r.Facts {
-		switch {
-		case fact.Undecided == "":
-		case len(list) == kinds+mostUndecided:
-			more++
-		default:
-			list = append(list, answer.Problem{
-				Object: clean(fact.String()), Message: clean(fact.Undecided),
-				Hint: hintUndecided,
-			})
-		}
-	}
-	if more > 0 {
-		list[len(list)-1].Message += fmt.Sprintf("; the owners of %d more objects cannot be seen", more)
+	for _, r := range reports {
+		list = append(list, r.problems...)
 	}
 	return list
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,12 +11,8 @@ import (
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
-	"hostler.io/hostler/internal/hint"
 	"hostler.io/hostler/internal/listen"
 )
-
-// maxRequest bounds the body of a request.
-const maxRequest = 4 << 10
 
 // policies are the cascades of `hostler fleet delete`.
 func policies() map[string]metav1.DeletionPropagation {
@@ -29,25 +24,20 @@ func policies() map[string]metav1.DeletionPropagation {
 // deletionOf reads the request of a deletion.
 func (s *Server) deletionOf(r *http.Request) (answer.DeletionRequest, error) {
 	var req answer.DeletionRequest
-	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxRequest))
-	dec.DisallowUnknownFields()
-	refuse := func(message, what string) (answer.DeletionRequest, error) {
-		return req, &hint.Error{Message: clean(message), Hint: clean(what), Status: http.StatusBadRequest}
-	}
-	if err := dec.Decode(&req); err != nil {
-		return refuse("read request: "+err.Error(), "")
+	if err := decode(r, &req); err != nil {
+		return req, err
 	}
 	kind, name, _ := strings.Cut(req.Object, "/")
-	state := s.garbageState()
+	state := s.stateOf(garbagecollector.Name)
 	switch {
 	case policies()[req.Cascade] == "":
-		return refuse(fmt.Sprintf("there is no cascade %q", req.Cascade), "use background, foreground or orphan")
+		return req, refusal(http.StatusBadRequest, fmt.Sprintf("there is no cascade %q", req.Cascade), "use background, foreground or orphan")
 	case kind == "" || name == "":
-		return refuse(fmt.Sprintf("%q is not KIND/NAME", req.Object), "use KIND/NAME as `hostler fleet get KIND` prints it")
+		return req, refusal(http.StatusBadRequest, fmt.Sprintf("%q is not KIND/NAME", req.Object), "use KIND/NAME as `hostler fleet get KIND` prints it")
 	case !s.o.Store.EndsLeases():
-		return refuse("objects of "+s.o.Store.Type()+" are not deleted here", "use `kubectl delete --cascade="+req.Cascade+"`")
+		return req, refusal(http.StatusBadRequest, "objects of "+s.o.Store.Type()+" are not deleted here", "use `kubectl delete --cascade="+req.Cascade+"`")
 	case state == answer.Disabled:
-		return refuse("the "+garbagecollector.Name+" does not run on this server", "run this on a server that has it in `controllers`")
+		return req, refusal(http.StatusBadRequest, "the "+garbagecollector.Name+" does not run on this server", "run this on a server that has it in `controllers`")
 	}
 	return req, nil
 }

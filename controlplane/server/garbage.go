@@ -28,7 +28,7 @@ const (
 func (s *Server) garbagePlan() answer.GarbagePlan {
 	r := s.garbage.Report()
 	p := answer.GarbagePlan{
-		State: s.garbageState(), Paused: clean(r.Paused), Objects: r.Objects,
+		State: s.stateOf(garbagecollector.Name), Paused: clean(r.Paused), Objects: r.Objects,
 		Facts: []answer.GarbageFact{}, Unreadable: []answer.Problem{},
 	}
 	if !r.At.IsZero() {
@@ -76,10 +76,27 @@ func unlisted(r garbagecollector.Report) []answer.Problem {
 	return list
 }
 
-// garbageState is the state of the garbage collector on this server.
-func (s *Server) garbageState() string {
-	i := slices.IndexFunc(s.controllers, func(c *controlled) bool { return c.name == garbagecollector.Name })
-	return s.controllers[i].state()
+// mostUndecided is how many objects are named whose owners cannot be seen.
+const mostUndecided = 20
+
+// undecided are the kinds that cannot be read, and the objects of which it is not known whether to delete
+// them.
+func undecided(r garbagecollector.Report) []answer.Problem {
+	list, more := unlisted(r), 0
+	kinds := len(list)
+	for _, fact := range r.Facts {
+		switch {
+		case fact.Undecided == "":
+		case len(list) == kinds+mostUndecided:
+			more++
+		default:
+			list = append(list, answer.Problem{Object: clean(fact.String()), Message: clean(fact.Undecided), Hint: hintUndecided})
+		}
+	}
+	if more > 0 {
+		list[len(list)-1].Message += fmt.Sprintf("; the owners of %d more objects cannot be seen", more)
+	}
+	return list
 }
 
 // recordRefusal records that an object has an owner that it cannot have, as Kubernetes' collector does. On

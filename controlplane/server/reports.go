@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/eviction"
 	"hostler.io/hostler/controlplane/controllers/executor"
@@ -26,7 +27,9 @@ type report struct {
 	paused        string
 	due, pending  int
 	lag           time.Duration    // of the watch
-	failing       map[string]error // by KIND/NAME
+	failing       map[string]error // objects that cannot be written, by KIND/NAME
+	unreadable    map[string]error // likewise
+	problems      []answer.Problem // with other objects that are left alone
 	writes        executor.Writes
 	actions       func() []answer.Action
 	settled       func() []answer.Settled // nil for none
@@ -36,8 +39,8 @@ func reportOf(r executor.Report) report {
 	return report{at: r.At, oldestDue: r.OldestDue, paused: r.Paused, failing: r.Failing, writes: r.Writes, lag: r.WatchLag}
 }
 
-// reportOfNodes is that of the controller node-lifecycle.
-func reportOfNodes(l lifecycle.Report) report {
+// reportOfNodes is that of the controller node-lifecycle. pods are those that cannot be read.
+func reportOfNodes(l lifecycle.Report, pods map[string]error) report {
 	r := reportOf(l.Report)
 	r.due, r.pending = len(l.Decision.Now)+len(l.Marks), len(l.Decision.Pending)
 	r.writes = r.writes.Add(l.Marking.Writes)
@@ -53,6 +56,11 @@ func reportOfNodes(l lifecycle.Report) report {
 	r.watches, r.next = fmt.Sprintf("%d Nodes and their Leases", nodes), l.Decision.Next
 	if nodes == 1 {
 		r.watches = "1 Node and its Lease"
+	}
+	r.unreadable = pods
+	maps.Copy(r.unreadable, l.Unreadable)
+	for _, i := range l.Decision.Ignored {
+		r.problems = append(r.problems, answer.Problem{Object: clean(store.Nodes.Key(i.Node)), Message: clean(i.Message), Hint: "remove it yourself if nobody needs it"})
 	}
 	r.actions = func() []answer.Action { return actionsOnNodes(l) }
 	r.settled = func() []answer.Settled { return settledNodes(l.Decision.Settled) }
@@ -136,6 +144,7 @@ func reportOfGarbage(g garbagecollector.Report) report {
 		}
 	}
 	r.due, r.pending = len(due), len(g.Facts)-len(due)
+	r.unreadable, r.problems = g.Unreadable, undecided(g)
 	r.actions = actionsAt(g.At, due, func(s garbagecollector.Step) answer.Action {
 		return answer.Action{Object: clean(s.Object()), Action: clean(s.Action()), Reason: clean(s.Reason)}
 	})
@@ -146,6 +155,9 @@ func reportOfGarbage(g garbagecollector.Report) report {
 func reportOfClones(c clones.Report) report {
 	r := reportOf(c.Report)
 	r.due, r.watches = len(c.Decision.Now), "the machine IDs of Nodes"
+	for _, group := range c.Decision.Groups {
+		r.problems = append(r.problems, answer.Problem{Object: clean(store.Nodes.Key(group[0])), Message: clean(group.Message()), Hint: "run on the copy: `" + controlplane.Clone{}.Fix() + "`"})
+	}
 	r.actions = actionsAt(c.At, c.Decision.Now, func(change clones.Change) answer.Action {
 		return answer.Action{Object: clean(change.Object()), Action: clean(change.Action()), Reason: change.Reason()}
 	})

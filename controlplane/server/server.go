@@ -61,12 +61,10 @@ type Server struct {
 	candidate   string
 	contact     *store.Contact
 	nodes       *lifecycle.Controller
-	clones      *clones.Controller
 	garbage     *garbagecollector.Controller
 	heartbeats  *heartbeats.Controller // nil for a store without settings
 	reboots     *reboots.Controller
 	fleetlock   *fleetlock.Server
-	pods        *podcache.Cache
 	controllers []*controlled
 	events      *controlplane.Recorder // nil to publish none
 	loops       loop.Set
@@ -119,17 +117,17 @@ func New(o Options) (*Server, error) {
 		notifier: notify.New(o.Getenv, o.Unsetenv),
 	}
 	marks, evictions := loop.NewSignal(), loop.NewSignal()
-	s.pods = podcache.New(marks, evictions)
-	s.nodes = lifecycle.New(o.Store, s.contact, o.Config.NodeLifecycle.Policy(), o.Config.NodeLifecycle.ZoneLabels, s.pods, marks, o.Log)
-	evicter := eviction.New(o.Store, s.contact, s.pods, evictions, o.Log)
-	s.clones = clones.New(o.Store, s.contact, o.Log)
+	pods := podcache.New(marks, evictions)
+	s.nodes = lifecycle.New(o.Store, s.contact, o.Config.NodeLifecycle.Policy(), o.Config.NodeLifecycle.ZoneLabels, pods, marks, o.Log)
+	evicter := eviction.New(o.Store, s.contact, pods, evictions, o.Log)
+	copies := clones.New(o.Store, s.contact, o.Log)
 	s.garbage = garbagecollector.New(o.Store, s.contact, o.Log)
 	s.recordEvents(evicter)
-	pods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, s.pods.Follower()}
+	readsPods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, pods.Follower()}
 	s.controllers = []*controlled{
 		s.control(&controlled{
-			name: lifecycle.Name, shared: true, lead: s.nodes.Lead, report: func() report { return reportOfNodes(s.nodes.Report()) },
-			follows: []follow{{store.Nodes, store.AllChanges, s.nodes.Nodes()}, {store.Leases, s.nodes.LeaseScope(), s.nodes.Leases()}, pods},
+			name: lifecycle.Name, shared: true, lead: s.nodes.Lead, report: func() report { return reportOfNodes(s.nodes.Report(), pods.Unreadable()) },
+			follows: []follow{{store.Nodes, store.AllChanges, s.nodes.Nodes()}, {store.Leases, s.nodes.LeaseScope(), s.nodes.Leases()}, readsPods},
 			loops: []timed{
 				{lifecycle.Name, time.Minute + 3*time.Duration(o.Config.NodeLifecycle.MonitorPeriod), s.nodes.Run},
 				{"marks of pods", time.Minute, s.nodes.RunMarks},
@@ -137,14 +135,14 @@ func New(o Options) (*Server, error) {
 		}),
 		s.control(&controlled{
 			name: eviction.Name, shared: true, lead: evicter.Lead, report: func() report { return reportOfEvictions(evicter.Report()) },
-			follows: []follow{{store.Nodes, store.AllChanges, evicter.Nodes()}, pods},
+			follows: []follow{{store.Nodes, store.AllChanges, evicter.Nodes()}, readsPods},
 			loops:   []timed{{eviction.Name, time.Minute, evicter.Run}},
 		}),
 		s.control(s.controlGarbage()),
 		s.control(&controlled{
-			name: clones.Name, lead: s.clones.Lead, report: func() report { return reportOfClones(s.clones.Report()) },
-			follows: []follow{{store.Nodes, store.AllChanges, s.clones.Nodes()}},
-			loops:   []timed{{clones.Name, time.Minute, s.clones.Run}},
+			name: clones.Name, lead: copies.Lead, report: func() report { return reportOfClones(copies.Report()) },
+			follows: []follow{{store.Nodes, store.AllChanges, copies.Nodes()}},
+			loops:   []timed{{clones.Name, time.Minute, copies.Run}},
 		}),
 		s.control(s.controlHeartbeats()),
 		s.control(s.controlReboots()),

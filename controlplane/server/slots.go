@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,7 +16,6 @@ import (
 	"hostler.io/hostler/controlplane/server/fleetlock"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
-	"hostler.io/hostler/internal/hint"
 	"hostler.io/hostler/internal/listen"
 )
 
@@ -132,9 +130,9 @@ func utc(at *metav1.Time) *time.Time {
 }
 
 // slotProblems are groups that cannot be read, and holders that do not give their slots back.
-func (s *Server) slotProblems(now time.Time) []answer.Problem {
+func slotProblems(groups []answer.SlotGroup) []answer.Problem {
 	var list []answer.Problem
-	for _, g := range s.slotGroups(now) {
+	for _, g := range groups {
 		object := slotObject + g.Name
 		if g.Error != "" {
 			list = append(list, answer.Problem{Object: object, Message: "cannot be read: " + g.Error, Hint: "hosts of the group get no slots meanwhile"})
@@ -156,12 +154,7 @@ const slotObject = "slots/"
 
 // slots answers who holds slots, and who waits.
 func (s *Server) slots(r *http.Request) (any, error) {
-	a := answer.Slots{FleetLock: s.o.Config.Reboots.Listen, Groups: []answer.SlotGroup{}}
-	for _, c := range s.controllers {
-		if c.name == reboots.Name {
-			a.State = c.state()
-		}
-	}
+	a := answer.Slots{State: s.stateOf(reboots.Name), FleetLock: s.o.Config.Reboots.Listen, Groups: []answer.SlotGroup{}}
 	if a.State != answer.Disabled {
 		ctx, cancel := context.WithTimeoutCause(r.Context(), readTime, controlplane.ErrNoAnswer)
 		defer cancel()
@@ -174,31 +167,26 @@ func (s *Server) slots(r *http.Request) (any, error) {
 // releaseSlot frees a slot, as a person has decided.
 func (s *Server) releaseSlot(r *http.Request) (any, error) {
 	var req answer.ReleaseRequest
-	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxRequest))
-	decoder.DisallowUnknownFields()
-	refuse := func(status int, message, what string) (any, error) {
-		return nil, &hint.Error{Message: clean(message), Hint: clean(what), Status: status}
-	}
-	if err := decoder.Decode(&req); err != nil {
-		return refuse(http.StatusBadRequest, "read request: "+err.Error(), "")
+	if err := decode(r, &req); err != nil {
+		return nil, err
 	}
 	runs, _ := s.o.Config.Runs(reboots.Name)
 	switch {
 	case !runs:
-		return refuse(http.StatusBadRequest, "the controller "+reboots.Name+" does not run on this server", "run this on a server that has it in `controllers`")
+		return nil, refusal(http.StatusBadRequest, "the controller "+reboots.Name+" does not run on this server", "run this on a server that has it in `controllers`")
 	case req.ID == "" || req.Group == "":
-		return refuse(http.StatusBadRequest, "id or group is missing", "name both")
+		return nil, refusal(http.StatusBadRequest, "id or group is missing", "name both")
 	case strings.TrimSpace(req.Reason) == "":
-		return refuse(http.StatusBadRequest, "the reason is missing", "say why with --reason: it is recorded")
+		return nil, refusal(http.StatusBadRequest, "the reason is missing", "say why with --reason: it is recorded")
 	}
 	err := s.reboots.Release(r.Context(), req.Group, req.ID, listen.UserOf(r.Context()), req.Reason)
 	switch {
 	case errors.Is(err, reboots.ErrNoGroup):
-		return refuse(http.StatusNotFound, err.Error(), "name the group with --group")
+		return nil, refusal(http.StatusNotFound, err.Error(), "name the group with --group")
 	case errors.Is(err, controlplane.ErrNotFound):
-		return refuse(http.StatusNotFound, err.Error(), "`hostler fleet slots` lists holders and requests")
+		return nil, refusal(http.StatusNotFound, err.Error(), "`hostler fleet slots` lists holders and requests")
 	case errors.Is(err, controlplane.ErrUnavailable), errors.Is(err, controlplane.ErrConflict):
-		return refuse(http.StatusServiceUnavailable, err.Error(), "try again; `hostler fleet status` shows whether the store answers")
+		return nil, refusal(http.StatusServiceUnavailable, err.Error(), "try again; `hostler fleet status` shows whether the store answers")
 	}
 	return req, err
 }
