@@ -21,12 +21,12 @@ import (
 const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 // Kinds returns the kinds whose objects can have owners, with their metadata alone, the version first
-// that the server prefers. Events are none of them: they end by themselves, and there are many. known
+// that the server prefers. Events are none of them: they end by themselves, and there are many. stale
 // reports whether a kind that is not returned may still exist, as the server that has it does not answer.
-func (f *Fleet) Kinds(ctx context.Context) (kinds []store.Kind, known func(store.Kind) bool, err error) {
+func (f *Fleet) Kinds(ctx context.Context) (kinds []store.Kind, stale func(store.Kind) bool, err error) {
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
-	stale := map[string]bool{} // by group
+	outdated := map[string]bool{} // by group
 	for _, root := range []string{"/api", "/apis"} {
 		list, err := f.discover(ctx, root)
 		if err != nil {
@@ -34,7 +34,7 @@ func (f *Fleet) Kinds(ctx context.Context) (kinds []store.Kind, known func(store
 		}
 		for _, group := range list.Items {
 			for _, version := range group.Versions {
-				stale[group.Name] = stale[group.Name] || version.Freshness == apidiscoveryv2.DiscoveryFreshnessStale
+				outdated[group.Name] = outdated[group.Name] || version.Freshness == apidiscoveryv2.DiscoveryFreshnessStale
 				for _, resource := range version.Resources {
 					if k, ok := kindOf(schema.GroupVersion{Group: group.Name, Version: version.Version}, resource); ok {
 						kinds = append(kinds, k)
@@ -43,7 +43,7 @@ func (f *Fleet) Kinds(ctx context.Context) (kinds []store.Kind, known func(store
 			}
 		}
 	}
-	return kinds, func(k store.Kind) bool { return stale[k.GVK.Group] }, nil
+	return kinds, func(k store.Kind) bool { return outdated[k.GVK.Group] }, nil
 }
 
 // discover reads which resources the server has.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"sync"
 	"time"
 
@@ -98,7 +97,7 @@ func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
 }
 
 // confirmUnchanged returns ErrConflict if an object of a kind has changed after the position, and before
-// now. A watch reports nothing of a kind that rests for a minute, so the kind is listed.
+// now. It lists the kind: the watch of a kind without changes reports its progress only once a minute.
 func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version string) error {
 	f.seen.checking.Lock()
 	defer f.seen.checking.Unlock()
@@ -127,14 +126,17 @@ func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version 
 	return nil
 }
 
-// Release removes owner references and a finalizer, without a read where the type has a strategic merge
-// patch. Kind has the metadata of objects alone.
+// Release removes owner references and a finalizer without reading the object before. It returns
+// errors.ErrUnsupported, and changes nothing, for a type without a strategic merge patch.
 func (f *Fleet) Release(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, owners []types.UID, finalizer string) error {
 	ctx, cancel, operation, err := began(ctx, "update", kind, name)
 	if err != nil {
 		return err
 	}
 	defer cancel()
+	if f.seen.mergesOnly(kind.Name) {
+		return errors.ErrUnsupported
+	}
 	if err := f.confirm(ctx, pre, pre.Version); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
@@ -158,20 +160,13 @@ func (f *Fleet) Release(ctx context.Context, kind store.Kind, name string, pre s
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	defer stop()
-	if !f.seen.mergesOnly(kind.Name) {
-		_, err = f.one(within, operation, kind, target{path.Base(name), pre.UID}, func(r rest.Interface) *rest.Request {
-			return at(kind, r.Patch(types.StrategicMergePatchType), name).Body(text)
-		})
-		if !errors.Is(err, errMediaType) {
-			return err
-		}
-		f.seen.noteMerges(kind.Name)
-	}
-	_, err = f.Update(ctx, kind, name, store.Preconditions{UID: pre.UID, Version: pre.Version, Term: pre.Term}, func(o store.Object) error {
-		o.SetFinalizers(slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == finalizer }))
-		o.SetOwnerReferences(slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()), func(ref metav1.OwnerReference) bool { return slices.Contains(owners, ref.UID) }))
-		return nil
+	_, err = f.one(within, operation, kind, target{path.Base(name), pre.UID}, func(r rest.Interface) *rest.Request {
+		return at(kind, r.Patch(types.StrategicMergePatchType), name).Body(text)
 	})
+	if errors.Is(err, errMediaType) {
+		f.seen.noteMerges(kind.Name)
+		return errors.ErrUnsupported
+	}
 	return err
 }
 

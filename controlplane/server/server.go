@@ -169,8 +169,10 @@ func (s *Server) controlGarbage() *controlled {
 		name: garbagecollector.Name, shared: true, lead: s.garbage.Lead, report: func() report { return reportOfGarbage(s.garbage.Report()) },
 		loops: []timed{{garbagecollector.Name, time.Minute, s.garbage.Run}},
 	}
-	if _, able := s.o.Store.(garbagecollector.Discoverer); able {
-		c.discovers = append(c.discovers, timed{"kinds of objects", 2 * time.Minute, s.garbage.RunKinds})
+	if d, able := s.o.Store.(garbagecollector.Discoverer); able {
+		c.discovers = append(c.discovers, timed{"kinds of objects", 2 * time.Minute, func(ctx context.Context, heartbeat func(error)) error {
+			return s.garbage.RunKinds(ctx, d, heartbeat)
+		}})
 		return c
 	}
 	c.loops = append(c.loops, timed{"leases of deleted nodes", time.Minute, s.garbage.RunLookups})

@@ -113,6 +113,16 @@ func TestGarbageIsCollectedInACluster(t *testing.T) {
 	c.kubectl("delete", "widget", "w1")
 	c.configMaps()
 
+	// So do its own dependents, which have no strategic merge patch.
+	apply(widget("v1", "w3"))
+	_, uid, _ := strings.Cut(c.owner("Widget", "example.com/v1", "w3"), " w3 ")
+	apply(strings.Replace(widget("v1", "w4"), "namespace: default", "namespace: default, ownerReferences: [{kind: Widget, apiVersion: example.com/v1, name: w3, uid: "+uid+"}]", 1))
+	c.kubectl("delete", "widget", "w3", "--cascade=orphan")
+	if owners := c.kubectl("get", "widget", "w4", "-o", "jsonpath={.metadata.ownerReferences}"); owners != "" {
+		t.Errorf("owners of an orphan of a custom type = %s, want none", owners)
+	}
+	c.kubectl("delete", "widget", "w4")
+
 	// A type with a conversion that fails is read in the version that is stored.
 	apply(widget("v1", "w1"), widgets("v2", "v1"))
 	eventually(t, "another version is served", func() bool {

@@ -154,7 +154,8 @@ func (c *Controller) try(ctx context.Context, kind store.Kind, term store.Term, 
 	return c.release(ctx, kind.Metadata(), pre, s)
 }
 
-// Releaser is a Store that removes owner references and a finalizer without reading the object before.
+// Releaser is a Store that removes owner references and a finalizer without reading the object before;
+// errors.ErrUnsupported for a type where it cannot.
 type Releaser interface {
 	Release(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, owners []types.UID, finalizer string) error
 }
@@ -166,7 +167,9 @@ func (c *Controller) release(ctx context.Context, kind store.Kind, pre store.Pre
 		for _, o := range s.Owners {
 			owners = append(owners, o.UID)
 		}
-		return r.Release(ctx, kind, s.Name, pre, owners, s.Finalizer)
+		if err := r.Release(ctx, kind, s.Name, pre, owners, s.Finalizer); !errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
 	}
 	_, err := c.store.Update(ctx, kind, s.Name, pre, s.edit)
 	return err

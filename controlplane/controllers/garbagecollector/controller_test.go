@@ -131,7 +131,7 @@ func TestATypeIsWrittenInTheVersionThatCanBeRead(t *testing.T) {
 		controllertest.Run(t,
 			func(ctx context.Context) error { return contact.Run(ctx, v.Ping, quiet) },
 			func(ctx context.Context) error { return c.Run(ctx, quiet) },
-			func(ctx context.Context) error { return c.RunKinds(ctx, quiet) },
+			func(ctx context.Context) error { return c.RunKinds(ctx, v, quiet) },
 			func(ctx context.Context) error { return e.Run(ctx, c.Lead, quiet) },
 		)
 		things := thingsIn("v1")

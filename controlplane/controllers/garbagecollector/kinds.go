@@ -33,13 +33,8 @@ var registrations = map[schema.GroupKind]bool{
 	{Group: "apiregistration.k8s.io", Kind: "APIService"}:             true,
 }
 
-// RunKinds follows all kinds of a Discoverer until ctx ends. heartbeat receives how each discovery went.
-func (c *Controller) RunKinds(ctx context.Context, heartbeat func(error)) error {
-	d, able := c.store.(Discoverer)
-	if !able {
-		<-ctx.Done()
-		return context.Cause(ctx)
-	}
+// RunKinds follows all kinds of the store, which is a Discoverer, until ctx ends. heartbeat receives how each discovery went.
+func (c *Controller) RunKinds(ctx context.Context, d Discoverer, heartbeat func(error)) error {
 	r := kindsRun{Controller: c, store: d, types: loop.NewSignal(), running: map[string]*following{}}
 	defer r.stop()
 	for {
