@@ -128,20 +128,21 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 			}
 			return err
 		}
-		then := replace(path, value)
-		after, err := read(kind, name, header.ClusterId, &mvccpb.KeyValue{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Value: value})
+		changed := &mvccpb.KeyValue{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Value: value}
+		after, err := read(kind, name, header.ClusterId, changed)
 		if err != nil {
 			return err
 		}
+		then := replace(path, value)
 		if store.Released(stored, after) {
 			then = clientv3.OpDelete(path)
 		}
-		revision, err := f.write(ctx, c, path, kv, header.Revision, pre, others, then)
-		if err != nil {
+		if changed.ModRevision, err = f.write(ctx, c, path, kv, header.Revision, pre, others, then); err != nil {
 			return err
 		}
-		stored, err = read(kind, name, header.ClusterId, &mvccpb.KeyValue{CreateRevision: kv.CreateRevision, ModRevision: revision, Value: value})
-		return err
+		after.SetResourceVersion(versionOf(header.ClusterId, changed).String())
+		stored = after
+		return nil
 	})
 	if refusal != nil {
 		return nil, refusal
@@ -283,8 +284,8 @@ func (f *Fleet) swap(ctx context.Context, c *conn, folders map[string]int64, com
 	return 0, errChanged
 }
 
-// since is the revision of a position. One after the revision of the cluster is of another one: a backup
-// was restored.
+// since is the revision of a position; ErrConflict for a revision that the cluster has not reached, after a
+// backup was restored.
 func since(p store.Position, now int64) (int64, error) {
 	revision, err := strconv.ParseInt(p.Version, 10, 64)
 	if err != nil {
