@@ -3,10 +3,11 @@ package slots
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/internal/few"
 )
 
 const (
@@ -224,11 +225,11 @@ func (d *decision) judge(r Request) *Wait {
 	case len(d.held) >= d.policy.Slots:
 		return &Wait{Full, "all slots of the group are held: " + names(d.held)}
 	case len(d.held)+len(d.kept) >= d.policy.Slots:
-		return &Wait{Queued, "a slot is kept free for an older request: " + list(d.kept)}
+		return &Wait{Queued, "a slot is kept free for an older request: " + few.Names(d.kept, mostNamed)}
 	case d.barred != "" && r.Number > d.turn:
 		return &Wait{Queued, "an older request waits for another zone: " + d.barred}
 	case len(others) > d.policy.MaxUnavailable.Of(d.members):
-		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, list(others))}
+		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, few.Names(others, mostNamed))}
 	case d.policy.OneZoneAtATime && isNode && d.zoned != nil && d.zoned.Zone != node.Zone:
 		return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(d.zoned.Zone), d.zoned.ID, zone(node.Zone))}
 	}
@@ -247,23 +248,11 @@ func (d *decision) take(r Request) {
 const mostNamed = 5
 
 func names(holders []Holder) string {
-	return first(len(holders), func(i int) string {
-		return fmt.Sprintf("%s since %s", holders[i].ID, clock(holders[i].Since.Time))
-	})
-}
-
-func list(all []string) string { return first(len(all), func(i int) string { return all[i] }) }
-
-// first names the first few of all.
-func first(all int, name func(i int) string) string {
-	var texts []string
-	for i := range min(all, mostNamed) {
-		texts = append(texts, name(i))
+	var all []string
+	for _, h := range holders {
+		all = append(all, fmt.Sprintf("%s since %s", h.ID, clock(h.Since.Time)))
 	}
-	if all > mostNamed {
-		texts[mostNamed-1] += fmt.Sprintf(" and %d more", all-mostNamed)
-	}
-	return strings.Join(texts, ", ")
+	return few.Names(all, mostNamed)
 }
 
 func zone(name string) string {

@@ -14,6 +14,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/few"
 )
 
 // settle is how long two hosts must have been alive before they are compared. A host that was renamed
@@ -46,11 +47,7 @@ type Group []string
 
 // Message says what is wrong.
 func (g Group) Message() string {
-	hosts, more := g, ""
-	if n := len(hosts) - controlplane.MostClones; n > 0 {
-		hosts, more = hosts[:controlplane.MostClones], fmt.Sprintf(" and %d more", n)
-	}
-	return fmt.Sprintf("the running hosts %s%s have the same machine ID: one was cloned from the other", strings.Join(hosts, ", "), more)
+	return fmt.Sprintf("the running hosts %s have the same machine ID: one was cloned from the other", few.Names(g, controlplane.MostClones))
 }
 
 // Change is another value of the annotation. The Node must still be of that machine and boot.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/few"
 )
 
 // Do is what a step does.
@@ -34,7 +35,7 @@ type Step struct {
 	Reason    string
 
 	others []store.Reference // the states of other objects that are the reason
-	within []store.Kind      // kinds in which an owner would be under an unknown name
+	within []store.Kind      // kinds where an owner would be stored under a name that is not known
 	shared bool              // the object has another owner with a UID of Owners
 	// unchanged has how far each kind was followed when the step was decided, for Release.
 	unchanged []store.Position
@@ -143,7 +144,7 @@ func (g *graph) owned(o *Object, owners []owner) Verdict {
 	return Verdict{Step: gone}
 }
 
-// loses has a step remove the reference to an owner, unless that is more than one write can compare.
+// loses adds an owner to those whose references the step removes, up to as many as one write can compare.
 func (s *Step) loses(o *Object, ref Owner, own owner) {
 	if len(s.others)+len(own.others) > store.MostOthers {
 		return
@@ -168,12 +169,8 @@ func ownerNames(o *Object, owners []owner) string {
 
 // join names the first three.
 func join(names []string) string {
-	const most = 3
 	slices.Sort(names)
-	if more := len(names) - most; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
-	}
-	return strings.Join(names, ", ")
+	return few.Names(names, 3)
 }
 
 // policy is how a dependent is to be deleted: as its finalizers say, and with its own dependents first if

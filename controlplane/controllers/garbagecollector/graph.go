@@ -2,11 +2,8 @@ package garbagecollector
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
-	"path"
 	"slices"
-	"strings"
 	"sync"
 	"unique"
 
@@ -47,18 +44,6 @@ type graph struct {
 type entry struct {
 	*Object
 	list int
-}
-
-// kind is how far a kind is known.
-type kind struct {
-	store.Kind
-	// sparse says that only deletions are followed: changes and new objects are not seen.
-	sparse     bool
-	err        error            // why it cannot be followed now
-	position   string           // up to which version; empty while it is listed
-	lists      int              // that were begun
-	synced     int              // and read to their end
-	unreadable map[string]error // by name
 }
 
 func newGraph(changed loop.Signal, finishes bool) *graph {
@@ -105,8 +90,7 @@ func (g *graph) failed(name string, err error) {
 	}
 }
 
-// decideAll has all objects with owners, and those that are being deleted, decided again. The caller
-// holds mu.
+// decideAll marks all objects. The caller holds mu.
 func (g *graph) decideAll() {
 	for _, e := range g.objects {
 		g.mark(e.Object)
@@ -114,7 +98,8 @@ func (g *graph) decideAll() {
 	g.changed.Send()
 }
 
-// mark has an object decided again. The caller holds mu.
+// mark notes that an object is to be decided again, if it has owners or is being deleted. The caller holds
+// mu.
 func (g *graph) mark(o *Object) {
 	if len(o.Owners) > 0 || o.Deleting {
 		g.dirty[o] = struct{}{}
@@ -157,7 +142,8 @@ func (g *graph) put(o *Object, list int) {
 	g.touch(o)
 }
 
-// share has an object use the strings of others: most are of few types and namespaces. The caller holds mu.
+// share replaces strings of an object by equal ones of other objects, to save memory: most objects are of
+// few types and namespaces. The caller holds mu.
 func (g *graph) share(o *Object) {
 	shared := func(s *string) { *s = unique.Make(*s).Value() }
 	shared(&o.Namespace)
@@ -192,7 +178,7 @@ func (g *graph) remove(key Key) {
 	}
 }
 
-// lookUp has an object read that is not followed. The caller holds mu.
+// lookUp requests a read of an object that is not followed. The caller holds mu.
 func (g *graph) lookUp(key Key) {
 	g.lookups[key] = struct{}{}
 	g.unseen.Send()
@@ -221,7 +207,7 @@ func (g *graph) lookedUp(key Key, o store.Object) {
 	}
 }
 
-// again has an object that is not followed read once more.
+// again requests one more read of an object that is not followed.
 func (g *graph) again(key Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -269,7 +255,7 @@ func (g *graph) unlink(o *Object) {
 	}
 }
 
-// touch has those decided again for which an object matters. The caller holds mu.
+// touch marks the dependents of an object that has changed, and its owners. The caller holds mu.
 func (g *graph) touch(o *Object) {
 	for _, index := range o.indexes() {
 		for dependent := range g.owning[index] {
@@ -300,140 +286,6 @@ func discard(in map[string]map[*Object]struct{}, index string, o *Object) {
 	}
 }
 
-// dependents are the objects that refer to an owner, in no order. The caller holds mu.
-func (g *graph) dependents(owner *Object) []*Object {
-	var list []*Object
-	for o := range g.owning[string(owner.UID)] {
-		if slices.ContainsFunc(o.Owners, func(ref Owner) bool { return !ref.Implied && owner.is(ref, o.Namespace) }) {
-			list = append(list, o)
-		}
-	}
-	return list
-}
-
-// owner finds what an owner is for a dependent. The caller holds mu.
-func (g *graph) owner(o *Object, ref Owner) owner {
-	if ref.Invalid != "" {
-		return owner{state: unknown, why: ref.Invalid}
-	}
-	for _, found := range g.owners[ref.index()] {
-		switch {
-		case found.is(ref, o.Namespace) && found.orphans():
-			return owner{state: orphaning, others: g.stateOf(found)}
-		case found.is(ref, o.Namespace) && found.waits():
-			return owner{state: waiting, others: g.stateOf(found)}
-		case found.is(ref, o.Namespace):
-			return owner{state: present}
-		case found.Type == ref.Type && found.Own == ref.Name && found.UID == ref.UID && o.Namespace == "":
-			return owner{state: unknown, why: fmt.Sprintf("it is in namespace %s; an object without a namespace cannot have such an owner", found.Namespace)}
-		}
-	}
-	if _, orphaned := g.orphaned[ref.UID]; orphaned {
-		return owner{state: orphaning}
-	}
-	if ref.Implied && !g.deleted[ref.index()] {
-		return owner{state: present}
-	}
-	return g.missing(o, ref)
-}
-
-// stateOf is the state of an object that a write compares. The caller holds mu.
-func (g *graph) stateOf(o *Object) []store.Reference {
-	if !g.finishes { // an API server withdraws no deletion
-		return nil
-	}
-	return []store.Reference{{Kind: g.kinds[o.Kind].Kind, Name: o.Name, UID: o.UID, Version: o.Version}}
-}
-
-// missing decides whether an owner that is not in the graph is absent. The caller holds mu.
-func (g *graph) missing(o *Object, ref Owner) owner {
-	k, names, within := g.locate(ref, o.Namespace)
-	switch {
-	case k == nil:
-		return owner{state: unknown, why: "the store has no such type"}
-	case o.Namespace == "" && (k.Kind.NameOf != nil || k.Namespace != "" || within != nil):
-		return owner{state: unknown, why: "its type has namespaces; an object without a namespace cannot have such an owner"}
-	case k.err != nil:
-		return owner{state: unknown, why: fmt.Sprintf("%s cannot be listed: %v", k.Name, k.err)}
-	case k.synced == 0:
-		return owner{state: unknown, why: k.Name + " are not listed yet"}
-	}
-	missing := owner{state: absent, within: within}
-	for _, name := range names {
-		if err := k.unreadable[name]; err != nil {
-			return owner{state: unknown, why: err.Error()}
-		}
-		missing.others = append(missing.others, store.Reference{Kind: k.Kind, Name: name, UID: ref.UID})
-	}
-	for name, err := range k.unreadable {
-		// It may also be stored in a folder where its type does not belong, which makes it unreadable.
-		misplaced := k.Kind.Name == store.Objects.Name && path.Base(name) == ref.Name
-		if misplaced || within != nil && strings.HasPrefix(k.Folder()+name, within.Folder()) {
-			return owner{state: unknown, why: fmt.Sprintf("%s: %v", Key{k.Name, name}, err)}
-		}
-	}
-	return missing
-}
-
-// locate returns the kind of an owner, and the names that it can have there. If they cannot be known,
-// within is the part of the kind where it would be. The caller holds mu.
-func (g *graph) locate(ref Owner, namespace string) (k *kind, names []string, within *store.Kind) {
-	if k = g.byType(ref.Type); k != nil {
-		switch {
-		case k.Nested:
-			return k, nil, &k.Kind
-		case k.NameOf != nil:
-			return k, []string{namespace + "/" + ref.Name}, nil
-		case k.Namespace != "" && k.Namespace != namespace: // an owner in another namespace counts as absent
-			return k, nil, nil
-		}
-		return k, []string{ref.Name}, nil
-	}
-	if k = g.kinds[store.Objects.Name]; k == nil {
-		return nil, nil, nil
-	}
-	if ref.Type == podType { // their Node is part of their name
-		pods := store.Pods(true)
-		return k, nil, &pods
-	}
-	resource := store.Resource(ref.Type.Kind)
-	names = []string{resource + "/" + ref.Name}
-	if namespace != "" {
-		names = append(names, resource+"/"+namespace+"/"+ref.Name)
-	}
-	return k, names, nil
-}
-
-// byType returns the kind of an API type, if it has one of its own. The caller holds mu.
-func (g *graph) byType(of schema.GroupKind) *kind {
-	for _, k := range g.kinds {
-		if k.GVK.GroupKind() == of {
-			return k
-		}
-	}
-	return nil
-}
-
-// neverListed names a kind of which nothing is known yet; empty if there is none. The caller holds mu.
-func (g *graph) neverListed() string {
-	for _, k := range g.kinds {
-		if k.synced == 0 {
-			return k.Name
-		}
-	}
-	return ""
-}
-
-// anyUnreadable names an object that cannot be read, and why; nil if there is none. The caller holds mu.
-func (g *graph) anyUnreadable() (Key, error) {
-	for _, k := range g.kinds {
-		for name, err := range k.unreadable {
-			return Key{k.Name, name}, err
-		}
-	}
-	return Key{}, nil
-}
-
 // decide decides for all objects that have changed, and returns what is due.
 func (g *graph) decide() []Step {
 	g.mu.Lock()
@@ -459,7 +311,7 @@ func (g *graph) decide() []Step {
 	return due
 }
 
-// bind has a step require what it needs of positions. The caller holds mu.
+// bind adds to a step how far kinds must have been followed for it. The caller holds mu.
 func (g *graph) bind(s Step, positions map[string]store.Position) Step {
 	if s.Do == Release {
 		s.unchanged, s.others = g.dependentKinds(s.Key, positions), g.leaseOf(s.Key)
@@ -583,92 +435,4 @@ func (g *graph) report(r *Report) {
 			r.Unreadable[Key{name, object}.String()] = err
 		}
 	}
-}
-
-// follower takes in the objects of one kind.
-type follower struct {
-	g    *graph
-	kind *kind
-	as   store.Kind // in which version it is followed
-}
-
-var _ store.Tracker = (*follower)(nil)
-
-// synced is how many lists were read to their end.
-func (f *follower) synced() int {
-	f.g.mu.Lock()
-	defer f.g.mu.Unlock()
-	return f.kind.synced
-}
-
-// Begin implements store.Follower.
-func (f *follower) Begin() {
-	f.g.mu.Lock()
-	defer f.g.mu.Unlock()
-	f.kind.lists++
-	f.kind.position = ""
-	clear(f.kind.unreadable)
-}
-
-// Set implements store.Follower.
-func (f *follower) Set(name string, o store.Object) {
-	f.g.mu.Lock()
-	defer f.g.mu.Unlock()
-	f.readable(name)
-	f.g.put(objectOf(Key{f.kind.Name, name}, o), f.kind.lists)
-}
-
-// readable notes that there is no object of that name any more that cannot be read. The caller holds mu.
-func (f *follower) readable(name string) {
-	if f.kind.unreadable[name] != nil {
-		delete(f.kind.unreadable, name)
-		f.g.decideAll()
-	}
-}
-
-// Unreadable implements store.Follower. What was known of the object stays known.
-func (f *follower) Unreadable(name string, err error) {
-	f.g.mu.Lock()
-	defer f.g.mu.Unlock()
-	f.kind.unreadable[name] = err
-	if f.kind.position != "" {
-		f.g.decideAll() // it may be an owner
-	}
-	key := Key{f.kind.Name, name}
-	if known := f.g.objects[key]; known.Object != nil {
-		f.g.objects[key] = entry{known.Object, f.kind.lists}
-	}
-}
-
-// Delete implements store.Follower.
-func (f *follower) Delete(name string, _ store.Object) {
-	f.g.mu.Lock()
-	defer f.g.mu.Unlock()
-	f.readable(name)
-	f.g.remove(Key{f.kind.Name, name})
-}
-
-// Synced implements store.Follower.
-func (f *follower) Synced() {
-	f.g.mu.Lock()
-	defer f.g.mu.Unlock()
-	for key, e := range f.g.objects {
-		if key.Kind == f.kind.Name && e.list != f.kind.lists {
-			f.g.remove(key)
-		}
-	}
-	f.kind.synced++
-	f.kind.err = nil
-	f.kind.Kind = f.as // the version that can be read is written, too
-	f.g.decideAll()
-}
-
-// Reached implements store.Tracker.
-func (f *follower) Reached(version string) {
-	f.g.mu.Lock()
-	defer f.g.mu.Unlock()
-	if f.kind.position == "" {
-		f.g.changed.Send() // what waited for the list can go on
-	}
-	f.kind.position = version
 }

@@ -2,8 +2,8 @@
 // foreground and orphan deletions.
 //
 // A graph keeps the metadata of all objects. It decides for one object at a time, again after each change
-// of the object, its owners or its dependents. Nothing is deleted on the word of the graph alone: the
-// store checks with each write that the owners are absent.
+// of the object, its owners or its dependents. The graph can be late, so each write makes the store check
+// that the owners are absent.
 package garbagecollector
 
 import (

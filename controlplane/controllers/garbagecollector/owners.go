@@ -1,0 +1,146 @@
+package garbagecollector
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"hostler.io/hostler/controlplane/store"
+)
+
+// dependents are the objects that refer to an owner, in no order. The caller holds mu.
+func (g *graph) dependents(owner *Object) []*Object {
+	var list []*Object
+	for o := range g.owning[string(owner.UID)] {
+		if slices.ContainsFunc(o.Owners, func(ref Owner) bool { return !ref.Implied && owner.is(ref, o.Namespace) }) {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// owner finds what an owner is for a dependent. The caller holds mu.
+func (g *graph) owner(o *Object, ref Owner) owner {
+	if ref.Invalid != "" {
+		return owner{state: unknown, why: ref.Invalid}
+	}
+	for _, found := range g.owners[ref.index()] {
+		switch {
+		case found.is(ref, o.Namespace) && found.orphans():
+			return owner{state: orphaning, others: g.stateOf(found)}
+		case found.is(ref, o.Namespace) && found.waits():
+			return owner{state: waiting, others: g.stateOf(found)}
+		case found.is(ref, o.Namespace):
+			return owner{state: present}
+		case found.Type == ref.Type && found.Own == ref.Name && found.UID == ref.UID && o.Namespace == "":
+			return owner{state: unknown, why: fmt.Sprintf("it is in namespace %s; an object without a namespace cannot have such an owner", found.Namespace)}
+		}
+	}
+	if _, orphaned := g.orphaned[ref.UID]; orphaned {
+		return owner{state: orphaning}
+	}
+	if ref.Implied && !g.deleted[ref.index()] {
+		return owner{state: present}
+	}
+	return g.missing(o, ref)
+}
+
+// stateOf is the state of an object that a write compares. The caller holds mu.
+func (g *graph) stateOf(o *Object) []store.Reference {
+	if !g.finishes { // an API server withdraws no deletion
+		return nil
+	}
+	return []store.Reference{{Kind: g.kinds[o.Kind].Kind, Name: o.Name, UID: o.UID, Version: o.Version}}
+}
+
+// missing decides whether an owner that is not in the graph is absent. The caller holds mu.
+func (g *graph) missing(o *Object, ref Owner) owner {
+	k, names, within := g.locate(ref, o.Namespace)
+	switch {
+	case k == nil:
+		return owner{state: unknown, why: "the store has no such type"}
+	case o.Namespace == "" && (k.Kind.NameOf != nil || k.Namespace != "" || within != nil):
+		return owner{state: unknown, why: "its type has namespaces; an object without a namespace cannot have such an owner"}
+	case k.err != nil:
+		return owner{state: unknown, why: fmt.Sprintf("%s cannot be listed: %v", k.Name, k.err)}
+	case k.synced == 0:
+		return owner{state: unknown, why: k.Name + " are not listed yet"}
+	}
+	missing := owner{state: absent, within: within}
+	for _, name := range names {
+		if err := k.unreadable[name]; err != nil {
+			return owner{state: unknown, why: err.Error()}
+		}
+		missing.others = append(missing.others, store.Reference{Kind: k.Kind, Name: name, UID: ref.UID})
+	}
+	for name, err := range k.unreadable {
+		// It may also be stored in a folder where its type does not belong, which makes it unreadable.
+		misplaced := k.Kind.Name == store.Objects.Name && path.Base(name) == ref.Name
+		if misplaced || within != nil && strings.HasPrefix(k.Folder()+name, within.Folder()) {
+			return owner{state: unknown, why: fmt.Sprintf("%s: %v", Key{k.Name, name}, err)}
+		}
+	}
+	return missing
+}
+
+// locate returns the kind of an owner, and the names that it can have there. If they cannot be known,
+// within is the part of the kind where it would be. The caller holds mu.
+func (g *graph) locate(ref Owner, namespace string) (k *kind, names []string, within *store.Kind) {
+	if k = g.byType(ref.Type); k != nil {
+		switch {
+		case k.Nested:
+			return k, nil, &k.Kind
+		case k.NameOf != nil:
+			return k, []string{namespace + "/" + ref.Name}, nil
+		case k.Namespace != "" && k.Namespace != namespace: // an owner in another namespace counts as absent
+			return k, nil, nil
+		}
+		return k, []string{ref.Name}, nil
+	}
+	if k = g.kinds[store.Objects.Name]; k == nil {
+		return nil, nil, nil
+	}
+	if ref.Type == podType { // their Node is part of their name
+		pods := store.Pods(true)
+		return k, nil, &pods
+	}
+	resource := store.Resource(ref.Type.Kind)
+	names = []string{resource + "/" + ref.Name}
+	if namespace != "" {
+		names = append(names, resource+"/"+namespace+"/"+ref.Name)
+	}
+	return k, names, nil
+}
+
+// byType returns the kind of an API type, if it has one of its own. The caller holds mu.
+func (g *graph) byType(of schema.GroupKind) *kind {
+	for _, k := range g.kinds {
+		if k.GVK.GroupKind() == of {
+			return k
+		}
+	}
+	return nil
+}
+
+// neverListed names a kind of which nothing is known yet; empty if there is none. The caller holds mu.
+func (g *graph) neverListed() string {
+	for _, k := range g.kinds {
+		if k.synced == 0 {
+			return k.Name
+		}
+	}
+	return ""
+}
+
+// anyUnreadable names an object that cannot be read, and why; nil if there is none. The caller holds mu.
+func (g *graph) anyUnreadable() (Key, error) {
+	for _, k := range g.kinds {
+		for name, err := range k.unreadable {
+			return Key{k.Name, name}, err
+		}
+	}
+	return Key{}, nil
+}
