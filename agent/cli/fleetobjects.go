@@ -186,12 +186,8 @@ func printGarbagePlan(t *table, out *output, p answer.GarbagePlan) {
 }
 
 func printUnread(t *table, head string, problems []answer.Problem) {
-	if len(problems) == 0 {
-		return
-	}
-	t.line("")
-	t.row(head, "CANNOT BE READ")
+	row := t.section(head, "CANNOT BE READ")
 	for _, p := range problems {
-		t.row(p.Object, strings.TrimSuffix(t.below(p.Message)+": "+p.Hint, ": "))
+		row(p.Object, strings.TrimSuffix(t.below(p.Message)+": "+p.Hint, ": "))
 	}
 }

@@ -86,15 +86,10 @@ func printSlots(t *table, out *output, s answer.Slots) {
 }
 
 func printHolders(t *table, out *output, groups []answer.SlotGroup) {
-	head, late := false, ""
+	row, late := t.section("HOLDER", "GROUP", "FOR", "BY", "ZONE", "NOTE"), ""
 	for _, g := range groups {
 		for _, h := range g.Holders {
-			if !head {
-				t.line("")
-				t.row("HOLDER", "GROUP", "FOR", "BY", "ZONE", "NOTE")
-				head = true
-			}
-			t.row(h.ID, g.Name, age(out.now().Sub(h.Since)), h.By, h.Zone, joined(h.Note, h.Reason))
+			row(h.ID, g.Name, age(out.now().Sub(h.Since)), h.By, h.Zone, joined(h.Note, h.Reason))
 			if h.Late && late == "" {
 				late = fmt.Sprintf("%s holds its slot for %s.\nCheck that host. To free the slot, run `hostler fleet slots release %s --group %s --reason TEXT`", h.ID, age(out.now().Sub(h.Since)), h.ID, g.Name)
 			}
@@ -107,33 +102,23 @@ func printHolders(t *table, out *output, groups []answer.SlotGroup) {
 }
 
 func printWaiting(t *table, out *output, groups []answer.SlotGroup) {
-	head := false
+	row := t.section("WAITING", "GROUP", "FOR", "BY", "WAITS BECAUSE")
 	for _, g := range groups {
 		for _, r := range g.Waiting {
-			if !head {
-				t.line("")
-				t.row("WAITING", "GROUP", "FOR", "BY", "WAITS BECAUSE")
-				head = true
-			}
-			t.row(r.ID, g.Name, age(out.now().Sub(r.Since)), r.By, joined(r.Wait, r.Reason))
+			row(r.ID, g.Name, age(out.now().Sub(r.Since)), r.By, joined(r.Wait, r.Reason))
 		}
 	}
 }
 
 func printReleases(t *table, out *output, groups []answer.SlotGroup) {
-	head := false
+	row := t.section("RELEASED", "GROUP", "AGO", "HELD FOR", "HOW", "BY", "REASON")
 	for _, g := range groups {
 		for _, r := range g.Releases {
-			if !head {
-				t.line("")
-				t.row("RELEASED", "GROUP", "AGO", "HELD FOR", "HOW", "BY", "REASON")
-				head = true
-			}
 			held := ""
 			if r.Held != nil {
 				held = age(r.At.Sub(*r.Held))
 			}
-			t.row(r.ID, g.Name, age(out.now().Sub(r.At)), held, r.How, r.By, r.Reason)
+			row(r.ID, g.Name, age(out.now().Sub(r.At)), held, r.How, r.By, r.Reason)
 		}
 	}
 }

@@ -102,6 +102,19 @@ func (t *table) row(cells ...string) {
 	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 }
 
+// section returns what writes rows below a head. An empty line and the head come before the first row.
+func (t *table) section(head ...string) func(cells ...string) {
+	headed := false
+	return func(cells ...string) {
+		if !headed {
+			t.line("")
+			t.row(head...)
+			headed = true
+		}
+		t.row(cells...)
+	}
+}
+
 // What changes the colour of the text after it.
 const (
 	red    = "\x1b[31;1m"

@@ -21,8 +21,7 @@ type Kind struct {
 	// NameOf is the name that an object is stored under, if that is not its own: several parts with
 	// slashes between them. On Kubernetes it is NAMESPACE/NAME.
 	NameOf func(Object) string
-	// Nested says that names have several parts that the metadata of an object does not tell: only the
-	// last is its own.
+	// Nested says that names have several parts, of which the metadata of an object has only the last.
 	Nested bool
 	// New returns an empty object.
 	New func() Object

@@ -146,11 +146,16 @@ func (k checker) check(c Config) {
 	k.oneOf("log.format", c.Log.Format, "text", "json")
 }
 
+// address checks an address to listen at; empty for none. It reports whether that is beyond loopback.
+func (k checker) address(field, address, example string) (open bool) {
+	valid := address == "" || listen.IsAddress(address)
+	k.Require(valid, field, "%q is not an IP address with a port, such as %s", address, example)
+	return valid && address != "" && !listen.IsLoopback(address)
+}
+
 // metrics checks where metrics are served.
 func (k checker) metrics(m Metrics) {
-	address := m.Listen == "" || listen.IsAddress(m.Listen)
-	k.Require(address, "metrics.listen", "%q is not an IP address with a port, such as 127.0.0.1:9756", m.Listen)
-	open := address && m.Listen != "" && !listen.IsLoopback(m.Listen)
+	open := k.address("metrics.listen", m.Listen, "127.0.0.1:9756")
 	k.Require(!open || m.Insecure, "metrics.listen", "%s is beyond loopback, where everybody who can connect reads metrics, unencrypted: set metrics.insecure: true to allow that", m.Listen)
 	k.Require(open || !m.Insecure, "metrics.insecure", "has no effect without a metrics.listen beyond loopback")
 }

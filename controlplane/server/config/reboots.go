@@ -13,7 +13,6 @@ import (
 	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/internal/configfile"
-	"hostler.io/hostler/internal/listen"
 )
 
 // Reboots configures the controller reboots.
@@ -95,11 +94,9 @@ func (k checker) reboots(c Config) {
 	}
 	r := c.Reboots
 	runs, _ := c.Runs(reboots.Name)
-	address := r.Listen == "" || listen.IsAddress(r.Listen)
-	k.Require(address, field+"listen", "%q is not an IP address with a port, such as 127.0.0.1:9757", r.Listen)
+	open := k.address(field+"listen", r.Listen, "127.0.0.1:9757")
 	k.Require(r.Listen == "" || runs, field+"listen", "has no effect without the controller %s in `controllers`", reboots.Name)
 	k.Require(r.Listen == "" || r.Listen != c.Metrics.Listen, field+"listen", "%s is metrics.listen", r.Listen)
-	open := address && r.Listen != "" && !listen.IsLoopback(r.Listen)
 	k.Require(!open || r.Insecure || r.TLS.Set(), field+"listen", "%s is beyond loopback, where everybody who can connect takes slots: set reboots.tls, or reboots.insecure: true to allow that", r.Listen)
 	k.Require(open && !r.TLS.Set() || !r.Insecure, field+"insecure", "has no effect with reboots.tls, or without a reboots.listen beyond loopback")
 	k.Require(r.Listen != "" || !r.TLS.Set(), field+"tls", "has no effect without reboots.listen")
