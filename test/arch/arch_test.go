@@ -34,6 +34,7 @@ var ours = map[string][]string{
 
 	"internal/atomicfile": {},
 	"internal/bounded":    {},
+	"internal/calendar":   {},
 	"internal/caller":     {},
 	"internal/field":      {},
 	"internal/few":        {},

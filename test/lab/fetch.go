@@ -46,6 +46,7 @@ type Tools struct {
 
 	DBusDaemon, Logind Tool   // KitLogin
 	Manager            Tool   // KitLogin: systemd itself
+	Analyze            Tool   // KitLogin: systemd-analyze
 	LoginPolicy        string // KitLogin: the bus policy that ships with logind
 
 	Bootstrap Tool // KitBootstrap: mmdebstrap
@@ -56,7 +57,7 @@ type Tools struct {
 
 func (t *Tools) all() []*Tool {
 	return []*Tool{
-		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.Dockerd, &t.Crun, &t.Podman, &t.Conmon, &t.Pause, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind, &t.Manager,
+		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.Dockerd, &t.Crun, &t.Podman, &t.Conmon, &t.Pause, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind, &t.Manager, &t.Analyze,
 		&t.Bootstrap, &t.Nspawn, &t.Promtool,
 	}
 }
@@ -72,7 +73,7 @@ const (
 	KitPodman      Kit = "podman"      // podman, conmon and catatonit; they run on what is in KitContainers
 	KitCrun        Kit = "crun"        // crun; its containers are made of what is in KitContainers
 	KitFilesystems Kit = "filesystems" // mkfs.xfs and mkfs.btrfs
-	KitLogin       Kit = "login"       // dbus-daemon, systemd-logind and systemd itself
+	KitLogin       Kit = "login"       // dbus-daemon, systemd-logind, systemd itself and systemd-analyze
 	KitBootstrap   Kit = "bootstrap"   // mmdebstrap
 	KitNspawn      Kit = "nspawn"      // systemd-nspawn
 	KitPrometheus  Kit = "prometheus"  // promtool
@@ -166,6 +167,7 @@ func kitOf(name Kit) (kit, error) {
 			packages: []string{"dbus-daemon", "systemd"},
 			parts: []part{
 				bin("dbus-daemon", func(t *Tools) *Tool { return &t.DBusDaemon }),
+				bin("systemd-analyze", func(t *Tools) *Tool { return &t.Analyze }),
 				{
 					paths: []string{"usr/lib/systemd/systemd-logind", "lib/systemd/systemd-logind"},
 					put:   func(t *Tools, path, libraries string) { t.Logind = Tool{Path: path, Libraries: libraries} },
