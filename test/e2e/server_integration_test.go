@@ -253,7 +253,7 @@ func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 	}
 }
 
-// TestAStoreThatStallsKillsNobody stops etcd for longer than Leases last.
+// TestAStoreThatStallsKillsNobody stops etcd for a minute, six times as long as Leases last.
 func TestAStoreThatStallsKillsNobody(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{})
@@ -268,9 +268,8 @@ func TestAStoreThatStallsKillsNobody(t *testing.T) {
 	}
 	s := startServer(t, f.served(""))
 	eventually(t, "the server leads", s.leads)
-	// Twice as long as a Lease lasts.
 	check(t, f.Members[0].Pause())
-	time.Sleep(20 * time.Second)
+	time.Sleep(time.Minute)
 	check(t, f.Members[0].Continue())
 	// The agents are back, and the server leads again.
 	for _, name := range names {

@@ -148,9 +148,10 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 
 		m.Run("kill -KILL " + first)
 		m.Eventually("the server is restarted", func() bool { p := pid(); return p != "0" && p != first })
-		m.Eventually("it leads again", func() bool {
+		leadsAgain := func() bool { // it may not listen yet
 			return strings.TrimSpace(m.Run("hostler fleet status >/dev/null 2>&1; echo $?")) == "0" && leads()
-		})
+		}
+		m.Eventually("it leads again", leadsAgain)
 		m.Run("systemctl stop hostler-server")
 		if got, want := doctor(), "fail server: hostler-server.service is inactive"; !strings.Contains(got, want) {
 			t.Errorf("hostler doctor finds\n%swant %q", got, want)
@@ -165,5 +166,16 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 		}
 		m.Run("systemctl start hostler-server")
 		m.Eventually("it leads at once: the one before gave its leadership up", leads)
+
+		m.Write("/run/systemd/system/hostler-server.service.d/watchdog.conf", "[Service]\nWatchdogSec=5\n")
+		m.Run("systemctl daemon-reload; systemctl restart hostler-server")
+		m.Eventually("it leads after a restart", leadsAgain)
+		hung := pid()
+		m.Run("kill -STOP " + hung)
+		m.Eventually("the watchdog has replaced a server that hangs", func() bool { p := pid(); return p != "0" && p != hung })
+		if log := m.Journal(0, "-u hostler-server"); !strings.Contains(log, "Watchdog timeout") {
+			t.Errorf("the journal does not name the watchdog:\n%s", log)
+		}
+		m.Eventually("the new one leads", leadsAgain)
 	})
 }
