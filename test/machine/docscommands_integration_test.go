@@ -107,6 +107,7 @@ func elsewhere() []struct{ page, line, why string } {
 		{"docs/start/kubernetes.md", "(printf abcdef.; cat token-secret) ", "is for a cluster: TestTheDocumentedWayToJoin runs it"},
 		{"docs/howto/service-rights.md", "systemctl edit hostler", "opens an editor"},
 		{"docs/howto/control-plane-plugin.md", "CGO_ENABLED=0 go build -o /usr/local/bin/plugin-https ", "needs Go: TestAHostWhoseControlPlaneIsAPlugin has it built"},
+		{"docs/howto/control-plane-plugin.md", "install -m 644 docs/examples/plugin-https/plugin-https.service ", "needs a checkout: TestAPluginIsAServiceOfItsOwn has it installed"},
 		{"docs/howto/control-plane-plugin.md", "go run ./test/httpstore/serve ", "needs Go: TestAHostWhoseControlPlaneIsAPlugin has the endpoint that it serves"},
 		{"docs/howto/control-plane-plugin.md", "systemctl daemon-reload && systemctl enable --now plugin-https", "needs the plugin: TestAPluginIsAServiceOfItsOwn runs it"},
 		{"docs/howto/control-plane-plugin.md", "grpcurl ", "is no package of Debian's: TestAHostWhoseControlPlaneIsAPlugin makes these calls"},

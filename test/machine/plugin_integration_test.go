@@ -10,8 +10,8 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// TestAPluginIsAServiceOfItsOwn runs a control plane's plugin behind the unit of docs/howto/control-plane-plugin.md:
-// it serves hostler within that unit's limits, is restarted, and is stopped after hostler.
+// TestAPluginIsAServiceOfItsOwn runs a control plane's plugin behind the unit of the example: it
+// serves hostler within that unit's limits, is restarted, and is stopped after hostler.
 func TestAPluginIsAServiceOfItsOwn(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		const docs = "../../docs/howto/control-plane-plugin.md"
@@ -19,7 +19,7 @@ func TestAPluginIsAServiceOfItsOwn(t *testing.T) {
 		m.Copy(machine.Built("serve"), "/usr/local/bin/fleet")
 		m.Copy(machine.Built("plugin-https"), "/usr/local/bin/plugin-https")
 		m.Write("/etc/systemd/system/fleet.service", "[Service]\nExecStart=/usr/local/bin/fleet -ca /etc/hostler/fleet-ca.crt\n")
-		m.Write("/etc/systemd/system/plugin-https.service", page.Blocks(t, docs, "Run it", "ini")[0])
+		m.Copy("../../docs/examples/plugin-https/plugin-https.service", "/etc/systemd/system/plugin-https.service")
 		m.Write("/etc/hostler/conf.d/plugin.yaml", page.Blocks(t, docs, "Try it", "yaml")[0])
 		m.Run("systemctl daemon-reload; systemctl start fleet; until [ -s /etc/hostler/fleet-ca.crt ]; do sleep 0.1; done")
 		m.Run(page.Blocks(t, docs, "Try it", "sh")[1] + "systemctl restart hostler")
