@@ -101,7 +101,6 @@ func elsewhere() []struct{ page, line, why string } {
 		{"docs/start/kubernetes.md", "kubectl ", "needs a cluster: TestTheDocumentedWayToJoin runs each, and counts them"},
 		{"docs/explanation/garbage-collection.md", "etcdctl put /hostler/objects/tickets/disk-7 ", "needs an etcd: TestAServerCollectsGarbageInEtcd puts the ticket"},
 		{"docs/start/etcd.md", "hostname", "prints a name"},
-		{"docs/start/etcd.md", "etcdctl get ", "needs an etcd: TestAFleetIsReadAsTheDocumentationSays runs each"},
 		{"docs/start/kubernetes.md", "umask 077", "is for the two below"},
 		{"docs/start/kubernetes.md", "openssl rand -hex 8 ", "is for a cluster: TestTheDocumentedWayToJoin runs it"},
 		{"docs/start/kubernetes.md", "(printf abcdef.; cat token-secret) ", "is for a cluster: TestTheDocumentedWayToJoin runs it"},
