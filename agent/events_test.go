@@ -27,7 +27,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	listed := map[string]bool{}
 	for line := range strings.Lines(string(doc)) {
 		if cells := strings.Split(line, "|"); len(cells) > 3 {
-			for _, m := range regexp.MustCompile("`([A-Z][A-Za-z]+)`").FindAllStringSubmatch(cells[1], -1) {
+			for _, m := range regexp.MustCompile("`([A-Z][A-Za-z]+)`").FindAllStringSubmatch(cells[0], -1) {
 				listed[m[1]] = true
 			}
 		}

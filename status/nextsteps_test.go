@@ -27,7 +27,7 @@ func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 		if strings.HasPrefix(section, "#") {
 			kind = corev1.NodeMemoryPressure // of the reason that every condition has
 		}
-		for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (True|False|Unknown) \\| .+ \\| (.+) \\|$").FindAllStringSubmatch(section, -1) {
+		for _, row := range regexp.MustCompile("(?m)^`(\\w+)` \\| (True|False|Unknown) \\| .+ \\| (.+)$").FindAllStringSubmatch(section, -1) {
 			c := corev1.NodeCondition{Type: kind, Status: corev1.ConditionStatus(row[2]), Reason: row[1]}
 			step, good := status.NextSteps([]corev1.NodeCondition{c}, onNode("/mountpoint"))[kind], (status.Transition{New: c}).Good()
 			if (step == "") != good {

@@ -79,8 +79,9 @@ func TestTheDocsListTheCommands(t *testing.T) {
 	}
 	var listed []string
 	for row := range strings.Lines(string(text)) {
-		column, isRow := strings.CutPrefix(row, "| `hostler ")
-		if column, _, _ = strings.Cut(column, " |"); !isRow {
+		column, _, isRow := strings.Cut(row, " | ")
+		column, isCommand := strings.CutPrefix(column, "`hostler ")
+		if !isRow || !isCommand {
 			continue
 		}
 		group := ""

@@ -26,17 +26,17 @@ func Table(types []string, results map[string][]Result) (string, error) {
 				}
 				verdict += fmt.Sprintf(" (%d)", slices.Index(notes, why)+1)
 			}
-			row += fmt.Sprintf(" %s |", verdict)
+			row += fmt.Sprintf(" | %s", verdict)
 			all = all && verdict == "yes"
 		}
 		if all {
 			fmt.Fprintf(&common, "- %s\n", feature)
 		} else {
-			fmt.Fprintf(&rows, "| %s |%s\n", feature, row)
+			fmt.Fprintf(&rows, "%s%s\n", feature, row)
 		}
 	}
-	text := fmt.Sprintf("All have:\n\n%s\nThey differ in:\n\n| | %s |\n|---|%s\n%s",
-		&common, strings.Join(types, " | "), strings.Repeat("---|", len(types)), &rows)
+	text := fmt.Sprintf("All have:\n\n%s\nThey differ in:\n\nfeature | %s\n---%s\n%s",
+		&common, strings.Join(types, " | "), strings.Repeat("|---", len(types)), &rows)
 	for i, note := range notes {
 		text += fmt.Sprintf("\n%d. %s%s.", i+1, strings.ToUpper(note[:1]), note[1:])
 	}

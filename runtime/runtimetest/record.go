@@ -48,23 +48,23 @@ func Table(kinds []string, results map[string][]Result) (string, error) {
 			}
 			why := results[kind][i].Lacks
 			if why == "" {
-				row += " yes |"
+				row += " | yes"
 				continue
 			}
 			all = false
 			if !slices.Contains(notes, why) {
 				notes = append(notes, why)
 			}
-			row += fmt.Sprintf(" – (%d) |", slices.Index(notes, why)+1)
+			row += fmt.Sprintf(" | – (%d)", slices.Index(notes, why)+1)
 		}
 		if all {
 			common++
 		} else {
-			fmt.Fprintf(&rows, "| %s |%s\n", c.name, row)
+			fmt.Fprintf(&rows, "%s%s\n", c.name, row)
 		}
 	}
-	text := fmt.Sprintf("All runtimes pass %d of the %d cases. They differ in the others:\n\n| case | %s |\n|---|%s\n%s",
-		common, len(cases), strings.Join(kinds, " | "), strings.Repeat("---|", len(kinds)), &rows)
+	text := fmt.Sprintf("All runtimes pass %d of the %d cases. They differ in the others:\n\ncase | %s\n---%s\n%s",
+		common, len(cases), strings.Join(kinds, " | "), strings.Repeat("|---", len(kinds)), &rows)
 	for i, note := range notes {
 		text += fmt.Sprintf("\n%d. %s%s.", i+1, strings.ToUpper(note[:1]), note[1:])
 	}
