@@ -53,10 +53,14 @@ func TestWindowsStartWhenSystemdSays(t *testing.T) {
 		check(base, day, "03:10", "")
 	}
 	for _, change := range []struct{ zone, day, clocks string }{
-		{"Europe/Berlin", "2026-03-28", "1:59 2:00 2:30 2:59 3:00"}, {"Europe/Berlin", "2026-10-24", "1:59 2:00 2:30 2:59 3:00"},
-		{"America/New_York", "2026-03-07", "1:59 2:00 2:30 3:00"}, {"America/New_York", "2026-10-31", "0:59 1:00 1:30 2:00"},
-		{"Australia/Lord_Howe", "2026-10-02", "1:59 2:00 2:15 2:30"}, {"Australia/Lord_Howe", "2026-04-03", "1:29 1:30 1:45 2:00"},
-		{"Pacific/Apia", "2011-12-28", "0:00 12:00 23:59"}, {"America/Havana", "2026-03-07", "0:00 0:30 1:00"},
+		{"Europe/Berlin", "2026-03-28", "1:59 2:00 2:30 2:59 3:00"},
+		{"Europe/Berlin", "2026-10-24", "1:59 2:00 2:30 2:59 3:00"},
+		{"America/New_York", "2026-03-07", "1:59 2:00 2:30 3:00"},
+		{"America/New_York", "2026-10-31", "0:59 1:00 1:30 2:00"},
+		{"Australia/Lord_Howe", "2026-10-02", "1:59 2:00 2:15 2:30"},
+		{"Australia/Lord_Howe", "2026-04-03", "1:29 1:30 1:45 2:00"},
+		{"Pacific/Apia", "2011-12-28", "0:00 12:00 23:59"},
+		{"America/Havana", "2026-03-07", "0:00 0:30 1:00"},
 		{"America/St_Johns", "2010-11-05", "23:00 23:30 0:00"},
 	} {
 		day := moment(t, change.day+" 00:00:30")
