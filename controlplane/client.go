@@ -13,6 +13,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Client is a connection to one control plane. Its methods are safe for concurrent use and return
@@ -108,6 +109,14 @@ type Cordoner interface {
 	// Cordon sets spec.unschedulable and returns what is stored then;
 	// ErrNotFound.
 	Cordon(ctx context.Context, nodeName string, unschedulable bool) (*corev1.Node, error)
+}
+
+// Annotator is a Client that can write an annotation on this host's Node, also on a kubelet's.
+type Annotator interface {
+	// Annotate sets an annotation of the Node with that name and UID, or removes it if value is empty,
+	// changes nothing else, and returns what is stored then. Errors: ErrNotFound; ErrConflict if the Node
+	// has another UID.
+	Annotate(ctx context.Context, name string, uid types.UID, key, value string) (*corev1.Node, error)
 }
 
 // TaintReconciler is a Client of a control plane in which a host may change the taints

@@ -44,6 +44,7 @@ func Checks() []Check {
 		{"a node that is registered again is not changed", registers, checkRegisterAgain},
 		{"hostler's labels and annotations are reconciled, others are kept", reconcile, checkReconcile},
 		{"taints and cordon of others are kept", reconcile, checkSpecKept},
+		{"one annotation is set and removed, and nothing else is changed", reconcile, checkAnnotate},
 		{"hostler's taints are reconciled where a host may change them", keepsTaints, checkTaintsReconciled},
 		{"a node is not created if it may only be adopted", registers, checkAdoptOnly},
 		{"a node of another running machine is refused with an error that names both", refuses, checkRefused},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -232,4 +233,43 @@ func checkWatch(ctx context.Context, b *Backend) error {
 	case <-ctx.Done():
 		return errors.New("WatchNode() did not end with its context")
 	}
+}
+
+func checkAnnotate(ctx context.Context, b *Backend) error {
+	client, able := as[controlplane.Annotator](b)
+	if !able {
+		return &AbsentError{"a host cannot request a reboot slot"}
+	}
+	node, err := register(ctx, b, b.Name("annotate"), here)
+	if err != nil {
+		return err
+	}
+	const key = "theirs.example.com/annotation"
+	for _, value := range []string{`{"step":"Waiting"}`, "", "again"} {
+		stored, err := client.Annotate(ctx, node.Name, node.UID, key, value)
+		if err != nil {
+			return fmt.Errorf("Annotate(%q) = %w, want no error", value, err)
+		}
+		read, err := b.Client.Node(ctx, node.Name)
+		if err != nil {
+			return err
+		}
+		for _, n := range []*corev1.Node{stored, read} {
+			got, found := n.Annotations[key]
+			if got != value || found != (value != "") {
+				return fmt.Errorf("annotation after Annotate(%q) = %q, present %t", value, got, found)
+			}
+			delete(n.Annotations, key)
+			if !maps.Equal(n.Annotations, node.Annotations) || !maps.Equal(n.Labels, node.Labels) || n.UID != node.UID {
+				return fmt.Errorf("Annotate(%q) has changed more than that annotation: %v", value, n.ObjectMeta)
+			}
+		}
+	}
+	if _, err := client.Annotate(ctx, node.Name, "another", key, "x"); !errors.Is(err, controlplane.ErrConflict) {
+		return fmt.Errorf("Annotate() of another UID = %w, want %w", err, controlplane.ErrConflict)
+	}
+	if _, err := client.Annotate(ctx, b.Name("absent"), node.UID, key, "x"); !errors.Is(err, controlplane.ErrNotFound) {
+		return fmt.Errorf("Annotate() of no Node = %w, want %w", err, controlplane.ErrNotFound)
+	}
+	return nil
 }

@@ -43,6 +43,7 @@ const (
 
 	WatchNode        Method = "WatchNode"
 	UpdateConditions Method = "UpdateConditions"
+	Annotate         Method = "Annotate"
 	Fleet            Method = "Fleet"
 	WatchPace        Method = "WatchPace"
 )
@@ -77,6 +78,7 @@ var (
 	_ controlplane.NodeLister  = (*Fake)(nil)
 	_ controlplane.EventLister = (*Fake)(nil)
 	_ controlplane.Cordoner    = (*Fake)(nil)
+	_ controlplane.Annotator   = (*Fake)(nil)
 
 	_ controlplane.NodeWatcher     = (*Fake)(nil)
 	_ controlplane.ConditionWriter = (*Fake)(nil)
@@ -233,6 +235,13 @@ func (f *Fake) Cordon(ctx context.Context, name string, unschedulable bool) (*co
 		return nil, fmt.Errorf("cordon node %q: %w", name, err)
 	}
 	return f.Node(ctx, name)
+}
+
+// Annotate implements controlplane.Annotator.
+func (f *Fake) Annotate(ctx context.Context, name string, uid types.UID, key, value string) (*corev1.Node, error) {
+	return serve(ctx, f, Annotate, name, func(c *objects.Client, _ Fault) (*corev1.Node, error) {
+		return c.Annotate(ctx, name, uid, key, value)
+	})
 }
 
 // Lease implements controlplane.Client.

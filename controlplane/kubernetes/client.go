@@ -63,7 +63,7 @@ type Options struct {
 }
 
 // Client is the node's side of a Kubernetes API server. It implements
-// controlplane.Client and its roles Cordoner, NodeWatcher, ConditionWriter
+// controlplane.Client and its roles Cordoner, Annotator, NodeWatcher, ConditionWriter
 // and FleetLister.
 type Client struct {
 	o            Options
@@ -76,8 +76,9 @@ type Client struct {
 }
 
 var (
-	_ controlplane.Client   = (*Client)(nil)
-	_ controlplane.Cordoner = (*Client)(nil)
+	_ controlplane.Client    = (*Client)(nil)
+	_ controlplane.Cordoner  = (*Client)(nil)
+	_ controlplane.Annotator = (*Client)(nil)
 
 	_ controlplane.NodeWatcher     = (*Client)(nil)
 	_ controlplane.ConditionWriter = (*Client)(nil)

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -120,12 +121,30 @@ func (c *Client) post(ctx context.Context, wanted *corev1.Node) (*corev1.Node, e
 
 // Cordon sets spec.unschedulable, which a node may do with its own Node.
 func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
-	if err := controlplane.CheckCall(ctx, "cordon node", name); err != nil {
+	return c.edit(ctx, "cordon node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable))
+}
+
+// Annotate sets an annotation, or removes it if value is empty. A node may do that with its own Node.
+func (c *Client) Annotate(ctx context.Context, name string, uid types.UID, key, value string) (*corev1.Node, error) {
+	annotations := map[string]*string{key: nil}
+	if value != "" {
+		annotations[key] = &value
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "annotations": annotations}})
+	if err != nil {
+		return nil, fmt.Errorf("annotate node %q: %w", name, err)
+	}
+	return c.edit(ctx, "annotate node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}, patch)
+}
+
+// edit applies a patch to a Node as a call of a caller's.
+func (c *Client) edit(ctx context.Context, operation string, of *corev1.Node, patch []byte) (*corev1.Node, error) {
+	if err := controlplane.CheckCall(ctx, operation, of.Name); err != nil {
 		return nil, err
 	}
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
-	stored, err := c.patch(ctx, "cordon node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable))
+	stored, err := c.patch(ctx, operation, of, patch)
 	if err != nil {
 		return nil, err
 	}

@@ -62,6 +62,7 @@ var (
 	_ controlplane.NodeLister      = (*Client)(nil)
 	_ controlplane.EventLister     = (*Client)(nil)
 	_ controlplane.Cordoner        = (*Client)(nil)
+	_ controlplane.Annotator       = (*Client)(nil)
 	_ controlplane.NodeWatcher     = (*Client)(nil)
 	_ controlplane.ConditionWriter = (*Client)(nil)
 	_ controlplane.TaintReconciler = (*Client)(nil)

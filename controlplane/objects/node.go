@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
 )
@@ -75,7 +77,30 @@ func versionOf(node *corev1.Node) Version {
 
 // Cordon sets spec.unschedulable and its taint.
 func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
-	if err := controlplane.CheckCall(ctx, "cordon node", name); err != nil {
+	return c.edit(ctx, "cordon node", name, func(node *corev1.Node) error {
+		node.Spec.Unschedulable = unschedulable
+		controlplane.TaintCordon(node, c.o.Now())
+		return nil
+	})
+}
+
+// Annotate sets an annotation, or removes it if value is empty.
+func (c *Client) Annotate(ctx context.Context, name string, uid types.UID, key, value string) (*corev1.Node, error) {
+	return c.edit(ctx, "annotate node", name, func(node *corev1.Node) error {
+		if node.UID != uid {
+			return fmt.Errorf("%w: the Node has another UID", controlplane.ErrConflict)
+		}
+		delete(node.Annotations, key)
+		if value != "" {
+			metav1.SetMetaDataAnnotation(&node.ObjectMeta, key, value)
+		}
+		return nil
+	})
+}
+
+// edit changes a Node as it is stored, and returns what is stored then.
+func (c *Client) edit(ctx context.Context, operation, name string, change func(*corev1.Node) error) (*corev1.Node, error) {
+	if err := controlplane.CheckCall(ctx, operation, name); err != nil {
 		return nil, err
 	}
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
@@ -84,11 +109,12 @@ func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*
 	var lost error
 	for range attempts {
 		if err != nil {
-			return nil, fmt.Errorf("cordon node %q: %w", name, err)
+			return nil, fmt.Errorf("%s %q: %w", operation, name, err)
 		}
 		next := stored.DeepCopy()
-		next.Spec.Unschedulable = unschedulable
-		controlplane.TaintCordon(next, c.o.Now())
+		if err := change(next); err != nil {
+			return nil, fmt.Errorf("%s %q: %w", operation, name, err)
+		}
 		lost = nil
 		if !equality.Semantic.DeepEqual(stored, next) {
 			next, lost = c.put(ctx, next, versionOf(stored))
@@ -99,7 +125,7 @@ func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*
 		}
 		stored, err = refused(name, lost)
 	}
-	return nil, fmt.Errorf("cordon node %q: %w", name, lost)
+	return nil, fmt.Errorf("%s %q: %w", operation, name, lost)
 }
 
 // Nodes lists all Nodes by name. Unreadable ones are left out, and the error names them.

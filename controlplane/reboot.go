@@ -1,0 +1,98 @@
+package controlplane
+
+import (
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Annotations by which a host and the servers agree on a reboot.
+const (
+	// AnnotationReboot has a RebootRequest as JSON. Only the host writes it, on its own Node.
+	AnnotationReboot = "hostler.io/reboot"
+	// AnnotationRebootSlot has a RebootSlot as JSON. Only servers write it.
+	AnnotationRebootSlot = "hostler.io/reboot-slot"
+)
+
+// LabelRebootGroup names the group of hosts that a Node is in.
+const LabelRebootGroup = "hostler.io/reboot-group"
+
+// DefaultRebootGroup is the group of Nodes without that label.
+const DefaultRebootGroup = "default"
+
+// RebootStep is how far a reboot is.
+type RebootStep string
+
+// The steps. A host that fails or gives up returns to RebootWanted.
+const (
+	RebootWanted    RebootStep = "Wanted"    // the host does not request a slot yet
+	RebootWaiting   RebootStep = "Waiting"   // it requests a slot
+	RebootGranted   RebootStep = "Granted"   // it has seen that it holds one
+	RebootDraining  RebootStep = "Draining"  // its pods are being stopped or moved
+	RebootRebooting RebootStep = "Rebooting" // the reboot was requested
+	RebootVerifying RebootStep = "Verifying" // the host is back, and checks itself
+	RebootDone      RebootStep = "Done"      // nothing is wanted any more
+)
+
+// NeedsSlot reports whether the host keeps its slot at this step.
+func (s RebootStep) NeedsSlot() bool {
+	switch s {
+	case RebootWaiting, RebootGranted, RebootDraining, RebootRebooting, RebootVerifying:
+		return true
+	}
+	return false
+}
+
+// RebootRequest is the reboot that a host wants, is in, or has done last.
+type RebootRequest struct {
+	ID     string      `json:"id"` // a slot is for one request
+	Step   RebootStep  `json:"step"`
+	Since  metav1.Time `json:"since"`  // of the step
+	Wanted metav1.Time `json:"wanted"` // since when the reboot is wanted
+	Reason string      `json:"reason"`
+	// Message says what the host waits for, or what failed.
+	Message string `json:"message,omitempty"`
+	// EmptiedByServer requests that a server moves the pods away before the reboot: a kubelet runs them.
+	EmptiedByServer bool `json:"emptiedByServer,omitempty"`
+}
+
+// RebootSlot is what the servers answer to a request.
+type RebootSlot struct {
+	ID string `json:"id"` // of the request
+	// Granted is since when the host holds the slot; nil while it waits.
+	Granted *metav1.Time `json:"granted,omitempty"`
+	// Message says why the host waits, or which pods are still on its Node. Why is a word for that, and changes
+	// less often.
+	Message string `json:"message,omitempty"`
+	Why     string `json:"why,omitempty"`
+	// Emptied reports that no pod has to leave the Node any more.
+	Emptied bool `json:"emptied,omitempty"`
+	// Failed reports that the server gave up to empty the Node. Message says why.
+	Failed bool `json:"failed,omitempty"`
+	// Cordoned reports that the server has cordoned the Node, and will uncordon it. It is false if the Node
+	// was cordoned before.
+	Cordoned bool `json:"cordoned,omitempty"`
+}
+
+// RebootOf reads the request in the annotations of a Node; nil if there is none.
+func RebootOf(annotations map[string]string) (*RebootRequest, error) {
+	return inAnnotation[RebootRequest](annotations, AnnotationReboot)
+}
+
+// RebootSlotOf reads the answer in the annotations of a Node; nil if there is none.
+func RebootSlotOf(annotations map[string]string) (*RebootSlot, error) {
+	return inAnnotation[RebootSlot](annotations, AnnotationRebootSlot)
+}
+
+func inAnnotation[T any](annotations map[string]string, key string) (*T, error) {
+	text, found := annotations[key]
+	if !found {
+		return nil, nil
+	}
+	value := new(T)
+	if err := json.Unmarshal([]byte(text), value); err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", key, err)
+	}
+	return value, nil
+}
