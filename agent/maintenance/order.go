@@ -2,11 +2,16 @@ package maintenance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status/report"
 )
 
 // Order is a drain that hostler itself has decided on.
@@ -28,6 +33,38 @@ func (d *Drainer) DrainForCause(ctx context.Context, o Order, began func(time.Ti
 		demand.Resume = r
 	}
 	return d.stopPods(ctx, demand, "hostler: "+o.Cause, fmt.Sprintf("stops all pods but critical ones: %s", o.Cause), func(r *journal.Record) { began(r.StartedAt) })
+}
+
+// cordonedBy is who has cordoned a Node for a reboot.
+const cordonedBy = "hostler, for a reboot"
+
+// CordonToReboot cordons the Node unless it is cordoned, or nobody can on this host.
+func (d *Drainer) CordonToReboot(ctx context.Context) error {
+	changed, err := d.o.Reporter.Cordon(ctx, report.Decision{Unschedulable: true, By: cordonedBy, At: time.Now().UTC(), Own: true})
+	return d.cordonedToReboot(ctx, changed, err, "NodeNotSchedulable", "cordoned")
+}
+
+// UncordonAfterReboot uncordons the Node if CordonToReboot has cordoned it, and nobody else has since.
+func (d *Drainer) UncordonAfterReboot(ctx context.Context) error {
+	if now := d.o.Reporter.Decided(); now == nil || !now.Own || !now.Unschedulable {
+		return nil
+	}
+	changed, err := d.o.Reporter.Cordon(ctx, report.Decision{Unschedulable: false, By: cordonedBy, At: time.Now().UTC()})
+	return d.cordonedToReboot(ctx, changed, err, "NodeSchedulable", "uncordoned")
+}
+
+func (d *Drainer) cordonedToReboot(ctx context.Context, changed bool, err error, reason, did string) error {
+	if errors.Is(err, report.ErrNotOurs) || errors.Is(err, report.ErrNoCordoner) {
+		return nil
+	}
+	if changed {
+		d.o.Log.Info("node "+did, "by", cordonedBy)
+		d.o.Recorder.Record(controlplane.NodeReference(d.o.Node), corev1.EventTypeNormal, reason, fmt.Sprintf("%s by %s", did, cordonedBy))
+	}
+	if err != nil {
+		d.o.Log.Warn("cordon saved, and written to the control plane once it answers", "error", err)
+	}
+	return d.onDisk(ctx)
 }
 
 // Undo starts again what a drain has stopped, as after a cancelled shutdown. It returns whether there

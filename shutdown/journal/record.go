@@ -27,12 +27,14 @@ const (
 	TriggerTaint Trigger = "taint"
 	// TriggerLeaseLost: the Lease was not renewed, and critical pods stay.
 	TriggerLeaseLost Trigger = "lease-lost"
+	// TriggerReboot: hostler reboots the host, and critical pods stay until it does.
+	TriggerReboot Trigger = "reboot"
 	// TriggerUnknown: the boot ended without a drain, as when power is lost.
 	TriggerUnknown Trigger = "unknown"
 )
 
 // ByHost reports whether hostler decided to drain the host.
-func (t Trigger) ByHost() bool { return t == TriggerTaint || t == TriggerLeaseLost }
+func (t Trigger) ByHost() bool { return t == TriggerTaint || t == TriggerLeaseLost || t == TriggerReboot }
 
 // LivesOn reports whether the host does not go down with the drain.
 func (t Trigger) LivesOn() bool { return t == TriggerManual || t == TriggerManualAll || t.ByHost() }

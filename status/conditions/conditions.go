@@ -35,6 +35,7 @@ type Policy struct {
 	Folder   string        // an absolute path
 	Interval time.Duration // from one start of a check to the next
 	Timeout  time.Duration // of one run
+	Optional bool          // it is no fault if there is no folder
 }
 
 // Validate reports what of a policy cannot be. Each fault is a *field.Error.

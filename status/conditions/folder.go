@@ -26,7 +26,7 @@ const maxPrograms = 100
 // others. It runs nothing.
 func Read(p Policy) ([]Program, []Fault) {
 	_, info, err := trust.Path(p.Folder)
-	if errors.Is(err, fs.ErrNotExist) && p.Folder == DefaultFolder {
+	if errors.Is(err, fs.ErrNotExist) && p.Optional {
 		return nil, nil
 	}
 	var entries []fs.DirEntry

@@ -23,6 +23,8 @@ type Decision struct {
 	// Delivered reports that the control plane has taken it. From then on the
 	// control plane is right: whoever changes it there has the later word.
 	Delivered bool `json:"delivered"`
+	// Own is a cordon of hostler's own, for a reboot. A person's takes its place.
+	Own bool `json:"own,omitempty"`
 }
 
 // cordons keeps the latest decision. It is safe for concurrent use.
@@ -81,9 +83,12 @@ func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err
 		return false, ErrNoCordoner
 	}
 	changed = r.unschedulable() != want.Unschedulable
+	if want.Own && !changed {
+		return false, nil // whoever cordoned it
+	}
 	decided := want
 	decided.Delivered = false
-	if before := r.cordons.decided(); before != nil && before.Unschedulable == want.Unschedulable && !changed {
+	if before := r.cordons.decided(); before != nil && before.Unschedulable == want.Unschedulable && !changed && !before.Own {
 		decided = *before // who said it first, and when, stands
 	}
 	r.cordons.set(&decided)
