@@ -142,6 +142,9 @@ func (a *Agent) assemble(cfg config.Config, level *slog.LevelVar) error {
 		return err
 	}
 	a.buildSelfDrain()
+	if err := a.buildReboots(cfg); err != nil {
+		return err
+	}
 	if err := a.checkReserved(a.settings.Node()); err != nil {
 		return err
 	}

@@ -68,6 +68,12 @@ func (a *Agent) fillLoops(cfg config.Config) {
 		}
 		a.loops = append(a.loops, a.reports.podsLoop.Do(a.whileMine(owner.Node, whileOpen(a.plane.member, plain(keep)))))
 	}
+	if s := &a.shutdown; s.rebooter != nil {
+		add("reboot", plain(s.rebooter.Run))
+		a.loops = append(a.loops, newLoop("reboot-checks", conditionsPatience, func(ctx context.Context, l *loop.Loop) error {
+			return s.rebootChecks.Run(ctx, func() { l.Heartbeat(nil) })
+		}))
+	}
 	if a.plane.Certificate != nil && !a.naming.unnamed() { // it is for the Node's name
 		add("certificate", plain(a.plane.Certificate.Run))
 	}

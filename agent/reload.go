@@ -61,6 +61,12 @@ func (a *Agent) effects(level *slog.LevelVar) []effect {
 		{keys: "status.maxImages", apply: check},
 		{keys: "pressure", fits: a.checkReserved, apply: check},
 		{keys: "conditions", apply: func(cfg config.Config, _ open.Policies) { a.host.checks.SetPolicy(cfg.ConditionsPolicy()) }},
+		{keys: "reboot", apply: func(cfg config.Config, _ open.Policies) {
+			if s := &a.shutdown; s.rebooter != nil {
+				s.rebootChecks.SetPolicy(cfg.Reboot.ChecksPolicy())
+				s.rebooter.Reconfigured()
+			}
+		}},
 		{keys: "imageGC", apply: func(cfg config.Config, p open.Policies) {
 			a.gc.imageLoop.Allow(collectorPatience(cfg.ImageGC.Interval))
 			a.gc.images.SetPolicy(p.GC.Images)

@@ -58,7 +58,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 		Version: a.version, Settings: a.settings, Registers: registration, Collects: collections,
 		Runtimes: a.host.runtimes, Guard: guard, Facts: a.host.facts, Checks: a.host.checks,
 		Name: a.naming.name, Loops: a.loops, RebootsSeen: a.kept.reboots, Uptime: uptime, State: a.kept.folder, Files: a.serving.files,
-		Logind: a.host.logind, SelfDrains: a.shutdown.selfDrainer.Upcoming,
+		Logind: a.host.logind, SelfDrains: a.shutdown.selfDrainer.Upcoming, Reboots: a.shutdown.rebooter,
 	}
 	a.serving.reloader = &reloader{
 		settings: a.settings, version: a.version, effects: a.effects(level),
@@ -66,6 +66,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 	}
 	a.serving.backend = &backend.Backend{
 		Drainer:       a.shutdown.drainer,
+		Reboots:       &backend.Reboots{Controller: a.shutdown.rebooter, Drainer: a.shutdown.drainer, Settings: a.settings},
 		Reader:        fleet.New(a.plane.Client, a.node()),
 		Reloader:      a.serving.reloader,
 		Host:          answers,

@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/loop"
@@ -21,6 +22,7 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/restart"
+	"hostler.io/hostler/status/conditions"
 	"hostler.io/hostler/status/report"
 )
 
@@ -36,6 +38,8 @@ type stopping struct {
 	ending        atomic.Bool     // a signal has ended the agent
 	drainer       *maintenance.Drainer
 	selfDrainer   *selfdrain.Controller
+	rebooter      *reboot.Controller // nil unless reboots are enabled
+	rebootChecks  *conditions.Runner // for it
 }
 
 func (a *Agent) buildShutdown(cfg config.Config) (err error) {

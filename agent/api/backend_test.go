@@ -19,6 +19,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/fleet"
 	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/history"
 	"hostler.io/hostler/gc/runs"
@@ -109,6 +110,18 @@ func (b *backend) Leave(ctx context.Context) (maintenance.LeaveReport, error) {
 }
 
 func (b *backend) Return(ctx context.Context) (maintenance.LeaveReport, error) { return b.Leave(ctx) }
+
+func (b *backend) Reboot(ctx context.Context, ask reboot.Ask) (reboot.Report, error) {
+	return reboot.Report{Request: &reboot.Request{Reason: ask.Reason, By: caller.Name(ctx), Now: ask.Now}}, b.err
+}
+
+func (b *backend) CancelReboot(ctx context.Context) (reboot.Report, error) {
+	return reboot.Report{Request: &reboot.Request{Cancelled: caller.Name(ctx)}}, b.err
+}
+
+func (b *backend) RebootPlan(context.Context) (api.RebootPlan, error) {
+	return api.RebootPlan{Node: "host"}, b.err
+}
 
 func (b *backend) Cordon(ctx context.Context, unschedulable bool) (maintenance.CordonReport, error) {
 	b.mu.Lock()

@@ -32,6 +32,7 @@ type Backend interface {
 	CollectHistory(ctx context.Context) (CollectHistory, error)
 	ShutdownPlan(ctx context.Context) (ShutdownPlan, error)
 	Drainer
+	Rebooter
 	FleetReader
 	LogReader
 	// Doctor diagnoses this host, and changes nothing.
@@ -98,7 +99,7 @@ func table(b Backend, metrics http.Handler) []route {
 		{"POST /v1/reload", act, local, answer(func(r *http.Request) (any, error) { return b.Reload(r.Context()) }), "Reloads the configuration files, or rejects all of them.", nil, ReloadReport{}, oneJSON},
 		{"GET /healthz", read, network, health(b), "ok, or status 503 and the loops that make no progress.", nil, nil, plainText},
 		metricsRoute(metrics),
-	}, drainRoutes(b), fleetRoutes(b), logRoutes(b), profileRoutes())
+	}, drainRoutes(b), rebootRoutes(b), fleetRoutes(b), logRoutes(b), profileRoutes())
 }
 
 func metricsRoute(metrics http.Handler) route {

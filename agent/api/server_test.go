@@ -108,7 +108,7 @@ func TestOnlyRootAndTheAgentsOwnUserMayAct(t *testing.T) {
 // What is root's is named here once more: a slip in a table would let anybody act.
 func TestWhatIsRootsAlone(t *testing.T) {
 	roots := []string{
-		"POST /v1/gc/run", "POST /v1/reload", "POST /v1/drain", "POST /v1/cordon", "POST /v1/uncordon", "POST /v1/leave", "POST /v1/leave/undo",
+		"POST /v1/gc/run", "POST /v1/reload", "POST /v1/drain", "POST /v1/cordon", "POST /v1/uncordon", "POST /v1/leave", "POST /v1/leave/undo", "POST /v1/reboot", "POST /v1/reboot/cancel",
 		"GET /v1/pods/{namespace}/{name}/containers/{container}/log",
 	}
 	other, free := uint32(os.Geteuid()+4711), []string{"/v1/gc/plan", "/v1/drain/plan"} // which change nothing

@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/history"
@@ -73,6 +74,8 @@ type Status struct {
 	// SelfDrains are when and why hostler drains the host on its own account, as set by node.onTaint
 	// and lease.onLost; absent without a cause.
 	SelfDrains []selfdrain.Upcoming `json:"selfDrains,omitempty"`
+	// Reboot is the reboot that is wanted, under way or over; absent unless reboot.enabled is true.
+	Reboot *reboot.Report `json:"reboot,omitempty"`
 	// Cordon is the decision of `hostler cordon` or `uncordon` on this host; absent if there is none,
 	// or if the control plane changed it since.
 	Cordon *maintenance.Cordon `json:"cordon,omitempty"`

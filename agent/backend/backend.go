@@ -31,7 +31,8 @@ type Reloader interface {
 // use.
 type Backend struct {
 	*maintenance.Drainer // what a person does to the node
-	*fleet.Reader        // what a person sees of the other hosts
+	*Reboots
+	*fleet.Reader // what a person sees of the other hosts
 	Reloader
 	*Host
 	*Workloads

@@ -13,6 +13,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/inspect"
 	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/agent/settings"
 	"hostler.io/hostler/controlplane"
@@ -48,6 +49,7 @@ type Host struct {
 	Files       *listen.Files // of what is served over the network; nil if nothing is
 	Logind      *systemd.Logind
 	SelfDrains  func() []selfdrain.Upcoming
+	Reboots     *reboot.Controller // nil unless reboots are enabled
 }
 
 // scheduledBound is how long logind may take to say whether a shutdown is scheduled.
@@ -107,6 +109,10 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 		s.State.Message += "an unusable state file was set aside as " + health.SetAside
 	}
 	s.ScheduledShutdown, s.SelfDrains = h.scheduled(ctx), h.SelfDrains()
+	if h.Reboots != nil {
+		r := h.Reboots.Report()
+		s.Reboot = &r
+	}
 	h.Collects.status(ctx, h.RebootsSeen.Began(h.Uptime()), &s)
 	return s, nil
 }

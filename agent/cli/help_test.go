@@ -11,7 +11,7 @@ import (
 // commands are all that there are; a group is shown with what it holds.
 var commands = []string{
 	"agent", "fleet", "fleet plan", "fleet status", "fleet get", "fleet delete", "fleet gc", "fleet gc plan", "fleet slots", "fleet slots release", "server", "status", "nodes", "ps", "images", "gc", "gc plan", "gc run", "gc history", "shutdown", "shutdown plan", "shutdown report",
-	"drain", "cordon", "uncordon", "leave", "doctor",
+	"drain", "reboot", "cordon", "uncordon", "leave", "doctor",
 	"reload", "controlplane", "controlplane verify", "config", "config check", "config show", "config default", "config schema", "completion", "version",
 }
 

@@ -12,6 +12,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/internal/loop"
@@ -58,6 +59,8 @@ func scenes() map[string]api.Status {
 		"unavailable":      unavailable(),
 		"contended":        contended(),
 		"about-to-drain":   aboutToDrain(),
+		"reboot-waits":     rebootsAt(controlplane.RebootWaiting, "all slots of the group are held: rack3-node02 since 2026-11-20T03:05:00Z"),
+		"reboot-verifies":  rebootsAt(controlplane.RebootVerifying, "containers that ran before the reboot do not run yet: db"),
 		"drains-itself":    drainsItself(),
 		"drained-itself":   drainedItself(),
 		"kept-its-pods":    keptItsPods(),

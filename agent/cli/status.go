@@ -70,6 +70,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"shutdown", guard(out, s, wrong)},
 		{"scheduled", scheduled(out, s)},
 		{"drain", drains(out, s)},
+		{"reboot", rebootLine(out, s)},
 		{"last boot", lastBoot(out, s)},
 		{"last shutdown", lastRecord(out, s)},
 		{"restarted", restarts(out, s)},

@@ -16,6 +16,7 @@ type Config struct {
 	Pressure     Pressure     `yaml:"pressure" doc:"Thresholds of the pressure conditions: a quantity (100Mi) or a percentage (10%) of the capacity." reload:"live"`
 	Conditions   Conditions   `yaml:"conditions" doc:"Custom conditions, from executables that report problems (/usr/share/doc/hostler/docs/howto/custom-condition.md)." reload:"live"`
 	Shutdown     Shutdown     `yaml:"shutdown" doc:"How pods are stopped before the host goes down."`
+	Reboot       Reboot       `yaml:"reboot" doc:"When hostler reboots this host (/usr/share/doc/hostler/docs/howto/reboots.md)."`
 	ImageGC      ImageGC      `yaml:"imageGC" doc:"When images are removed."`
 	ContainerGC  ContainerGC  `yaml:"containerGC" doc:"When dead containers, dead pods and their logs are removed."`
 	State        State        `yaml:"state" doc:"Where the agent stores its state."`
@@ -181,6 +182,23 @@ type CriticalRule struct {
 	Name        string            `yaml:"name,omitempty" doc:"A pattern of the pod's name."`
 	Labels      map[string]string `yaml:"labels,omitempty" doc:"Labels that the pod has, with patterns of their values."`
 	Annotations map[string]string `yaml:"annotations,omitempty" doc:"Annotations that the pod has, with patterns of their values."`
+}
+
+// Reboot configures reboots by hostler.
+type Reboot struct {
+	Enabled   bool       `yaml:"enabled" doc:"true: reboot this host when a file, a check or hostler reboot requests it, and it is this host's turn."`
+	Sentinels []string   `yaml:"sentinels" doc:"Files that request a reboot while they exist." reload:"live" shape:"path"`
+	Checks    string     `yaml:"checks" doc:"Directory of executables that request a reboot with exit code 1 and need none with 0; with any other, the host does not reboot. Only root may have write access." reload:"live" shape:"path"`
+	Window    []string   `yaml:"window" doc:"When reboots may begin and end, as in systemd.time(7), such as Mon..Fri 02:00-05:00 or Sat 22:00-04:00 Europe/Berlin; empty for always." reload:"live"`
+	Group     string     `yaml:"group" doc:"The group of hosts that share reboot slots: the value of label hostler.io/reboot-group, which hostler sets on its Node."`
+	ReadyFor  Duration   `yaml:"readyFor" doc:"How long the Node must be Ready after the reboot before the next host may reboot." reload:"live"`
+	Command   string     `yaml:"command" doc:"The command that reboots the host, without a shell." reload:"live"`
+	Lock      RebootLock `yaml:"lock" doc:"Who gives the slots; hostler server if empty."`
+}
+
+// RebootLock says who gives reboot slots.
+type RebootLock struct {
+	FleetLock string `yaml:"fleetLock" doc:"URL of a server that speaks the FleetLock protocol."`
 }
 
 // ImageGC configures the collection of images.

@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/etcd/endpoint"
 	"hostler.io/hostler/status/conditions"
 )
@@ -30,6 +31,10 @@ func Default() Config {
 		},
 		Conditions: Conditions{Directory: conditions.DefaultFolder, Interval: Duration(30 * time.Second), Timeout: Duration(10 * time.Second)},
 		Shutdown:   Shutdown{Enabled: Auto, GracePeriod: Duration(30 * time.Second), GracePeriodCriticalPods: Duration(10 * time.Second), RestartAfterBoot: string(Auto)},
+		Reboot: Reboot{
+			Sentinels: []string{"/run/reboot-required"}, Checks: defaultRebootChecks,
+			Group: controlplane.DefaultRebootGroup, ReadyFor: Duration(time.Minute), Command: "systemctl reboot",
+		},
 		ImageGC: ImageGC{
 			Enabled:                    Auto,
 			Interval:                   Duration(5 * time.Minute),

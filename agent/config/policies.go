@@ -2,6 +2,8 @@ package config
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -9,7 +11,10 @@ import (
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/calendar"
 	"hostler.io/hostler/internal/field"
 	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
@@ -54,6 +59,13 @@ func (c Config) NodeOptions(hostName, version string) (status.Options, error) {
 			PIDs:             uint64(pids.Value()),
 		},
 		Pressure: pressure,
+	}
+	if c.Reboot.Enabled && c.Reboot.Group != controlplane.DefaultRebootGroup {
+		o.Labels = maps.Clone(o.Labels)
+		if o.Labels == nil {
+			o.Labels = map[string]string{}
+		}
+		o.Labels[controlplane.LabelRebootGroup] = c.Reboot.Group
 	}
 	for _, t := range c.Node.Taints {
 		o.Taints = append(o.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
@@ -139,8 +151,36 @@ func (c Config) ConditionsPolicy() conditions.Policy {
 		Folder:   c.Conditions.Directory,
 		Interval: time.Duration(c.Conditions.Interval),
 		Timeout:  time.Duration(c.Conditions.Timeout),
+		Optional: c.Conditions.Directory == conditions.DefaultFolder,
 	}
 }
+
+// RebootPolicy is what reboots are decided by.
+func (r Reboot) RebootPolicy() (reboot.Policy, error) {
+	p := reboot.Policy{ReadyFor: time.Duration(r.ReadyFor)}
+	for i, text := range r.Window {
+		w, err := calendar.Parse(text, time.Local)
+		if err != nil {
+			return p, field.Errorf(fmt.Sprintf("reboot.window[%d]", i), "%w", err)
+		}
+		p.Windows = append(p.Windows, w)
+	}
+	return p, nil
+}
+
+// ChecksPolicy is what the checks that may request a reboot run by.
+func (r Reboot) ChecksPolicy() conditions.Policy {
+	return conditions.Policy{Folder: r.Checks, Optional: r.Checks == defaultRebootChecks, Interval: rebootCheckInterval, Timeout: rebootCheckTimeout}
+}
+
+// defaultRebootChecks is where they lie on a host.
+const defaultRebootChecks = "/etc/hostler/reboot.d"
+
+// How the checks of reboot.checks run that do not say it themselves: package managers take long.
+const (
+	rebootCheckInterval = 5 * time.Minute
+	rebootCheckTimeout  = time.Minute
+)
 
 // Phases are those of byPriority where it is set, else the two periods; none
 // where shutdown is switched off.

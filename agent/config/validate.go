@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/calendar"
 	"hostler.io/hostler/internal/configfile"
 	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime/runc/root"
@@ -31,6 +33,7 @@ func (k *checker) check(c Config) {
 	k.loops(c)
 	k.reactions(c)
 	k.shutdown(c.Shutdown)
+	k.reboot(c)
 	k.imageGC(c.ImageGC)
 	k.containerGC(c.ContainerGC)
 	k.places(c)
@@ -219,6 +222,27 @@ func (k *checker) shutdown(s Shutdown) {
 	k.Accept(err, "shutdown")
 	_, err = s.Rules()
 	k.Accept(err, "shutdown")
+}
+
+func (k *checker) reboot(c Config) {
+	r := c.Reboot
+	for i, path := range r.Sentinels {
+		k.Require(filepath.IsAbs(path), fmt.Sprintf("reboot.sentinels[%d]", i), "%q is not an absolute path", path)
+	}
+	k.Require(filepath.IsAbs(r.Checks), "reboot.checks", "%q is not an absolute path", r.Checks)
+	for i, text := range r.Window {
+		_, err := calendar.Parse(text, time.Local)
+		k.Accept(err, fmt.Sprintf("reboot.window[%d]", i))
+	}
+	problems := validation.IsValidLabelValue(r.Group)
+	k.Require(r.Group != "" && len(problems) == 0, "reboot.group", "%q is not the value of a label: %s", r.Group, strings.Join(problems, "; "))
+	k.Require(r.ReadyFor >= 0, "reboot.readyFor", "%s is below 0", r.ReadyFor)
+	k.Require(len(strings.Fields(r.Command)) > 0, "reboot.command", "is empty; the default is `systemctl reboot`")
+	if lock := r.Lock.FleetLock; lock != "" {
+		u, err := url.Parse(lock)
+		k.Require(err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil, "reboot.lock.fleetLock", "%q is not the URL of a server, such as https://reboots.example:9757", lock)
+	}
+	k.Require(!r.Enabled || r.Lock.FleetLock != "" || c.ControlPlane.Type != "plugin", "reboot.lock.fleetLock", "is needed with control plane plugin, where hostler server cannot give slots")
 }
 
 func (k *checker) imageGC(g ImageGC) {

@@ -334,7 +334,7 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		"02:00-05:00 Europe/Berln":      "this host does not know time zone \"Europe/Berln\": use one from `timedatectl list-timezones`, or install the package tzdata",
 		"02:00-05:00 Local":             `time zone "Local"`,
 		"02:00-05:00 Europe":            `time zone "Europe"`,
-		"02:00-05:00 Etc/../zone.tab":   `time zone "Etc/../zone.tab"`,
+		"02:00-05:00 Etc/../zone.tab":   `no time zone`,
 		"02:00-05:00 Berlin 2026-01-01": "only times are required",
 	} {
 		if _, err := calendar.Parse(text, time.UTC); err == nil || !strings.Contains(err.Error(), want) {

@@ -56,9 +56,17 @@ func (w *Window) parse(fields []string) (err error) {
 
 func isName(field string) bool { c := field[0] | 0x20; return c >= 'a' && c <= 'z' }
 
+// notOfZone reports whether no time zone has that character in its name.
+func notOfZone(c rune) bool {
+	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_+-/", c))
+}
+
 func loadZone(name string) (*time.Location, error) {
 	if strings.EqualFold(name, "UTC") {
 		return time.UTC, nil
+	}
+	if strings.ContainsFunc(name, notOfZone) {
+		return nil, errors.New("what follows the times is no time zone")
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil || zone == time.Local {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -187,4 +189,47 @@ func (c *container) close() error {
 		err = errors.Join(err, c.group.Close())
 	}
 	return err
+}
+
+// ForwardFiles have a container reach an address outside at 127.0.0.1:PORT, once Forward listens. They are for
+// Options.Files.
+func ForwardFiles(port int) map[string]string {
+	unit := "etc/systemd/system/forward-" + strconv.Itoa(port)
+	return map[string]string{
+		unit + ".socket":  fmt.Sprintf("[Socket]\nListenStream=127.0.0.1:%d\n[Install]\nWantedBy=sockets.target\n", port),
+		unit + ".service": fmt.Sprintf("[Service]\nExecStart=/usr/lib/systemd/systemd-socket-proxyd %s/forward-%d.sock\n", filepath.Dir(wire.Socket), port),
+	}
+}
+
+// Forward has a container with ForwardFiles reach an address of the lab, until the test ends.
+func (m *Machine) Forward(port int, address string) {
+	m.t.Helper()
+	path := filepath.Join(m.dir, "port", fmt.Sprintf("forward-%d.sock", port))
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		m.t.Fatalf("forward port %d of %s: %v", port, m, err)
+	}
+	m.t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			inside, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer inside.Close()
+				outside, err := net.Dial("tcp", address)
+				if err != nil {
+					return
+				}
+				defer outside.Close()
+				go func() {
+					defer outside.Close()
+					_, _ = io.Copy(outside, inside)
+				}()
+				_, _ = io.Copy(inside, outside)
+			}()
+		}
+	}()
+	m.Run(fmt.Sprintf("systemctl enable --now forward-%d.socket", port))
 }

@@ -1,0 +1,70 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/reboot"
+)
+
+// Rebooter answers the part of the API by which a person reboots the host in its turn. All methods are safe
+// for concurrent use.
+type Rebooter interface {
+	// Reboot requests a reboot. It returns at once.
+	Reboot(ctx context.Context, ask reboot.Ask) (reboot.Report, error)
+	// CancelReboot ends the reboot that is wanted.
+	CancelReboot(ctx context.Context) (reboot.Report, error)
+	// RebootPlan says what a reboot would wait for and do now.
+	RebootPlan(ctx context.Context) (RebootPlan, error)
+}
+
+// RebootPlan is the answer of `hostler reboot --dry-run -o json`.
+type RebootPlan struct {
+	reboot.Report
+	Node string `json:"node"`
+	// Slots says who gives the slot; empty if the host needs none.
+	Slots string `json:"slots"`
+	Group string `json:"group"`
+	// Window says when the reboot may begin; empty for always.
+	Window   string                `json:"window"`
+	Drain    maintenance.DrainPlan `json:"drain"`
+	Command  string                `json:"command"`
+	ReadyFor metav1.Duration       `json:"readyFor"`
+}
+
+// rebootRoutes are the routes of a Rebooter.
+func rebootRoutes(b Rebooter) []route {
+	request := func(w http.ResponseWriter, r *http.Request) {
+		var ask reboot.Ask
+		if err := decodeInto(r, &ask); err != nil {
+			fail(w, http.StatusBadRequest, asError(err))
+			return
+		}
+		answer(func(r *http.Request) (any, error) { return b.Reboot(r.Context(), ask) })(w, r)
+	}
+	cancel := answer(func(r *http.Request) (any, error) { return b.CancelReboot(r.Context()) })
+	plan := answer(func(r *http.Request) (any, error) { return b.RebootPlan(r.Context()) })
+	return []route{
+		{"POST /v1/reboot", act, local, request, "Requests a reboot in this host's turn.", reboot.Ask{}, reboot.Report{}, oneJSON},
+		{"POST /v1/reboot/cancel", act, local, cancel, "Cancels the reboot that is wanted.", nil, reboot.Report{}, oneJSON},
+		{"GET /v1/reboot/plan", read, network, plan, "What a reboot would wait for and do now.", nil, RebootPlan{}, oneJSON},
+	}
+}
+
+// Reboot requests a reboot.
+func (c *Client) Reboot(ctx context.Context, a reboot.Ask) (reboot.Report, error) {
+	return ask[reboot.Report](ctx, c, http.MethodPost, "/v1/reboot", a)
+}
+
+// CancelReboot cancels the reboot that is wanted.
+func (c *Client) CancelReboot(ctx context.Context) (reboot.Report, error) {
+	return ask[reboot.Report](ctx, c, http.MethodPost, "/v1/reboot/cancel", nil)
+}
+
+// RebootPlan returns what a reboot would wait for and do now.
+func (c *Client) RebootPlan(ctx context.Context) (RebootPlan, error) {
+	return ask[RebootPlan](ctx, c, http.MethodGet, "/v1/reboot/plan", nil)
+}

@@ -1,0 +1,71 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/agent/settings"
+	"hostler.io/hostler/internal/caller"
+	"hostler.io/hostler/internal/hint"
+)
+
+// Reboots answers what a person wants of reboots.
+type Reboots struct {
+	Controller *reboot.Controller // nil unless reboots are enabled
+	Drainer    *maintenance.Drainer
+	Settings   *settings.Settings
+}
+
+// enabled returns an error unless reboots are enabled.
+func (b *Reboots) enabled() error {
+	if b.Controller == nil {
+		return &hint.Error{Message: "reboots by hostler are disabled on this host", Hint: "set reboot.enabled: true and run `systemctl restart hostler`; `systemctl reboot` reboots at once, with pods stopped in order"}
+	}
+	return nil
+}
+
+// Reboot implements api.Rebooter.
+func (b *Reboots) Reboot(ctx context.Context, ask reboot.Ask) (reboot.Report, error) {
+	if err := b.enabled(); err != nil {
+		return reboot.Report{}, err
+	}
+	return b.Controller.Request(caller.Name(ctx), ask)
+}
+
+// CancelReboot implements api.Rebooter.
+func (b *Reboots) CancelReboot(ctx context.Context) (reboot.Report, error) {
+	if err := b.enabled(); err != nil {
+		return reboot.Report{}, err
+	}
+	return b.Controller.Cancel(caller.Name(ctx))
+}
+
+// RebootPlan implements api.Rebooter.
+func (b *Reboots) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
+	if err := b.enabled(); err != nil {
+		return api.RebootPlan{}, err
+	}
+	cfg := b.Settings.Config()
+	drain, err := b.Drainer.DrainPlan(ctx, maintenance.DrainRequest{})
+	p := api.RebootPlan{
+		Report: b.Controller.Report(), Node: drain.Node, Group: cfg.Reboot.Group, Drain: drain,
+		Command: cfg.Reboot.Command, ReadyFor: metav1.Duration{Duration: time.Duration(cfg.Reboot.ReadyFor)},
+	}
+	switch {
+	case cfg.Reboot.Lock.FleetLock != "":
+		p.Slots = cfg.Reboot.Lock.FleetLock
+	case cfg.ControlPlane.Type != "embedded":
+		p.Slots = fmt.Sprintf("hostler server, through %s", cfg.ControlPlane.Type)
+	}
+	policy, badWindow := cfg.Reboot.RebootPolicy()
+	if badWindow == nil {
+		p.Window = policy.Window(time.Now(), p.Longest.Duration)
+	}
+	return p, err
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/controlplane"
+)
+
+func (a *app) rebootCommand() *cobra.Command {
+	var ask reboot.Ask
+	var dry, cancel bool
+	cmd := a.reader("reboot", "Request a reboot of this host in its turn; needs root", func(ctx context.Context, c *api.Client, out *output) error {
+		switch {
+		case dry:
+			return showReboot(ctx, c, out)
+		case cancel:
+			return a.rebootAnswer(out, c.CancelReboot, ctx)
+		case ask.Reason == "":
+			return errors.New("say why the host is to reboot: --reason TEXT")
+		}
+		return a.rebootAnswer(out, func(ctx context.Context) (reboot.Report, error) { return c.Reboot(ctx, ask) }, ctx)
+	})
+	cmd.Args = onThisHost
+	cmd.Long = `Request a reboot of this host, and return at once. The host waits for its window
+and for a slot of its group, is cordoned, stops its pods in their phases, runs
+reboot.command, and gives the slot back when it is Ready again and its checks
+pass. To follow it, run hostler status. It needs reboot.enabled: true.`
+	cmd.Flags().StringVar(&ask.Reason, "reason", "", "why, for everybody who sees the reboot: `TEXT` of at most 100 characters")
+	cmd.Flags().BoolVar(&ask.Now, "now", false, "wait neither for a window nor for checks nor for a slot; pods are stopped in order all the same")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what the reboot would wait for and do, and change nothing; group hostler may run this")
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the reboot: start stopped pods again, uncordon, give the slot back")
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "cancel", "now")
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "cancel", "reason")
+	return cmd
+}
+
+// rebootAnswer prints how the reboot stands after a request.
+func (a *app) rebootAnswer(out *output, request func(context.Context) (reboot.Report, error), ctx context.Context) error {
+	r, err := request(ctx)
+	if err != nil {
+		return err
+	}
+	return out.print(r, func(t *table) {
+		switch {
+		case r.Request == nil:
+		case r.Cancelled != "":
+			t.line("reboot cancelled; files and checks that request one now are ignored until the next boot, or until `hostler reboot`")
+		default:
+			t.line("reboot requested: %s; to follow it, run `hostler status`", r.Reason)
+		}
+	})
+}
+
+func showReboot(ctx context.Context, c *api.Client, out *output) error {
+	p, err := c.RebootPlan(ctx)
+	if err != nil {
+		return err
+	}
+	return out.print(p, func(t *table) {
+		t.line("%s", describeReboot(out, &p.Report))
+		for _, f := range p.Wanting {
+			t.line("requested by: %s", f)
+		}
+		for _, f := range p.Undecided {
+			t.line("held up by:   %s", f)
+		}
+		slot := "none is needed: no other host shares this control plane"
+		if p.Slots != "" {
+			slot = fmt.Sprintf("of group %s, from %s", p.Group, p.Slots)
+		}
+		t.line("slot:    %s", slot)
+		if p.Window != "" {
+			t.line("window:  %s", p.Window)
+		}
+		stops := p.Drain.Refusal
+		if stops == "" {
+			stops = fmt.Sprintf("cordon, stop %s in at most %v (to see them, run `hostler drain --dry-run`)", count(planned(p), "pod"), p.Drain.Bound.Duration)
+		}
+		t.line("then:    %s", stops)
+		t.line("         `%s`, then wait until the Node is Ready for %v and everything runs again", p.Command, p.ReadyFor.Duration)
+		if p.Longest.Duration > 0 {
+			t.line("took:    at most %v in the last reboots", p.Longest.Duration)
+		}
+	})
+}
+
+// planned counts the pods that the drain stops.
+func planned(p api.RebootPlan) (n int) {
+	for _, phase := range p.Drain.Phases {
+		n += len(phase.Pods)
+	}
+	return n
+}
+
+// describeReboot says in one line how the reboot stands.
+func describeReboot(out *output, r *reboot.Report) string {
+	if r == nil || r.Request == nil {
+		return "no reboot was ever requested"
+	}
+	why := r.Reason
+	if r.By != "" {
+		why = fmt.Sprintf("%s (%s)", r.Reason, r.By)
+	}
+	message := ""
+	if r.Message != "" {
+		message = ": " + r.Message
+	}
+	switch r.Step {
+	case controlplane.RebootDone:
+		return fmt.Sprintf("none is requested; the last request, %s, ended %s%s", why, out.ago(r.Since), message)
+	case controlplane.RebootWanted, controlplane.RebootWaiting:
+		return out.yellow(fmt.Sprintf("requested %s: %s; waits%s; to cancel it, run `hostler reboot --cancel`", out.ago(r.Wanted), why, message))
+	}
+	return out.yellow(fmt.Sprintf("%s, began %s: %s%s", strings.ToLower(string(r.Step)), out.ago(r.Since), why, message))
+}
+
+// rebootLine is that line for the status; empty if there is nothing to say.
+func rebootLine(out *output, s api.Status) string {
+	if s.Reboot == nil || s.Reboot.Request == nil || s.Reboot.Step == controlplane.RebootDone {
+		return ""
+	}
+	return describeReboot(out, s.Reboot)
+}

@@ -1,0 +1,54 @@
+package cli_test
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/controlplane"
+)
+
+// rebootAt is a reboot for a new kernel at a step.
+func rebootAt(step controlplane.RebootStep, message string) *reboot.Report {
+	file := reboot.Finding{Source: "/run/reboot-required", Message: "linux-image-6.12.57-amd64"}
+	return &reboot.Report{
+		Request: &reboot.Request{
+			ID: "1", Step: step, Since: ago(3 * time.Minute), Wanted: ago(4 * time.Hour), Boot: bootID,
+			Reason: file.String(), Message: message,
+		},
+		Wanting: []reboot.Finding{file}, Undecided: []reboot.Finding{},
+		Past:    []reboot.Past{{Reason: "libc6", At: ago(30 * 24 * time.Hour), Took: metav1.Duration{Duration: 4 * time.Minute}}},
+		Longest: metav1.Duration{Duration: 4 * time.Minute},
+	}
+}
+
+func rebootsAt(step controlplane.RebootStep, message string) api.Status {
+	s := healthy()
+	s.Reboot = rebootAt(step, message)
+	return s
+}
+
+func (b *backend) Reboot(ctx context.Context, ask reboot.Ask) (reboot.Report, error) {
+	r := *rebootAt(controlplane.RebootWanted, "")
+	r.Reason, r.By, r.Now = ask.Reason, "alice", ask.Now
+	return r, b.answer(ctx)
+}
+
+func (b *backend) CancelReboot(ctx context.Context) (reboot.Report, error) {
+	r := *rebootAt(controlplane.RebootWaiting, "")
+	r.Cancelled = "alice"
+	return r, b.answer(ctx)
+}
+
+func (b *backend) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
+	drain, err := b.DrainPlan(ctx, maintenance.DrainRequest{})
+	return api.RebootPlan{
+		Report: *rebootAt(controlplane.RebootWaiting, "all slots of the group are held: rack3-node02 since 2026-11-20T03:05:00Z"),
+		Node:   drain.Node, Slots: "hostler server, through etcd", Group: "default", Window: "the window is open until 2026-11-20 05:00:00 UTC",
+		Drain: drain, Command: "systemctl reboot", ReadyFor: seconds(60),
+	}, err
+}

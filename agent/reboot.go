@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/embedded"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status/conditions"
+)
+
+// fileTime bounds how long the files that request a reboot are looked at.
+const fileTime = 2 * time.Second
+
+// buildReboots makes what reboots the host, if that is enabled.
+func (a *Agent) buildReboots(cfg config.Config) (err error) {
+	if !cfg.Reboot.Enabled {
+		return nil
+	}
+	s := &a.shutdown
+	s.rebootChecks, err = conditions.New(conditions.Options{
+		Policy: cfg.Reboot.ChecksPolicy(),
+		// What they say is read in each round.
+		Changed: func() { s.rebooter.Reconfigured() }, Appeared: func(conditions.Program, string) {},
+		Observe: func(conditions.Program, conditions.Result) {},
+		Log:     a.log.With("component", "reboot-checks"),
+	})
+	if err != nil {
+		return err
+	}
+	lock, err := a.rebootLock(cfg)
+	if err != nil {
+		return err
+	}
+	node := controlplane.NodeReference(a.node())
+	s.rebooter = reboot.New(reboot.Options{
+		Node: a.node(), Boot: a.host.machine.BootID, Policy: a.rebootPolicy, Host: rebootHost{a}, Lock: lock,
+		Client: a.plane.Client, Machine: identity(a.host.machine),
+		Store: a.kept.folder.File("reboot"), Flush: a.kept.flush, Now: time.Now,
+		Announce: func(kind, reason, message string) { a.plane.recorder.Record(node, kind, reason, message) },
+		Log:      a.log,
+	})
+	return nil
+}
+
+// rebootLock is who gives this host its turn.
+func (a *Agent) rebootLock(cfg config.Config) (reboot.Lock, error) {
+	switch {
+	case cfg.Reboot.Lock.FleetLock != "":
+		base, err := url.Parse(cfg.Reboot.Lock.FleetLock)
+		if err != nil {
+			return nil, err
+		}
+		return reboot.NewFleetLock(base, a.node(), cfg.Reboot.Group)
+	case a.plane.Type() == embedded.Type:
+		return reboot.Alone{}, nil
+	}
+	return reboot.Server{}, nil
+}
+
+// rebootPolicy is the effective configuration, which was checked.
+func (a *Agent) rebootPolicy() reboot.Policy {
+	p, _ := a.config().Reboot.RebootPolicy()
+	return p
+}
+
+// rebootHost is the host for package reboot.
+type rebootHost struct{ a *Agent }
+
+// Wanted implements reboot.Host.
+func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
+	type result struct{ wanted, undecided []reboot.Finding }
+	paths, files := h.a.config().Reboot.Sentinels, make(chan result, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), fileTime)
+	defer cancel()
+	err := bounded.Call(ctx, func() error {
+		w, u := reboot.Sentinels(paths, time.Now().Add(-uptime()))
+		files <- result{w, u}
+		return nil
+	})
+	wanted, undecided = reboot.Judge(h.a.shutdown.rebootChecks.Checks(), h.a.shutdown.rebootChecks.Faults())
+	if err != nil {
+		return wanted, append(undecided, reboot.Finding{Source: strings.Join(paths, ", "), Message: err.Error()})
+	}
+	found := <-files
+	return append(found.wanted, wanted...), append(found.undecided, undecided...)
+}
+
+// Drain implements reboot.Host. A kubelet would start its pods again, and stops them at the shutdown.
+func (h rebootHost) Drain(ctx context.Context, cause string, began time.Time, note func(time.Time)) (journal.Record, error) {
+	if h.kubelet() {
+		return journal.Record{Graceful: true}, nil
+	}
+	return h.a.shutdown.drainer.DrainForCause(ctx, maintenance.Order{Trigger: journal.TriggerReboot, Cause: cause, Began: began}, note)
+}
+
+// Undo implements reboot.Host.
+func (h rebootHost) Undo(ctx context.Context, began time.Time) {
+	h.a.shutdown.drainer.Undo(ctx, maintenance.Order{Began: began})
+}
+
+// Cordon implements reboot.Host.
+func (h rebootHost) Cordon(ctx context.Context) error {
+	return h.a.shutdown.drainer.CordonToReboot(ctx)
+}
+
+// Uncordon implements reboot.Host.
+func (h rebootHost) Uncordon(ctx context.Context) error {
+	return h.a.shutdown.drainer.UncordonAfterReboot(ctx)
+}
+
+// kubelet reports whether the pods are a kubelet's.
+func (h rebootHost) kubelet() bool {
+	mine, other, _ := h.a.owners.Mine(owner.Node)
+	return !mine && other.Name == owner.Kubelet && !other.Absent
+}
+
+// EmptiedByServer implements reboot.Host.
+func (h rebootHost) EmptiedByServer() bool {
+	return h.kubelet() && h.a.plane.Type() == kubernetes.Type && h.a.config().Reboot.Lock.FleetLock == ""
+}
+
+// HasNode implements reboot.Host.
+func (h rebootHost) HasNode() bool {
+	mine, other, _ := h.a.owners.Mine(owner.Node)
+	return !h.a.plane.left.Gone() && (mine || other.Name == owner.Kubelet && h.a.plane.Type() == kubernetes.Type)
+}
+
+// NotStarted implements reboot.Host.
+func (h rebootHost) NotStarted() (names []string) {
+	for _, r := range h.a.kept.journal.Restarts() {
+		if r.Outcome == "" || r.Outcome == journal.RestartFailed {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// GoingDown implements reboot.Host.
+func (h rebootHost) GoingDown() bool {
+	state := h.a.shutdown.guard.Status().State
+	return state == shutdown.Draining || state == shutdown.Released
+}
+
+// Reboot implements reboot.Host.
+func (h rebootHost) Reboot(ctx context.Context) error {
+	return reboot.Run(ctx, strings.Fields(h.a.config().Reboot.Command))
+}

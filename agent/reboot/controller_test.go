@@ -1,0 +1,475 @@
+package reboot_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controlplanetest"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+const sentinel = "/run/reboot-required"
+
+// machine is a host with a control plane, in a bubble. It survives agents and boots.
+type machine struct {
+	t     *testing.T
+	plane *controlplanetest.Fake
+
+	mu        sync.Mutex // guards what follows
+	stored    []byte     // the memory on disk
+	boot      int
+	wanted    []reboot.Finding
+	undecided []reboot.Finding
+	policy    reboot.Policy
+	drains    func() (time.Duration, error) // of the next drain
+	command   func() error                  // of the next one; nil reboots the host in five seconds
+	running   bool                          // pods
+	undone    bool                          // the drain was
+	cordoned  string                        // by whom
+	turn      reboot.Turn
+	released  int
+	events    []string
+	down      chan struct{} // a reboot was requested
+
+	*reboot.Controller
+	stop func()
+}
+
+func inMachine(t *testing.T, test func(m *machine)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := &machine{
+			t: t, plane: controlplanetest.NewFake(time.Now), running: true, policy: reboot.Policy{ReadyFor: time.Minute}, turn: reboot.Turn{Granted: true},
+			drains: func() (time.Duration, error) { return 20 * time.Second, nil }, down: make(chan struct{}, 1),
+		}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		if _, err := m.plane.Register(t.Context(), node, controlplane.RegisterOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		m.starts()
+		test(m)
+		m.stop()
+	})
+}
+
+func (m *machine) locked(do func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	do()
+}
+
+func (m *machine) bootID() string { return fmt.Sprint("boot-", m.boot) }
+
+// starts begins a boot: the Node is Ready after half a minute.
+func (m *machine) starts() {
+	m.locked(func() { m.boot++ })
+	m.edit(func(n *corev1.Node) {
+		n.Status.NodeInfo.BootID = m.bootID()
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "starting", Reason: "Boot"}}
+	})
+	m.agent()
+	boot := m.boot
+	go func() {
+		time.Sleep(30 * time.Second)
+		m.edit(func(n *corev1.Node) {
+			if m.boot == boot {
+				n.Status.Conditions[0].Status = corev1.ConditionTrue
+			}
+		})
+	}()
+}
+
+func (m *machine) edit(change func(*corev1.Node)) {
+	if err := m.plane.Edit(context.Background(), "n", change); err != nil {
+		m.t.Error(err)
+	}
+}
+
+// agent starts an agent in the present boot.
+func (m *machine) agent() {
+	m.Controller = reboot.New(reboot.Options{
+		Node: "n", Boot: m.bootID(), Host: m, Lock: m, Client: m.plane, Store: m, Flush: func() error { return nil }, Now: time.Now,
+		Policy: func() (p reboot.Policy) { m.locked(func() { p = m.policy }); return p },
+		Announce: func(_, reason, message string) {
+			m.locked(func() { m.events = append(m.events, reason+" "+message) })
+		},
+		Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error)
+	go func() { over <- m.Run(ctx) }()
+	m.stop = func() { cancel(); <-over }
+	synctest.Wait()
+}
+
+func (m *machine) restart() {
+	m.stop()
+	m.agent()
+}
+
+// passes lets time pass. A reboot that was requested happens five seconds later.
+func (m *machine) passes(d time.Duration) {
+	end := time.After(d)
+	for {
+		select {
+		case <-m.down:
+			time.Sleep(5 * time.Second)
+			m.reboots()
+		case <-end:
+			synctest.Wait()
+			return
+		}
+	}
+}
+
+// reboots has the host go down and come back. Files in /run are gone then.
+func (m *machine) reboots() {
+	m.stop()
+	m.locked(func() {
+		m.wanted = nil
+		select {
+		case <-m.down:
+		default:
+		}
+	})
+	time.Sleep(time.Minute)
+	m.starts()
+}
+
+func (m *machine) Load(into any) {
+	m.locked(func() {
+		if m.stored != nil {
+			if err := json.Unmarshal(m.stored, into); err != nil {
+				m.t.Error(err)
+			}
+		}
+	})
+}
+
+func (m *machine) SaveNow(snapshot func() any) {
+	m.locked(func() { m.stored, _ = json.Marshal(snapshot()) })
+}
+
+func (m *machine) Wanted() (wanted, undecided []reboot.Finding) {
+	m.locked(func() { wanted, undecided = m.wanted, m.undecided })
+	return wanted, undecided
+}
+
+func (m *machine) Drain(ctx context.Context, _ string, began time.Time, note func(time.Time)) (journal.Record, error) {
+	m.announced(controlplane.RebootDraining)
+	var takes time.Duration
+	var fails error
+	m.locked(func() { takes, fails = m.drains(); m.undone = false })
+	if began.IsZero() {
+		note(time.Now())
+	}
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		return journal.Record{}, ctx.Err()
+	}
+	if fails != nil {
+		return journal.Record{}, fails
+	}
+	m.locked(func() { m.running = false })
+	return journal.Record{Graceful: true}, nil
+}
+
+func (m *machine) Undo(context.Context, time.Time) {
+	m.locked(func() { m.running, m.undone = true, true })
+}
+
+func (m *machine) Cordon(context.Context) error {
+	m.locked(func() {
+		if m.cordoned == "" {
+			m.cordoned = "hostler"
+		}
+	})
+	return nil
+}
+
+func (m *machine) Uncordon(context.Context) error {
+	m.locked(func() {
+		if m.cordoned == "hostler" {
+			m.cordoned = ""
+		}
+	})
+	return nil
+}
+
+func (m *machine) EmptiedByServer() bool { return false }
+func (m *machine) HasNode() bool         { return true }
+func (m *machine) GoingDown() bool       { return false }
+func (m *machine) NotStarted() []string  { return nil }
+
+// announced checks that the Node has a step before it is taken.
+func (m *machine) announced(step controlplane.RebootStep) {
+	node, err := m.plane.Node(context.Background(), "n")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	on, err := controlplane.RebootOf(node.Annotations)
+	if now := m.Report(); err != nil || !now.Now && (on == nil || on.Step != step || on.ID != now.ID) {
+		m.t.Errorf("the host takes step %s, and its Node has %+v, %v", step, on, err)
+	}
+}
+
+func (m *machine) Reboot(context.Context) error {
+	m.announced(controlplane.RebootRebooting)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.command != nil {
+		return m.command()
+	}
+	if m.running {
+		m.t.Error("the host reboots while pods run")
+	}
+	select {
+	case m.down <- struct{}{}:
+	default: // by an agent before
+	}
+	return nil
+}
+
+func (m *machine) Turn(_ context.Context, r *reboot.Request, node *corev1.Node) (turn reboot.Turn) {
+	m.locked(func() { turn = m.turn })
+	if text := node.Annotations[controlplane.AnnotationReboot]; !strings.Contains(text, r.ID) {
+		return reboot.Turn{Message: "no request on the Node"}
+	}
+	return turn
+}
+
+func (m *machine) Release(context.Context, *reboot.Request) error {
+	m.locked(func() { m.released++ })
+	return nil
+}
+
+// want checks how the reboot stands.
+func (m *machine) want(step controlplane.RebootStep, message string) {
+	m.t.Helper()
+	r := m.Report()
+	if r.Request == nil || r.Step != step || !strings.Contains(r.Message, message) {
+		m.t.Fatalf("report = %+v, want step %s with %q", r.Request, step, message)
+	}
+	node, err := m.plane.Node(m.t.Context(), "n")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if on, err := controlplane.RebootOf(node.Annotations); err != nil || on == nil || on.Step != step || on.ID != r.ID {
+		m.t.Fatalf("annotation = %+v, %v, want step %s of %s", on, err, step, r.ID)
+	}
+}
+
+func (m *machine) asked() {
+	m.locked(func() { m.wanted = []reboot.Finding{{Source: sentinel, Message: "linux-image"}} })
+	m.passes(15 * time.Second)
+}
+
+// clean checks that nothing of a reboot is left.
+func (m *machine) clean() {
+	m.t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.running || m.cordoned == "hostler" || m.released == 0 {
+		m.t.Errorf("pods run: %t, cordoned by %q, slot given back %d times; want nothing left of the reboot", m.running, m.cordoned, m.released)
+	}
+}
+
+func TestARebootInTurn(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.turn = reboot.Turn{Lost: true, Message: "all slots are held: b"}
+		m.asked()
+		m.want(controlplane.RebootWaiting, "all slots are held: b")
+		m.locked(func() { m.turn = reboot.Turn{Granted: true} })
+		m.passes(12 * time.Second)
+		m.want(controlplane.RebootDraining, "")
+		m.passes(2 * time.Minute)
+		m.want(controlplane.RebootVerifying, "the Node")
+		m.passes(2 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+		m.clean()
+		if r := m.Report(); len(r.Past) != 1 || r.Longest.Duration < 2*time.Minute || r.Past[0].ByOther {
+			t.Errorf("past = %+v, want one reboot with its time", r.Past)
+		}
+	})
+}
+
+func TestAnAgentThatIsKilledAtAnyStepGoesOn(t *testing.T) {
+	for second := range 200 {
+		inMachine(t, func(m *machine) {
+			m.locked(func() { m.wanted = []reboot.Finding{{Source: sentinel}} })
+			m.passes(time.Duration(second) * time.Second)
+			m.restart()
+			m.passes(10 * time.Minute)
+			m.want(controlplane.RebootDone, "")
+			m.clean()
+			if m.boot != 2 {
+				m.t.Errorf("boots = %d after a kill in second %d, want one reboot", m.boot, second)
+			}
+		})
+	}
+}
+
+func TestADrainThatFailsIsUndoneAndTriedAgain(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.drains = func() (time.Duration, error) { return time.Second, errors.New("pods still run: shop/db") }
+		m.asked()
+		m.want(controlplane.RebootWanted, "pods still run: shop/db; the next attempt is at")
+		m.clean()
+		m.locked(func() { m.drains = func() (time.Duration, error) { return time.Second, nil } })
+		m.passes(4 * time.Minute)
+		m.want(controlplane.RebootWanted, "")
+		m.passes(10 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+	})
+}
+
+func TestADrainThatIsCancelledLeadsToNoReboot(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.asked()
+		m.want(controlplane.RebootDraining, "")
+		if _, err := m.Cancel("anna"); err != nil {
+			t.Fatal(err)
+		}
+		m.passes(time.Hour) // the file is still there
+		m.want(controlplane.RebootDone, "cancelled by anna")
+		m.clean()
+		if _, err := m.Request("anna", reboot.Ask{Reason: "now it suits"}); err != nil {
+			t.Fatal(err)
+		}
+		m.passes(time.Hour)
+		if m.boot != 2 {
+			t.Errorf("boots = %d, want the reboot that was requested then", m.boot)
+		}
+	})
+}
+
+func TestACordonOfAPersonStays(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.cordoned = "anna"
+		m.asked()
+		m.passes(10 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+		if m.cordoned != "anna" || m.boot != 2 {
+			t.Errorf("cordoned by %q after %d boots, want anna's cordon after the reboot", m.cordoned, m.boot)
+		}
+	})
+}
+
+func TestACommandThatFailsOrDoesNothing(t *testing.T) {
+	for name, command := range map[string]func() error{
+		"the reboot failed: Access denied": func() error { return errors.New("Access denied") },
+		"does not go down":                 func() error { return nil },
+	} {
+		inMachine(t, func(m *machine) {
+			m.command = command
+			m.asked()
+			m.passes(16 * time.Minute)
+			if r := m.Report(); r.Step == controlplane.RebootDone || !strings.Contains(r.Attempt.Failure, name) {
+				t.Errorf("report = %+v, want %q", r.Request, name)
+			}
+			m.locked(func() { m.command = nil })
+			m.passes(5 * time.Hour)
+			m.want(controlplane.RebootDone, "")
+			m.clean()
+		})
+	}
+}
+
+func TestAControlPlaneThatDoesNotAnswerHoldsTheRebootUp(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.turn = reboot.Turn{Lost: true}
+		m.asked()
+		m.plane.Inject(controlplanetest.Annotate, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
+		m.locked(func() { m.turn = reboot.Turn{Granted: true} })
+		m.passes(time.Hour)
+		if r := m.Report(); r.Step != controlplane.RebootGranted || !strings.Contains(r.Message, "cannot write step Granted on the Node") {
+			t.Errorf("report = %+v, want that it waits for the control plane", r.Request)
+		}
+		m.plane.Heal()
+		m.passes(10 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+	})
+}
+
+func TestARebootBySomebodyElseCounts(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.turn = reboot.Turn{Lost: true}
+		m.asked()
+		m.reboots()
+		m.passes(time.Minute)
+		m.want(controlplane.RebootDone, "rebooted by something else")
+		m.clean()
+		if r := m.Report(); len(r.Past) != 1 || !r.Past[0].ByOther {
+			t.Errorf("past = %+v, want the other's reboot", r.Past)
+		}
+	})
+}
+
+// TestRandomHistories has agents killed, hosts power-cycled, drains and commands fail, slots taken away, a
+// control plane that does not answer, and persons who cancel and request. Whatever happens, once all is quiet
+// nothing is left of a reboot, and no host went down with pods that ran.
+func TestRandomHistories(t *testing.T) {
+	for seed := range uint64(100) {
+		inMachine(t, func(m *machine) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			m.drains = func() (time.Duration, error) {
+				if r.IntN(3) == 0 {
+					return time.Duration(r.IntN(30)) * time.Second, errors.New("pods still run")
+				}
+				return time.Duration(r.IntN(60)) * time.Second, nil
+			}
+			for range 30 {
+				m.passes(time.Duration(r.IntN(120)) * time.Second)
+				switch r.IntN(9) {
+				case 0:
+					m.restart()
+				case 1:
+					m.reboots()
+				case 2:
+					m.locked(func() { m.wanted = []reboot.Finding{{Source: sentinel, New: true}} })
+				case 3:
+					m.locked(func() { m.turn = reboot.Turn{Lost: true, Message: "held"} })
+				case 4:
+					m.locked(func() { m.turn = reboot.Turn{Granted: true} })
+				case 5:
+					_, _ = m.Cancel("anna")
+				case 6:
+					_, _ = m.Request("anna", reboot.Ask{Reason: "test", Now: r.IntN(3) == 0})
+				case 7:
+					m.plane.Inject(controlplanetest.Annotate, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
+				case 8:
+					m.plane.Heal()
+				}
+			}
+			m.plane.Heal()
+			m.locked(func() {
+				m.turn, m.undecided = reboot.Turn{Granted: true}, nil
+				m.drains = func() (time.Duration, error) { return time.Second, nil }
+			})
+			m.passes(10 * time.Hour)
+			if got := m.Report(); got.Request != nil && got.Step != controlplane.RebootDone {
+				m.t.Fatalf("seed %d: report = %+v, want it over", seed, got.Request)
+			}
+			m.locked(func() {
+				if m.cordoned != "" || !m.running {
+					m.t.Errorf("seed %d: cordoned by %q, pods run: %t", seed, m.cordoned, m.running)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,288 @@
+package reboot
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/calendar"
+)
+
+const (
+	// firstPause is the pause after a failed attempt; each further one is twice as long, up to
+	// longestPause.
+	firstPause   = 5 * time.Minute
+	longestPause = 4 * time.Hour
+	// drainBound is how long it may take until no pod runs.
+	drainBound = 3 * time.Hour
+	// downBound is how long the host may take to go down after the reboot was requested.
+	downBound = 15 * time.Minute
+	// mostTook is above what any reboot takes: a longer time is a clock that was set.
+	mostTook = 24 * time.Hour
+)
+
+// Policy is the configuration of a decision.
+type Policy struct {
+	Windows  calendar.Windows
+	ReadyFor time.Duration // how long the Node must be Ready after the reboot
+}
+
+// Finding is a file or a check, and what it says.
+type Finding struct {
+	Source  string `json:"source"`
+	Message string `json:"message"`
+	// New reports that it came after this boot.
+	New bool `json:"new,omitempty"`
+	// Pending reports that the check has not run since the agent started.
+	Pending bool `json:"pending,omitempty"`
+}
+
+// String is for people.
+func (f Finding) String() string {
+	if f.Message == "" {
+		return f.Source
+	}
+	return fmt.Sprintf("%s (%s)", f.Message, f.Source)
+}
+
+// Turn is what the lock says of this host.
+type Turn struct {
+	Granted bool
+	// Lost reports that the lock has answered, and the host does not hold it.
+	Lost    bool
+	Message string // why not, or what the host still waits for
+	// Emptied and Failed are how it goes with pods that a server moves away.
+	Emptied, Failed bool
+}
+
+// Progress is how a piece of work of the present step stands.
+type Progress struct {
+	Done   bool
+	Failed string // why; empty if it has not
+}
+
+// Facts are what a decision uses.
+type Facts struct {
+	Now  time.Time
+	Boot string // the present one
+	// Wanted are the files and checks for which the host should reboot, and Undecided the checks that
+	// do not answer.
+	Wanted, Undecided []Finding
+	// Unannounced says why the present step is not on the Node; empty if it is, or need not be.
+	Unannounced string
+	Turn        Turn
+	Longest     time.Duration // of the last reboots
+	Drain       Progress      // of the pods that the host stops
+	Command     Progress      // Done once it was run
+	GoingDown   bool
+	ReadyFor    time.Duration // how long the Node is known to be Ready
+	NotReady    string        // why it is not
+	// NotStarted are the containers that were to start again, and did not yet.
+	NotStarted []string
+}
+
+// Decision is what becomes of a request.
+type Decision struct {
+	Step    controlplane.RebootStep
+	Message string // what it waits for, or why it failed
+	Failed  bool   // an attempt failed: everything is undone, and tried again later
+	ByOther bool   // something else has rebooted the host
+	// Next is when the same facts may lead to another decision; zero if never.
+	Next time.Time
+}
+
+// Decide returns at which step a reboot is from now on.
+func Decide(r Request, f Facts, p Policy) Decision {
+	if d, rebooted := returned(r, f); rebooted {
+		return d
+	}
+	switch r.Step {
+	case controlplane.RebootWanted, controlplane.RebootWaiting, controlplane.RebootGranted:
+		return beforeDrain(r, f, p)
+	case controlplane.RebootDraining:
+		return draining(r, f)
+	case controlplane.RebootRebooting:
+		return rebooting(r, f)
+	case controlplane.RebootVerifying:
+		return verifying(r, f, p)
+	}
+	return Decision{Step: r.Step}
+}
+
+// returned decides for a host that has booted since the request.
+func returned(r Request, f Facts) (Decision, bool) {
+	switch {
+	case r.Boot == f.Boot || r.Step == controlplane.RebootVerifying || r.Step == controlplane.RebootDone:
+		return Decision{}, false
+	case !r.running():
+		return Decision{Step: controlplane.RebootDone, ByOther: true, Message: "the host was rebooted by something else than hostler"}, true
+	}
+	return Decision{Step: controlplane.RebootVerifying, ByOther: r.Step != controlplane.RebootRebooting}, true
+}
+
+func beforeDrain(r Request, f Facts, p Policy) Decision {
+	if r.Cancelled != "" {
+		return Decision{Step: controlplane.RebootDone, Message: "cancelled by " + r.Cancelled}
+	}
+	if i := slices.IndexFunc(f.Undecided, func(u Finding) bool { return u.Pending }); i >= 0 && !r.Now {
+		return Decision{Step: r.Step, Message: "check " + f.Undecided[i].String()}
+	}
+	if r.By == "" && len(f.Wanted) == 0 && len(f.Undecided) == 0 {
+		return Decision{Step: controlplane.RebootDone, Message: "no file or check wants a reboot any more"}
+	}
+	if !r.Now {
+		if d := held(r, f, p); d.Message != "" {
+			return d
+		}
+	}
+	switch {
+	case r.Step == controlplane.RebootWanted && !r.Now:
+		return Decision{Step: controlplane.RebootWaiting, Message: "requesting a slot"}
+	case r.Step != controlplane.RebootGranted && (r.Now || f.Turn.Granted):
+		return Decision{Step: controlplane.RebootGranted}
+	case r.Step != controlplane.RebootGranted:
+		return Decision{Step: r.Step, Message: cmp.Or(f.Unannounced, f.Turn.Message)}
+	case !r.Now && f.Turn.Lost:
+		return Decision{Step: controlplane.RebootWaiting, Message: f.Turn.Message}
+	case f.Unannounced != "":
+		return Decision{Step: r.Step, Message: f.Unannounced}
+	}
+	return Decision{Step: controlplane.RebootDraining}
+}
+
+// held says why a reboot is not to begin now; with no Message if it may.
+func held(r Request, f Facts, p Policy) Decision {
+	wait := func(next time.Time, format string, args ...any) Decision {
+		return Decision{Step: controlplane.RebootWanted, Message: fmt.Sprintf(format, args...), Next: next}
+	}
+	// A pause that ends later than any pause can is one of a clock that was set since.
+	if r.Attempt.RetryAt.After(f.Now) && r.Attempt.RetryAt.Sub(f.Now) <= longestPause {
+		return wait(r.Attempt.RetryAt, "%s; the next attempt is at %s", r.Attempt.Failure, clock(r.Attempt.RetryAt))
+	}
+	if len(f.Undecided) > 0 {
+		return wait(time.Time{}, "check %s", f.Undecided[0])
+	}
+	why, next := p.closed(f.Now, f.Longest)
+	if why == "" {
+		return Decision{}
+	}
+	return wait(next, "%s", why)
+}
+
+// closed says why no reboot that takes so long may begin now, and when one may; empty if one may.
+func (p Policy) closed(now time.Time, takes time.Duration) (why string, next time.Time) {
+	if len(p.Windows) == 0 {
+		return "", time.Time{}
+	}
+	start, _, found := p.Windows.Next(now, takes)
+	until, open := p.Windows.Open(now)
+	switch {
+	case !found && takes > 0:
+		return fmt.Sprintf("no window of `reboot.window` is as long as the longest of the last reboots, %v", takes), time.Time{}
+	case !found:
+		return "no window of `reboot.window` opens within the next years", time.Time{}
+	case !start.After(now):
+		return "", time.Time{}
+	case open:
+		return fmt.Sprintf("the window ends at %s, and the longest of the last reboots took %v; the next window opens at %s", clock(until), takes, clock(start)), start
+	}
+	return "the window opens at " + clock(start), start
+}
+
+// Window says whether a reboot that takes so long may begin now, and otherwise when; empty if it may at any
+// time.
+func (p Policy) Window(now time.Time, takes time.Duration) string {
+	if len(p.Windows) == 0 {
+		return ""
+	}
+	if why, _ := p.closed(now, takes); why != "" {
+		return why
+	}
+	until, _ := p.Windows.Open(now)
+	if until.IsZero() {
+		return "the window does not close within a year"
+	}
+	return "the window is open until " + clock(until)
+}
+
+func draining(r Request, f Facts) Decision {
+	switch {
+	case r.Cancelled != "":
+		return Decision{Step: controlplane.RebootDone, Message: "cancelled by " + r.Cancelled}
+	case !r.Now && f.Turn.Lost:
+		return failed(r, f, "the slot was released: "+f.Turn.Message)
+	case f.Unannounced != "":
+		return Decision{Step: r.Step, Message: f.Unannounced}
+	case f.Turn.Failed:
+		return failed(r, f, f.Turn.Message)
+	case f.Drain.Failed != "":
+		return failed(r, f, "the drain failed: "+f.Drain.Failed)
+	case f.Drain.Done:
+		return Decision{Step: controlplane.RebootRebooting}
+	case since(r, f) >= drainBound:
+		return failed(r, f, fmt.Sprintf("pods still run after %v: %s", drainBound, f.Turn.Message))
+	}
+	return Decision{Step: r.Step, Message: f.Turn.Message, Next: r.Since.Add(drainBound)}
+}
+
+func rebooting(r Request, f Facts) Decision {
+	switch {
+	case f.GoingDown:
+		return Decision{Step: r.Step, Message: "the host is shutting down"}
+	case f.Command.Failed != "":
+		return failed(r, f, "the reboot failed: "+f.Command.Failed)
+	case !f.Command.Done && r.Cancelled != "":
+		return Decision{Step: controlplane.RebootDone, Message: "cancelled by " + r.Cancelled}
+	case !f.Command.Done && !r.Now && f.Turn.Lost:
+		return failed(r, f, "the slot was released: "+f.Turn.Message)
+	case !f.Command.Done && f.Unannounced != "" && since(r, f) < downBound:
+		return Decision{Step: r.Step, Message: f.Unannounced, Next: r.Since.Add(downBound)}
+	case since(r, f) >= downBound:
+		return failed(r, f, fmt.Sprintf("the host does not go down, %v after the reboot was to begin", downBound))
+	}
+	return Decision{Step: r.Step, Message: "running `reboot.command`", Next: r.Since.Add(downBound)}
+}
+
+func verifying(r Request, f Facts, p Policy) Decision {
+	stay := func(format string, args ...any) Decision {
+		return Decision{Step: r.Step, Message: fmt.Sprintf(format, args...)}
+	}
+	still := slices.IndexFunc(f.Wanted, func(w Finding) bool { return !w.New })
+	switch {
+	case r.Cancelled != "":
+		return Decision{Step: controlplane.RebootDone, Message: "the checks after the reboot were ended by " + r.Cancelled}
+	case f.GoingDown:
+		return stay("the host is shutting down again")
+	case len(f.NotStarted) > 0:
+		return stay("containers that ran before the reboot do not run yet: %s", strings.Join(f.NotStarted, ", "))
+	case still >= 0:
+		return stay("a reboot is still wanted after the reboot: %s", f.Wanted[still])
+	case len(f.Undecided) > 0:
+		return stay("check %s", f.Undecided[0])
+	case f.NotReady != "":
+		return stay("%s", f.NotReady)
+	case f.ReadyFor < p.ReadyFor:
+		return Decision{Step: r.Step, Message: fmt.Sprintf("until the Node is Ready for %v", p.ReadyFor), Next: f.Now.Add(p.ReadyFor - f.ReadyFor)}
+	case f.Unannounced != "":
+		return stay("%s", f.Unannounced)
+	}
+	return Decision{Step: controlplane.RebootDone}
+}
+
+// failed returns to the beginning.
+func failed(r Request, f Facts, why string) Decision {
+	return Decision{Step: controlplane.RebootWanted, Failed: true, Message: why, Next: f.Now.Add(pause(r.Attempt.Failed + 1))}
+}
+
+// pause is how long to wait after so many failed attempts.
+func pause(attempts int) time.Duration {
+	return min(firstPause<<min(attempts-1, 10), longestPause)
+}
+
+// since is how long the step has lasted. A clock that was set back makes it begin anew.
+func since(r Request, f Facts) time.Duration { return max(0, f.Now.Sub(r.Since)) }
+
+func clock(at time.Time) string { return at.Format("2006-01-02 15:04:05 MST") }

@@ -1,0 +1,141 @@
+package reboot_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/calendar"
+)
+
+var noon = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+
+func windows(t testing.TB, texts ...string) (all calendar.Windows) {
+	t.Helper()
+	for _, text := range texts {
+		w, err := calendar.Parse(text, time.UTC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// TestDecide has a row for each rule. The host wants a reboot since eleven, and everything is as it should be
+// if a row does not say otherwise.
+func TestDecide(t *testing.T) {
+	const (
+		wanted, waiting, granted = controlplane.RebootWanted, controlplane.RebootWaiting, controlplane.RebootGranted
+		draining, rebooting      = controlplane.RebootDraining, controlplane.RebootRebooting
+		verifying, done          = controlplane.RebootVerifying, controlplane.RebootDone
+		before                   = "boot-0" // the boot before
+	)
+	want := []reboot.Finding{{Source: "/run/reboot-required"}}
+	check := reboot.Finding{Source: "needs-restarting", Message: "core libraries were updated"}
+	for name, c := range map[string]struct {
+		at   controlplane.RebootStep
+		with func(r *reboot.Request, f *reboot.Facts, p *reboot.Policy)
+
+		want    controlplane.RebootStep
+		message string
+		failed  bool
+	}{
+		"a reboot that is wanted requests a slot":  {at: wanted, want: waiting},
+		"a person's reboot needs no file":          {at: wanted, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { r.By, f.Wanted = "anna", nil }, want: waiting},
+		"a file that is removed ends it":           {at: wanted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Wanted = nil }, want: done, message: "no file or check"},
+		"a file that is removed ends the queueing": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Wanted = nil }, want: done},
+		"a check that does not answer ends nothing": {at: wanted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Wanted, f.Undecided = nil, []reboot.Finding{check}
+		}, want: wanted, message: "check core libraries were updated (needs-restarting)"},
+		"a check that has yet to run changes nothing": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Wanted, f.Undecided = nil, []reboot.Finding{{Source: "c", Message: "it has not run", Pending: true}}
+		}, want: granted, message: "check it has not run (c)"},
+		"a check that fails holds it up": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Undecided = []reboot.Finding{check} }, want: wanted},
+		"outside of the window it waits": {at: waiting, with: func(_ *reboot.Request, _ *reboot.Facts, p *reboot.Policy) { p.Windows = windows(t, "02:00-05:00") }, want: wanted, message: "the window opens at 2026-11-28 02:00:00 UTC"},
+		"within the window it goes on":   {at: wanted, with: func(_ *reboot.Request, _ *reboot.Facts, p *reboot.Policy) { p.Windows = windows(t, "11:00-12:30") }, want: waiting},
+		"what cannot end within the window does not begin": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, p *reboot.Policy) {
+			p.Windows, f.Longest = windows(t, "11:00-12:30"), 31*time.Minute
+		}, want: wanted, message: "the window ends at 2026-11-27 12:30:00 UTC, and the longest of the last reboots took 31m0s"},
+		"what fits into no window says so": {at: wanted, with: func(_ *reboot.Request, f *reboot.Facts, p *reboot.Policy) {
+			p.Windows, f.Longest = windows(t, "11:00-12:30"), 91*time.Minute
+		}, want: wanted, message: "no window of `reboot.window` is as long"},
+		"a pause after a failure is kept": {at: wanted, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) {
+			r.Attempt.RetryAt, r.Attempt.Failure = noon.Add(time.Minute), "the drain failed"
+		}, want: wanted, message: "the drain failed; the next attempt is at"},
+		"a pause of a clock that was set back is not": {at: wanted, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) {
+			r.Attempt.RetryAt = noon.Add(9 * time.Hour)
+		}, want: waiting},
+		"a host that waits for its slot says why": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Turn = reboot.Turn{Lost: true, Message: "held by b"}
+		}, want: waiting, message: "held by b"},
+		"a host that gets a slot takes its turn":     {at: waiting, want: granted},
+		"a step that is not on the Node waits":       {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Unannounced = "no answer" }, want: granted, message: "no answer"},
+		"then pods are stopped":                      {at: granted, want: draining},
+		"a slot that is taken away before the drain": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Turn = reboot.Turn{Lost: true} }, want: waiting},
+		"a person who is in a hurry needs no slot, window or check": {at: wanted, with: func(r *reboot.Request, f *reboot.Facts, p *reboot.Policy) {
+			r.Now, r.By, f.Turn, f.Undecided, p.Windows = true, "anna", reboot.Turn{}, []reboot.Finding{check}, windows(t, "02:00-05:00")
+		}, want: granted},
+		"a drain that goes on": {at: draining, want: draining},
+		"a drain that is over": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Drain.Done = true }, want: rebooting},
+		"a drain that fails":   {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Drain.Failed = "pods still run: a/b" }, want: wanted, message: "the drain failed: pods still run: a/b", failed: true},
+		"a slot that is taken away": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Turn, f.Drain.Done = reboot.Turn{Lost: true, Message: "by anna"}, true
+		}, want: wanted, message: "the slot was released: by anna", failed: true},
+		"a server that gives up": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Turn.Failed, f.Turn.Message = true, "blocked by a/b"
+		}, want: wanted, message: "blocked by a/b", failed: true},
+		"a drain without end":       {at: draining, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) { r.Since = noon.Add(-4 * time.Hour) }, want: wanted, failed: true},
+		"a drain that is cancelled": {at: draining, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { r.Cancelled, f.Drain.Done = "anna", true }, want: done, message: "cancelled by anna"},
+		"the command runs":          {at: rebooting, want: rebooting},
+		"the command fails":         {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Command.Failed = "exit status 1" }, want: wanted, message: "the reboot failed: exit status 1", failed: true},
+		"a host that goes down": {at: rebooting, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.GoingDown, r.Since = true, noon.Add(-time.Hour)
+		}, want: rebooting},
+		"a host that does not go down": {at: rebooting, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Command.Done, r.Since = true, noon.Add(-16*time.Minute)
+		}, want: wanted, failed: true},
+		"a slot that is taken away before the command": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Turn = reboot.Turn{Lost: true} }, want: wanted, failed: true},
+		"and after it": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Turn, f.Command.Done = reboot.Turn{Lost: true}, true
+		}, want: rebooting},
+		"a cancellation in time":                  {at: rebooting, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) { r.Cancelled = "anna" }, want: done},
+		"a host that is back":                     {at: rebooting, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) { r.Boot = before }, want: verifying},
+		"power cut during a drain":                {at: draining, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) { r.Boot = before }, want: verifying},
+		"somebody else reboots a host that waits": {at: waiting, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) { r.Boot = before }, want: done, message: "rebooted by something else"},
+		"all is well":                             {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Wanted = nil }, want: done},
+		"a Node that is not Ready yet": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Wanted, f.NotReady = nil, "the Node is not Ready"
+		}, want: verifying, message: "the Node is not Ready"},
+		"a Node that is Ready for a moment": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Wanted, f.ReadyFor = nil, 59*time.Second }, want: verifying, message: "until the Node is Ready for 1m0s"},
+		"containers that do not run yet": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Wanted, f.NotStarted = nil, []string{"db"}
+		}, want: verifying, message: "db"},
+		"a reboot that is still wanted": {at: verifying, want: verifying, message: "a reboot is still wanted after the reboot"},
+		"a reboot that is wanted again": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Wanted = []reboot.Finding{{Source: "/run/reboot-required", New: true}}
+		}, want: done},
+		"a check that fails after a reboot": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Wanted, f.Undecided = nil, []reboot.Finding{check}
+		}, want: verifying},
+		"a person who has seen enough": {at: verifying, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			r.Cancelled, f.NotReady = "anna", "not Ready"
+		}, want: done},
+		"a host that goes down once more": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Wanted, f.GoingDown = nil, true }, want: verifying},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := reboot.Request{Step: c.at, Boot: "boot-1", Since: noon, Wanted: noon.Add(-time.Hour)}
+			f := reboot.Facts{Now: noon, Boot: "boot-1", Wanted: want, Turn: reboot.Turn{Granted: true}, ReadyFor: time.Hour}
+			p := reboot.Policy{ReadyFor: time.Minute}
+			if c.with != nil {
+				c.with(&r, &f, &p)
+			}
+			d := reboot.Decide(r, f, p)
+			if d.Step != c.want || d.Failed != c.failed || !strings.Contains(d.Message, c.message) {
+				t.Errorf("Decide() = %s, failed %t, %q, want %s, %t, %q", d.Step, d.Failed, d.Message, c.want, c.failed, c.message)
+			}
+		})
+	}
+}

@@ -1,0 +1,95 @@
+package reboot
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/internal/sanitize"
+)
+
+const (
+	// askInterval is from one request for a slot to the next.
+	askInterval = time.Minute
+	// mostAnswer bounds what is read of an answer, in bytes, and mostMessage what is shown of it.
+	mostAnswer  = 64 << 10
+	mostMessage = 300
+)
+
+// FleetLock is the Lock of a server that speaks the FleetLock protocol
+// (https://coreos.github.io/zincati/development/fleetlock/protocol/).
+type FleetLock struct {
+	base   *url.URL
+	params []byte // of each request
+	client *http.Client
+
+	asked time.Time // by the monotonic clock
+	last  Turn
+}
+
+// NewFleetLock returns the lock of a server. The id is this host's, in that group.
+func NewFleetLock(base *url.URL, id, group string) (*FleetLock, error) {
+	type client struct {
+		ID    string `json:"id"`
+		Group string `json:"group"`
+	}
+	params, err := json.Marshal(map[string]client{"client_params": {id, group}})
+	return &FleetLock{base: base, params: params, client: &http.Client{Timeout: callTime}}, err
+}
+
+// Turn implements Lock. Once the host has its turn, the server is not asked again.
+func (l *FleetLock) Turn(ctx context.Context, r *Request, _ *corev1.Node) Turn {
+	switch {
+	case r.running():
+		return Turn{Granted: true}
+	case !l.asked.IsZero() && time.Since(l.asked) < askInterval:
+		return l.last
+	}
+	l.asked, l.last = time.Now(), Turn{Granted: true}
+	if err := l.post(ctx, "v1/pre-reboot"); err != nil {
+		l.last = Turn{Message: err.Error()}
+	}
+	return l.last
+}
+
+// Release implements Lock.
+func (l *FleetLock) Release(ctx context.Context, _ *Request) error {
+	l.asked = time.Time{}
+	return l.post(ctx, "v1/steady-state")
+}
+
+// post makes a request; an error unless the server agrees.
+func (l *FleetLock) post(ctx context.Context, path string) error {
+	target := l.base.JoinPath(path)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(l.params))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("fleet-lock-protocol", "true")
+	resp, err := l.client.Do(req)
+	if err != nil {
+		return fmt.Errorf("the lock server does not answer: %w", err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	var answer struct {
+		Kind  string `json:"kind"`
+		Value string `json:"value"`
+	}
+	if err != nil || json.Unmarshal(text, &answer) != nil {
+		return fmt.Errorf("the lock server answers %s with %s", target.Redacted(), resp.Status)
+	}
+	return fmt.Errorf("lock server: %s", sanitize.Text(cmp.Or(answer.Value, answer.Kind, resp.Status), mostMessage))
+}

@@ -1,0 +1,99 @@
+package reboot
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"hostler.io/hostler/internal/sanitize"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/conditions"
+)
+
+const (
+	// commandTime bounds the command that reboots the host.
+	commandTime = time.Minute
+	// mostPackages bounds what is read of the list of packages beside a file, and mostOutput what is
+	// shown of it and of a command, in bytes.
+	mostPackages = 4 << 10
+	mostOutput   = 300
+)
+
+// Run runs a command that reboots the host, such as `systemctl reboot`.
+func Run(ctx context.Context, command []string) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.WaitDelay = time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it may outlive the agent
+	output, err := cmd.CombinedOutput()
+	switch text := sanitize.Text(string(bytes.TrimSpace(output)), mostOutput); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("`%s` did not end within %v", strings.Join(command, " "), commandTime)
+	case text == "":
+		return fmt.Errorf("`%s`: %w", strings.Join(command, " "), err)
+	default:
+		return fmt.Errorf("`%s`: %w: %s", strings.Join(command, " "), err, text)
+	}
+}
+
+// Sentinels returns the files that exist and want a reboot. booted is when the host booted.
+func Sentinels(paths []string, booted time.Time) (wanted, undecided []Finding) {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		switch {
+		case err == nil:
+			wanted = append(wanted, Finding{Source: path, Message: packages(path), New: info.ModTime().After(booted)})
+		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+			undecided = append(undecided, Finding{Source: path, Message: err.Error()})
+		}
+	}
+	return wanted, undecided
+}
+
+// packages names the packages for which Debian wants a reboot: they are in a file beside.
+func packages(path string) string {
+	file, err := os.OpenFile(path+".pkgs", os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	text, _ := io.ReadAll(io.LimitReader(file, mostPackages))
+	return sanitize.Text(strings.Join(strings.Fields(string(text)), ", "), mostReason)
+}
+
+// Judge returns what checks say: code 0 for no reboot, 1 for one, and anything else for not now.
+func Judge(checks []conditions.Check, faults []conditions.Fault) (wanted, undecided []Finding) {
+	for _, c := range checks {
+		f := Finding{Source: filepath.Base(c.Path), Message: c.Answer.String() + ": " + c.Message}
+		switch {
+		case c.LastRun == nil:
+			f.Message, f.Pending = "it has not run since the agent started", true
+			undecided = append(undecided, f)
+		case c.Faulty:
+		case c.Answer == status.Problem:
+			f.Message = c.Message
+			wanted = append(wanted, f)
+		case c.Answer != status.Passed:
+			f.Message = c.Message
+			undecided = append(undecided, f)
+		}
+	}
+	for _, f := range faults {
+		undecided = append(undecided, Finding{Source: filepath.Base(f.Path), Message: f.Problem})
+	}
+	return wanted, undecided
+}

@@ -1,0 +1,42 @@
+package reboot
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+)
+
+// Alone is the Lock of a host that waits for no other.
+type Alone struct{}
+
+// Turn implements Lock.
+func (Alone) Turn(context.Context, *Request, *corev1.Node) Turn { return Turn{Granted: true} }
+
+// Release implements Lock.
+func (Alone) Release(context.Context, *Request) error { return nil }
+
+// Server is the Lock that servers of this fleet keep: they answer a request on the Node itself.
+type Server struct{}
+
+// Turn implements Lock.
+func (Server) Turn(_ context.Context, r *Request, node *corev1.Node) Turn {
+	if node == nil {
+		return Turn{Message: "the host has no Node on the control plane"}
+	}
+	slot, err := controlplane.RebootSlotOf(node.Annotations)
+	switch {
+	case err != nil:
+		return Turn{Message: fmt.Sprintf("cannot read the server's answer: %v", err)}
+	case slot == nil || slot.ID != r.ID:
+		return Turn{Lost: true, Message: "no `hostler server` with the controller reboots has answered"}
+	case slot.Granted == nil:
+		return Turn{Lost: true, Message: slot.Message}
+	}
+	return Turn{Granted: true, Message: slot.Message, Emptied: slot.Emptied, Failed: slot.Failed}
+}
+
+// Release implements Lock: servers see that the request is over.
+func (Server) Release(context.Context, *Request) error { return nil }

@@ -1,0 +1,122 @@
+package reboot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/bounded"
+)
+
+// node is this host's Node on the control plane, for Run's goroutine.
+type node struct {
+	client  controlplane.Client
+	name    string
+	machine controlplane.Identity
+
+	stored *corev1.Node // as it was seen last; nil if it was not
+	ready  time.Time    // since when it is seen to be Ready in this boot, by the monotonic clock; zero if it is not
+	seen   chan *corev1.Node
+	stop   context.CancelFunc // of the watch; nil without one
+}
+
+// follow watches the Node as long as a reboot is wanted.
+func (n *node) follow(ctx context.Context, wanted bool) {
+	watcher, able := n.client.(controlplane.NodeWatcher)
+	switch {
+	case !wanted && n.stop != nil:
+		n.stop()
+		n.stop = nil
+	case wanted && able && n.stop == nil:
+		ctx, n.stop = context.WithCancel(ctx)
+		go func() {
+			for ctx.Err() == nil {
+				_ = watcher.WatchNode(ctx, n.name, n.seen) // the next write says what is wrong
+				_ = bounded.Sleep(ctx, interval)
+			}
+		}()
+	}
+}
+
+// take takes in the Node as it is stored.
+func (n *node) take(stored *corev1.Node, boot string) {
+	if stored != nil && controlplane.ReporterOf(stored).Differs(n.machine) {
+		stored = nil
+	}
+	n.stored = stored
+	switch why := notReady(stored, boot); {
+	case why != "":
+		n.ready = time.Time{}
+	case n.ready.IsZero():
+		n.ready = time.Now()
+	}
+}
+
+// notReady says why a Node does not count as Ready in a boot; empty if it does.
+func notReady(n *corev1.Node, boot string) string {
+	if n == nil {
+		return "the host has no Node on the control plane"
+	}
+	if n.Status.NodeInfo.BootID != boot {
+		return "the Node's status is from before the reboot"
+	}
+	for _, c := range n.Status.Conditions {
+		switch {
+		case c.Type != corev1.NodeReady:
+		case c.Status == corev1.ConditionTrue:
+			return ""
+		default:
+			return fmt.Sprintf("the Node is not Ready: %s (%s)", c.Message, c.Reason)
+		}
+	}
+	return "the Node has no condition Ready"
+}
+
+// read reads the Node where no watch reports it, and after a failure.
+func (n *node) read(ctx context.Context, boot string) error {
+	if n.stop != nil && n.stored != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	stored, err := n.client.Node(ctx, n.name)
+	if err == nil || errors.Is(err, controlplane.ErrNotFound) {
+		n.take(stored, boot)
+	}
+	return err
+}
+
+// announce writes a request on the Node. It returns why it is not there; empty if it is, or if this control
+// plane keeps no annotations.
+func (n *node) announce(ctx context.Context, r controlplane.RebootRequest, boot string) string {
+	annotator, able := n.client.(controlplane.Annotator)
+	if !able {
+		return ""
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err.Error()
+	}
+	if n.stored == nil {
+		return "the host has no Node on the control plane"
+	}
+	if n.stored.Annotations[controlplane.AnnotationReboot] == string(text) {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	stored, err := annotator.Annotate(ctx, n.name, n.stored.UID, controlplane.AnnotationReboot, string(text))
+	if err != nil {
+		if errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrConflict) {
+			n.take(nil, boot)
+		}
+		return fmt.Sprintf("cannot write step %s on the Node: %v", r.Step, err)
+	}
+	n.take(stored, boot)
+	return ""
+}

@@ -1,0 +1,342 @@
+package reboot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/shutdown/journal"
+)
+
+// mostSteps is how many steps one round takes at most.
+const mostSteps = 10
+
+// round is what Run's goroutine owns.
+type round struct {
+	node    node
+	drain   *work  // of the pods; nil before
+	command *work  // that reboots the host; nil before
+	settled string // the ID of a request of which nothing is left to do
+}
+
+// work is a piece of work in a goroutine of its own.
+type work struct {
+	cancel context.CancelFunc
+	over   chan struct{} // closed at the end
+	err    error         // once it is over
+}
+
+// begin starts a piece of work, and wakes the controller at its end.
+func (c *Controller) begin(ctx context.Context, do func(context.Context) error) *work {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &work{cancel: cancel, over: make(chan struct{})}
+	go func() {
+		defer c.wake.Send()
+		defer close(w.over)
+		defer cancel()
+		w.err = do(ctx)
+	}()
+	return w
+}
+
+// progress is how it stands; nil has not begun.
+func (w *work) progress() Progress {
+	if w == nil {
+		return Progress{}
+	}
+	select {
+	case <-w.over:
+	default:
+		return Progress{}
+	}
+	if w.err != nil {
+		return Progress{Failed: w.err.Error()}
+	}
+	return Progress{Done: true}
+}
+
+// end ends it, and waits for that, though not for ever.
+func (w *work) end() {
+	if w == nil {
+		return
+	}
+	w.cancel()
+	select {
+	case <-w.over:
+	case <-time.After(endBound):
+	}
+}
+
+// Run reboots the host when that is wanted, until ctx ends, and returns why.
+func (c *Controller) Run(ctx context.Context) error {
+	defer func() {
+		c.round.node.follow(ctx, false)
+		c.round.drain.end() // the next process continues it
+		c.round.drain, c.round.command = nil, nil
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		next := c.once(ctx)
+		timer.Reset(next)
+		select {
+		case <-timer.C:
+		case <-c.wake:
+		case stored := <-c.round.node.seen:
+			c.round.node.take(stored, c.o.Boot)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// once takes all steps that are due, and returns after how long to look again.
+func (c *Controller) once(ctx context.Context) time.Duration {
+	for range mostSteps {
+		r := c.wanted()
+		c.round.node.follow(ctx, r.active())
+		if r == nil || ctx.Err() != nil {
+			return interval
+		}
+		if !r.active() {
+			c.settle(ctx, *r)
+			return interval
+		}
+		f := c.facts(ctx, *r)
+		d := Decide(*r, f, c.o.Policy())
+		if c.take(ctx, *r, d); d.Step != r.Step || d.Failed {
+			continue
+		}
+		c.act(ctx, *r, f)
+		if wait := d.Next.Sub(f.Now); !d.Next.IsZero() && wait < interval {
+			return max(wait, time.Second) // a clock that was set must not keep it busy
+		}
+		return interval
+	}
+	return interval
+}
+
+// settle has all undone of a reboot that is over, and says on the Node that it is, once.
+func (c *Controller) settle(ctx context.Context, r Request) {
+	if c.round.settled == r.ID {
+		return
+	}
+	c.tidy(ctx, r)
+	c.mu.Lock()
+	tidied := c.memory.Request.tidied()
+	c.mu.Unlock()
+	if tidied && c.announce(ctx, r) == "" {
+		c.round.settled = r.ID
+	}
+}
+
+// announce has the step written on the Node, and returns why it is not there.
+func (c *Controller) announce(ctx context.Context, r Request) string {
+	if !c.o.Host.HasNode() {
+		return ""
+	}
+	n := &c.round.node
+	err := n.read(ctx, c.o.Boot)
+	why := n.announce(ctx, r.published(c.o.Host.EmptiedByServer()), c.o.Boot)
+	if why != "" && err != nil {
+		return err.Error()
+	}
+	return why
+}
+
+// wanted returns the present request; a new one if something wants a reboot and none is under way.
+func (c *Controller) wanted() *Request {
+	wanted, undecided := c.o.Host.Wanted()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.found = found{wanted, undecided}
+	r := c.memory.Request
+	if wanted = c.memory.unwaived(c.o.Boot, wanted); len(wanted) > 0 && !r.active() && (r == nil || r.tidied()) {
+		c.memory.Request = c.request(wanted[0].String(), c.o.Now())
+		c.requested("")
+	}
+	return c.memory.Request
+}
+
+// tidied reports whether nothing of an earlier attempt is left to be undone.
+func (r *Request) tidied() bool { return r.Attempt.Drain.IsZero() && !r.Attempt.Locked }
+
+// facts measures what a decision needs.
+func (c *Controller) facts(ctx context.Context, r Request) Facts {
+	n, host := &c.round.node, c.o.Host
+	f := Facts{
+		Now: c.o.Now(), Boot: c.o.Boot, Drain: c.round.drain.progress(), Command: c.round.command.progress(),
+		GoingDown: host.GoingDown(), NotStarted: host.NotStarted(),
+	}
+	f.Unannounced = c.announce(ctx, r)
+	if host.HasNode() {
+		if f.NotReady = notReady(n.stored, c.o.Boot); f.NotReady == "" {
+			f.ReadyFor = time.Since(n.ready)
+		}
+	} else {
+		f.ReadyFor = mostTook
+	}
+	if r.active() && !r.Now {
+		f.Turn = c.turn(ctx, r)
+	}
+	if host.EmptiedByServer() {
+		f.Drain.Done = f.Turn.Emptied
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.Longest = c.memory.longest()
+	f.Wanted, f.Undecided = c.memory.unwaived(c.o.Boot, c.found.wanted), c.found.undecided
+	return f
+}
+
+// turn asks the lock. A lock that may be held is on disk before.
+func (c *Controller) turn(ctx context.Context, r Request) Turn {
+	if r.Step == controlplane.RebootWanted {
+		return Turn{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if r.Step == controlplane.RebootWaiting && !r.Attempt.Locked {
+		r = c.edit(func(r *Request) { r.Attempt.Locked = true })
+		c.onDisk(ctx)
+	}
+	return c.o.Lock.Turn(ctx, &r, c.round.node.stored)
+}
+
+// take takes over a decision. The step is on disk when it returns.
+func (c *Controller) take(ctx context.Context, before Request, d Decision) {
+	now := c.o.Now()
+	after := c.edit(func(r *Request) {
+		r.Message = d.Message
+		if d.Step == before.Step && !d.Failed {
+			return
+		}
+		r.Step, r.Since, r.ByOther = d.Step, now, r.ByOther || d.ByOther
+		switch {
+		case d.Failed:
+			r.Attempt = Attempt{Failed: r.Attempt.Failed + 1, Failure: d.Message, RetryAt: d.Next, Drain: r.Attempt.Drain, Locked: r.Attempt.Locked}
+		case d.Step == controlplane.RebootGranted:
+			r.Attempt.Granted = now
+		}
+	})
+	if d.Step == before.Step && !d.Failed {
+		return
+	}
+	if d.Step == controlplane.RebootWanted || d.Step == controlplane.RebootDone {
+		c.tidy(ctx, after)
+	}
+	c.mu.Lock()
+	if d.Step == controlplane.RebootDone && before.Boot != c.o.Boot {
+		c.memory.over(after, now)
+		c.save()
+	}
+	c.mu.Unlock()
+	c.onDisk(ctx)
+	c.tell(before, d)
+}
+
+// tell logs a step, and makes an Event of those that matter to others.
+func (c *Controller) tell(before Request, d Decision) {
+	if d.Failed {
+		c.log.Warn("reboot failed, retrying later", "step", before.Step, "reason", d.Message, "at", d.Next)
+		c.o.Announce(corev1.EventTypeWarning, "RebootFailed", fmt.Sprintf("failed at step %s: %s; tries again at %s", before.Step, d.Message, d.Next.UTC().Format(time.RFC3339)))
+		return
+	}
+	c.log.Info("reboot", "step", d.Step, "message", d.Message, "reason", before.Reason)
+	message := before.Reason
+	if d.Message != "" {
+		message += ": " + d.Message
+	}
+	switch d.Step {
+	case controlplane.RebootDraining:
+		c.o.Announce(corev1.EventTypeNormal, "RebootStarted", message)
+	case controlplane.RebootDone:
+		c.o.Announce(corev1.EventTypeNormal, "RebootFinished", message)
+	}
+}
+
+// act does what the present step is for.
+func (c *Controller) act(ctx context.Context, r Request, f Facts) {
+	if f.Unannounced != "" && !r.Now && r.Step != controlplane.RebootVerifying {
+		return
+	}
+	switch r.Step {
+	case controlplane.RebootDraining:
+		if c.round.drain == nil && !c.o.Host.EmptiedByServer() {
+			c.round.drain = c.begin(ctx, func(ctx context.Context) error { return c.drain(ctx, r) })
+		}
+	case controlplane.RebootRebooting:
+		if c.round.command == nil && !f.GoingDown {
+			c.round.command = c.begin(ctx, c.o.Host.Reboot)
+		}
+	case controlplane.RebootVerifying:
+		c.undo(ctx, r)
+	}
+}
+
+// drain cordons the Node and stops its pods.
+func (c *Controller) drain(ctx context.Context, r Request) error {
+	cordoning, cancel := context.WithTimeout(ctx, callTime)
+	err := c.o.Host.Cordon(cordoning)
+	cancel()
+	if err != nil {
+		return fmt.Errorf("cordon: %w", err)
+	}
+	record, err := c.o.Host.Drain(ctx, "reboot: "+r.Reason, r.Attempt.Drain, func(at time.Time) {
+		c.edit(func(r *Request) {
+			if r.Attempt.Drain.IsZero() {
+				r.Attempt.Drain = at.UTC().Round(0)
+			}
+		})
+	})
+	if err == nil && !record.Graceful {
+		err = fmt.Errorf("%s", cmp.Or(record.Error, "pods still run: "+left(record)))
+	}
+	return err
+}
+
+// left names the pods that still run.
+func left(r journal.Record) string {
+	var names []string
+	for _, p := range r.Pods {
+		if p.Outcome == journal.Left {
+			names = append(names, p.Namespace+"/"+p.Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// undo starts again what the drain has stopped.
+func (c *Controller) undo(ctx context.Context, r Request) {
+	if r.Attempt.Drain.IsZero() {
+		return
+	}
+	c.o.Host.Undo(ctx, r.Attempt.Drain)
+	c.edit(func(r *Request) { r.Attempt.Drain = time.Time{} })
+}
+
+// tidy undoes what an attempt has done: its drain, its cordon and its lock.
+func (c *Controller) tidy(ctx context.Context, r Request) {
+	c.round.drain.end()
+	c.round.drain, c.round.command = nil, nil
+	r = c.edit(func(*Request) {}) // the drain may have noted its start
+	c.undo(ctx, r)
+	calling, cancel := context.WithTimeout(ctx, 2*callTime)
+	defer cancel()
+	if err := c.o.Host.Uncordon(calling); err != nil {
+		c.log.Warn("cannot uncordon the Node yet", "error", err)
+	}
+	if !r.Attempt.Locked {
+		return
+	}
+	if err := c.o.Lock.Release(calling, &r); err != nil {
+		c.log.Warn("cannot give the reboot slot back, retrying", "error", err)
+		return
+	}
+	c.edit(func(r *Request) { r.Attempt.Locked = false })
+}
