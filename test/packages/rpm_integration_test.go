@@ -83,13 +83,13 @@ func TestAnRpmKeepsWhatAPersonWrote(t *testing.T) {
 	`)
 	const folders = "conditions.d conf.d "
 	for part, want := range map[string]string{
-		"untouched": "# theirs\n" + folders + "hostler.yaml \n",
-		"back":      folders + "hostler.yaml \n",
-		"reinstall": "# mine\n" + folders + "hostler.yaml \n",
-		"upgrade":   "created as /etc/hostler/hostler.yaml.rpmnew\n# mine\n# theirs\n" + folders + "hostler.yaml hostler.yaml.rpmnew \n",
-		"downgrade": "created as /etc/hostler/hostler.yaml.rpmnew\n# mine\n" + folders + "hostler.yaml hostler.yaml.rpmnew \n",
+		"untouched": "# theirs\n" + folders + "hostler.yaml reboot.d \n",
+		"back":      folders + "hostler.yaml reboot.d \n",
+		"reinstall": "# mine\n" + folders + "hostler.yaml reboot.d \n",
+		"upgrade":   "created as /etc/hostler/hostler.yaml.rpmnew\n# mine\n# theirs\n" + folders + "hostler.yaml hostler.yaml.rpmnew reboot.d \n",
+		"downgrade": "created as /etc/hostler/hostler.yaml.rpmnew\n# mine\n" + folders + "hostler.yaml hostler.yaml.rpmnew reboot.d \n",
 		"remove":    "saved as /etc/hostler/hostler.yaml.rpmsave\n# mine\nconf.d hostler.yaml.rpmsave \nlog: {level: debug}\n",
-		"again":     "# mine\n" + folders + "hostler.yaml hostler.yaml.rpmsave \n",
+		"again":     "# mine\n" + folders + "hostler.yaml hostler.yaml.rpmsave reboot.d \n",
 	} {
 		if got[part] != want {
 			t.Errorf("after %s of an rpm there is\n%s\nwant\n%s", part, got[part], want)
