@@ -143,6 +143,10 @@ func (m *Manager) find(at dbus.ObjectPath) (object, bool) {
 		}
 		found[systemdError+"Service"] = iface{properties: read(of)}
 	}
+	if starts, timer := values["Unit"]; timer {
+		found[systemdError+"Timer"] = iface{properties: read(map[string]any{"Unit": starts})}
+		delete(values, "Unit")
+	}
 	found[systemdError+"Unit"] = iface{properties: read(values)}
 	return found, true
 }
