@@ -1,0 +1,145 @@
+package rebooters
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"hostler.io/hostler/internal/trust"
+)
+
+// mostFiles is how many files of a folder are read.
+const mostFiles = 200
+
+// read is the text of a file, of up to 1 MiB; empty if it cannot be read.
+func (h Host) read(path string) string {
+	text, err := trust.ReadUntrusted(filepath.Join(h.Root, path))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+func (h Host) readProc(names ...string) string {
+	text, err := trust.ReadUntrusted(filepath.Join(append([]string{h.Proc}, names...)...))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// script is the text of a shell script; empty for another file.
+func (h Host) script(path string) string {
+	if path == "" {
+		return ""
+	}
+	text := h.read(path)
+	if !shebang.MatchString(text) {
+		return ""
+	}
+	return text
+}
+
+var shebang = regexp.MustCompile(`^#![^\n]*[/ ](ba|da|k|z)?sh\b`)
+
+func (h Host) exists(path string) bool {
+	_, err := os.Stat(filepath.Join(h.Root, path))
+	return err == nil
+}
+
+// files are those in folders whose names end so, ordered by name. One in a later folder hides those
+// of its name in earlier ones. Hidden files, and copies that editors and package managers left, are none.
+func (h Host) files(suffix string, folders ...string) (paths []string) {
+	byName := map[string]string{}
+	for _, folder := range folders {
+		entries, _ := os.ReadDir(filepath.Join(h.Root, folder))
+		for _, e := range entries[:min(len(entries), mostFiles)] {
+			if name := e.Name(); strings.HasSuffix(name, suffix) && !e.IsDir() && !leftover.MatchString(name) {
+				byName[name] = filepath.Join(folder, name)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		paths = append(paths, byName[name])
+	}
+	return paths
+}
+
+var leftover = regexp.MustCompile(`^\.|~$|\.(dpkg-\w+|ucf-\w+|rpm\w+|bak|disabled)$`)
+
+// setting is the last value of a key in files of sections, as "section.key". It reads what INI files,
+// shell assignments and simple TOML files have in common.
+func (h Host) setting(key string, files ...string) (value string) {
+	for _, path := range files {
+		section := ""
+		for line := range strings.Lines(h.read(path)) {
+			line = strings.TrimSpace(line)
+			if name, ok := strings.CutPrefix(line, "["); ok {
+				section = strings.Trim(name, " ]") + "."
+				continue
+			}
+			if name, v, ok := strings.Cut(line, "="); ok && section+strings.TrimSpace(name) == key {
+				v, _, _ = strings.Cut(v, "#")
+				value = strings.Trim(v, ` "'`)
+			}
+		}
+	}
+	return value
+}
+
+// aptTokens are comments, strings, words and punctuation of apt.conf(5). Only at the begin of a line, "#"
+// begins a comment, too.
+var aptTokens = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*|"[^"]*"|[{};]|[^\s{};"]+`)
+
+// aptValue is the last value that a file of apt.conf(5) gives a key.
+func aptValue(text, key string) (value string, found bool) {
+	lines := slices.DeleteFunc(slices.Collect(strings.Lines(text)), func(line string) bool {
+		line = strings.TrimSpace(line)
+		return strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "#clear ")
+	})
+	var scope, words []string
+	for _, token := range aptTokens.FindAllString(strings.Join(lines, ""), -1) {
+		switch {
+		case strings.HasPrefix(token, "/*"), strings.HasPrefix(token, "//"):
+		case token == "{":
+			scope, words = append(scope, strings.Join(words, " ")), nil
+		case token == "}":
+			scope, words = scope[:max(0, len(scope)-1)], nil
+		case token != ";":
+			words = append(words, strings.Trim(token, `"`))
+		case len(words) == 2 && strings.EqualFold(strings.Join(append(slices.Clone(scope), words[0]), "::"), key):
+			value, found, words = words[1], true, nil
+		case len(words) == 2 && words[0] == "#clear" && strings.HasPrefix(strings.ToLower(key)+"::", strings.ToLower(words[1])+"::"):
+			value, found, words = "", true, nil
+		default:
+			words = nil
+		}
+	}
+	return value, found
+}
+
+var (
+	cronSchedule   = regexp.MustCompile(`^(@\w+|(\S+\s+){4}\S+)\s+`)
+	cronAssignment = regexp.MustCompile(`^\w+\s*=`)
+	cronUser       = regexp.MustCompile(`^\S+\s+`)
+)
+
+// cronJobs are the commands in a crontab; one of the system names a user before each.
+func cronJobs(text string, system bool) (jobs []string) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		schedule := cronSchedule.FindString(line)
+		if schedule == "" || line[0] == '#' || cronAssignment.MatchString(line) {
+			continue
+		}
+		job := line[len(schedule):]
+		if system {
+			job = job[len(cronUser.FindString(job)):]
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs
+}

@@ -1,0 +1,181 @@
+// Package rebooters finds what reboots this host beside hostler: tools for updates, timers and cron
+// jobs.
+//
+// It reads files and asks systemd. It runs no command, and changes nothing. It reads configuration
+// files and shell commands: it does not find what a program of its own reboots.
+package rebooters
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hostler.io/hostler/internal/tree"
+	"hostler.io/hostler/internal/trust"
+	"hostler.io/hostler/systemd"
+)
+
+// Rebooter reboots the host.
+type Rebooter struct {
+	Name string // with the file or unit that shows it
+	Off  string // how a person switches it off
+}
+
+// Host is where to search.
+type Host struct {
+	// Root is the folder under which the host's files lie: "/".
+	Root string
+	// Proc is the proc file system of the host: "/proc".
+	Proc string
+}
+
+// Find lists what reboots the host without a unit of its own.
+func (h Host) Find() []Rebooter {
+	return slices.Concat(h.unattendedUpgrades(), h.kured(), h.scripts())
+}
+
+// FindUnits lists the units that reboot the host. With an error, it lacks those that systemd did not
+// report.
+func (h Host) FindUnits(ctx context.Context, talk *systemd.Talk) (found []Rebooter, err error) {
+	active, err := talk.Active(ctx, "*.timer", zincati, rebootmgr, locksmith)
+	if err != nil {
+		return nil, err
+	}
+	isService := func(name string) bool { return strings.HasSuffix(name, ".service") }
+	timers, err := talk.Timers(ctx, slices.DeleteFunc(slices.Clone(active), isService)...)
+	for _, name := range active {
+		if r := h.unit(name, active); r.Name != "" {
+			found = append(found, r)
+		}
+	}
+	for _, timer := range timers {
+		if h.timerReboots(timer) {
+			found = append(found, Rebooter{fmt.Sprintf("%s (which starts %s)", timer.Name, timer.Starts), "systemctl disable --now " + timer.Name})
+		}
+	}
+	return found, err
+}
+
+// unattendedUpgrades reads the files of apt.conf(5), in apt's order.
+func (h Host) unattendedUpgrades() []Rebooter {
+	const key = "Unattended-Upgrade::Automatic-Reboot"
+	if !h.exists("/usr/bin/unattended-upgrade") {
+		return nil
+	}
+	value, file := "", ""
+	paths := slices.DeleteFunc(h.files("", "/etc/apt/apt.conf.d"), func(path string) bool {
+		ext := filepath.Ext(path)
+		return ext != "" && ext != ".conf"
+	})
+	for _, path := range append(paths, "/etc/apt/apt.conf") {
+		if v, found := aptValue(h.read(path), key); found {
+			value, file = v, path
+		}
+	}
+	if !slices.Contains([]string{"1", "yes", "true", "with", "on", "enable"}, strings.ToLower(value)) { // as apt does
+		return nil
+	}
+	return []Rebooter{{fmt.Sprintf("unattended-upgrades (%s in %s)", key, file), fmt.Sprintf("set %s \"false\" in %s", key, file)}}
+}
+
+// kured runs in a privileged pod of a DaemonSet. Its process shows that it may reboot this host.
+func (h Host) kured() []Rebooter {
+	for name, err := range tree.Names(h.Proc) {
+		if err != nil {
+			return nil
+		}
+		pid, err := strconv.Atoi(name)
+		if err != nil || strings.TrimSpace(h.readProc(name, "comm")) != "kured" {
+			continue
+		}
+		if p, err := trust.Inspect(h.Proc, pid); err == nil && p.IsRoots() {
+			return []Rebooter{{
+				fmt.Sprintf("kured (%v)", p),
+				"remove DaemonSet kured, or keep it off this Node: `kubectl get daemonsets -A | grep kured`",
+			}}
+		}
+	}
+	return nil
+}
+
+// Units of tools for updates, with the files of their settings below.
+const (
+	zincati   = "zincati.service"
+	rebootmgr = "rebootmgr.service"
+	locksmith = "locksmithd.service"
+
+	dnfFile           = "/etc/dnf/automatic.conf"
+	transactionalFile = "/etc/transactional-update.conf"
+	rpmOstreeFile     = "/etc/rpm-ostreed.conf"
+)
+
+// unit is the Rebooter that an active unit of a tool for updates is by its settings; empty for none.
+func (h Host) unit(name string, active []string) Rebooter {
+	switch {
+	case name == zincati:
+		files := h.files(".toml", "/usr/lib/zincati/config.d", "/run/zincati/config.d", "/etc/zincati/config.d")
+		// With strategy fleet_lock, it waits for a slot.
+		if h.setting("updates.enabled", files...) != "false" && h.setting("updates.strategy", files...) != "fleet_lock" {
+			return Rebooter{name + " (updates.strategy in /etc/zincati/config.d)", "let it ask `hostler server`: /usr/share/doc/hostler/docs/howto/reboots.md"}
+		}
+	case name == rebootmgr:
+		if h.setting("rebootmgr.strategy", "/etc/rebootmgr.conf", "/etc/rebootmgr/rebootmgr.conf") != "off" {
+			return Rebooter{name, "rebootmgrctl set-strategy off"}
+		}
+	case name == locksmith:
+		return Rebooter{name, "systemctl mask --now " + name}
+	case name == "transactional-update.timer":
+		files := append(h.files("", "/usr/etc/transactional-update.conf.d"), transactionalFile)
+		method := h.setting("REBOOT_METHOD", files...)
+		if slices.Contains([]string{"kured", "notify", "none", "rebootmgr"}, method) || slices.Contains(active, rebootmgr) {
+			return Rebooter{} // rebootmgr is found itself
+		}
+		return Rebooter{fmt.Sprintf("%s (REBOOT_METHOD in %s)", name, transactionalFile), "set REBOOT_METHOD=kured in " + transactionalFile + ", which creates /run/reboot-required instead"}
+	case name == "rpm-ostreed-automatic.timer":
+		if h.setting("Daemon.AutomaticUpdatePolicy", rpmOstreeFile) == "apply" {
+			return Rebooter{fmt.Sprintf("%s (AutomaticUpdatePolicy in %s)", name, rpmOstreeFile), "set AutomaticUpdatePolicy=stage in " + rpmOstreeFile}
+		}
+	case strings.HasPrefix(name, "dnf-automatic") || strings.HasPrefix(name, "dnf5-automatic"):
+		if strings.HasPrefix(h.setting("commands.reboot", "/usr/share/dnf5/dnf5-plugins/automatic.conf", dnfFile), "when-") {
+			return Rebooter{fmt.Sprintf("%s (reboot in %s)", name, dnfFile), "set reboot = never under [commands] in " + dnfFile}
+		}
+	}
+	return Rebooter{}
+}
+
+// timerReboots reports whether a timer ends in a reboot.
+func (h Host) timerReboots(t systemd.Timer) bool {
+	if isRebootUnit(t.Starts) || slices.Contains(rebootVerbs, strings.TrimSuffix(strings.TrimSuffix(t.SuccessAction, "-force"), "-immediate")) {
+		return true
+	}
+	return slices.ContainsFunc(t.Commands, h.commandReboots)
+}
+
+// scripts are cron jobs, and what needrestart runs.
+func (h Host) scripts() (found []Rebooter) {
+	add := func(path string) {
+		found = append(found, Rebooter{"a command in " + path, "remove that command from " + path})
+	}
+	for _, path := range append(h.files("", "/etc/cron.d"), "/etc/crontab", "/var/spool/cron/crontabs/root", "/var/spool/cron/root") {
+		jobs := cronJobs(h.read(path), !strings.HasPrefix(path, "/var/spool/"))
+		if slices.ContainsFunc(jobs, func(job string) bool { return slices.ContainsFunc(commands(job), h.commandReboots) }) {
+			add(path)
+		}
+	}
+	for _, folder := range []string{"/etc/cron.hourly", "/etc/cron.daily", "/etc/cron.weekly", "/etc/cron.monthly", "/etc/needrestart/notify.d", "/etc/needrestart/restart.d"} {
+		for _, path := range h.files("", folder) {
+			if slices.ContainsFunc(commands(h.script(path)), reboots) {
+				add(path)
+			}
+		}
+	}
+	return found
+}
+
+// commandReboots reports whether a command reboots the host, itself or by the script that it names.
+func (h Host) commandReboots(words []string) bool {
+	return reboots(words) || slices.ContainsFunc(commands(h.script(scriptOf(words))), reboots)
+}
