@@ -143,6 +143,7 @@ func checks() []struct {
 		{"scopes", scopes},
 		{"job-timeouts", jobTimeouts},
 		{"bypasses", bypasses},
+		{"other-reboots", otherReboots},
 		{"watchdog", watchdog},
 		{"runtimes", runtimes},
 		{"podman", podman},

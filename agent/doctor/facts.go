@@ -39,6 +39,7 @@ type Facts struct {
 	Last          *journal.Record // nil where no shutdown is on record
 	State         State
 	Conditions    Conditions
+	Reboots       Reboots
 }
 
 // Agent is the agent itself.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/rebooters"
 	"hostler.io/hostler/systemd"
 )
 
@@ -34,16 +35,18 @@ type Sources struct {
 // told by then is not known, and what it has is.
 const bound = 5 * time.Second
 
-// Gather looks at logind, systemd and a kubelet, side by side, and adds what it
+// Gather looks at logind, systemd, a kubelet and what reboots the host, side by side, and adds what it
 // finds to the facts. It changes nothing.
 func (s Sources) Gather(ctx context.Context, f *Facts) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Logind = s.logind(ctx) })
-	wg.Go(func() { f.Systemd = s.systemd(ctx, f.StopFirst) })
+	wg.Go(func() { f.Systemd = s.systemd(ctx, f.StopFirst, &f.Reboots) })
 	found := owner.FindKubelets(s.Proc)
+	others := rebooters.Host{Root: s.Root, Proc: s.Proc}.Find()
 	wg.Wait()
+	f.Reboots.Others = append(others, f.Reboots.Others...)
 	kubelet := Kubelet{Evidence: found.Evidence(), Refused: found.Refused, Lock: found.Lock(s.Proc, f.Logind.Locks)}
 	if kubelet.Evidence != "" {
 		kubelet.readConfig(s.Root)
@@ -69,7 +72,7 @@ func (s Sources) logind(ctx context.Context) Logind {
 	return l
 }
 
-func (s Sources) systemd(ctx context.Context, first []string) Systemd {
+func (s Sources) systemd(ctx context.Context, first []string, reboots *Reboots) Systemd {
 	r := Systemd{DropIns: map[string]string{}, Blank: map[string]string{}}
 	var patterns []string
 	for _, prefix := range scopePrefixes() {
@@ -99,6 +102,9 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 		asking.Go(func() { r.Run, r.RunErr = talk.Run(ctx, Service) })
 		asking.Go(func() { r.Scopes, r.ScopesErr = talk.Scopes(ctx, Service, patterns...) })
 		asking.Wait()
+		if reboots.Enabled { // the other facts are needed first
+			reboots.Others, reboots.Err = rebooters.Host{Root: s.Root, Proc: s.Proc}.FindUnits(ctx, talk)
+		}
 	})
 	if err == nil {
 		r.Service, r.Login, r.CtrlAltDel = units[0], units[1], units[2]
@@ -113,6 +119,7 @@ func (s Sources) systemd(ctx context.Context, first []string) Systemd {
 	}
 	r.Missing = errors.Is(err, systemd.ErrNotSystemd)
 	if err != nil {
+		reboots.Err = err
 		r.Problem = reason(err)
 	}
 	return r

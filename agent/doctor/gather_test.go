@@ -1,12 +1,15 @@
 package doctor_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/systemd"
+	"hostler.io/hostler/systemd/systemdtest"
 )
 
 func TestADropInCountsForWhatItSays(t *testing.T) {
@@ -49,5 +52,36 @@ func TestADropInCountsForWhatItSays(t *testing.T) {
 				t.Errorf("Gather() finds that %q orders and %q does not, want %q and %q", orders, blank, c.wantOrders, c.wantBlank)
 			}
 		})
+	}
+}
+
+// Units cost systemd time, so it is asked only where the answer may be a warning.
+func TestWhatRebootsAHostIsGathered(t *testing.T) {
+	root := t.TempDir()
+	path := filepath.Join(root, "/etc/cron.d/nightly")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("@daily root reboot\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	fake.SetManager(systemdtest.ManagerState{Units: map[string]systemdtest.UnitState{"a.timer": {"ActiveState": "active", "Unit": "reboot.target"}}})
+	logind := systemd.NewLogind(systemd.LogindOptions{Address: "unix:path=" + filepath.Join(root, "no-socket"), Root: root})
+	for enabled, want := range map[bool]string{
+		false: "a command in /etc/cron.d/nightly",
+		true:  "a command in /etc/cron.d/nightly; a.timer (which starts reboot.target)",
+	} {
+		f := doctor.Facts{Reboots: doctor.Reboots{Enabled: enabled}}
+		doctor.Sources{Logind: logind, Manager: systemd.NewManager(fake.ManagerSocket()), Root: root, Proc: t.TempDir()}.Gather(t.Context(), &f)
+		var names []string
+		for _, r := range f.Reboots.Others {
+			names = append(names, r.Name)
+		}
+		if got := strings.Join(names, "; "); got != want || f.Reboots.Err != nil {
+			t.Errorf("where hostler reboots is %t, Gather() finds %s, %v, want %s", enabled, got, f.Reboots.Err, want)
+		}
+	}
+	f := doctor.Facts{Reboots: doctor.Reboots{Enabled: true}}
+	doctor.Sources{Logind: logind, Manager: systemd.NewManager(filepath.Join(root, "no-socket")), Root: root, Proc: t.TempDir()}.Gather(t.Context(), &f)
+	if len(f.Reboots.Others) != 1 || f.Reboots.Err == nil {
+		t.Errorf("without systemd, Gather() finds %+v, want the cron job and an error", f.Reboots)
 	}
 }

@@ -1,0 +1,41 @@
+package doctor
+
+import (
+	"errors"
+	"strings"
+
+	"hostler.io/hostler/agent/rebooters"
+	"hostler.io/hostler/systemd"
+)
+
+// Reboots is who reboots this host.
+type Reboots struct {
+	Enabled bool                 // hostler does, with a slot
+	Others  []rebooters.Rebooter // that need no slot; units only if Enabled
+	Err     error                // why some of them may be missing; nil where none is
+}
+
+// otherReboots names what else reboots a host that hostler reboots. Others may reboot a host that
+// hostler does not: pods are stopped first all the same.
+func otherReboots(f Facts) Check {
+	r := f.Reboots
+	if !r.Enabled {
+		var names []string
+		for _, other := range r.Others {
+			names = append(names, other.Name)
+		}
+		if len(names) == 0 {
+			return Check{}
+		}
+		return ok("this host is rebooted by %s; hostler does not reboot it, see reboot.enabled", strings.Join(names, ", "))
+	}
+	var found faults
+	for _, other := range r.Others {
+		found.add(warn(other.Off, "%s also reboots this host, without a reboot slot", other.Name))
+	}
+	fine := ok("only hostler reboots this host")
+	if r.Err != nil && !errors.Is(r.Err, systemd.ErrNotSystemd) {
+		fine = unknown("which timers reboot this host", r.Err)
+	}
+	return found.or(fine)
+}

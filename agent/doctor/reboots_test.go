@@ -1,0 +1,46 @@
+package doctor_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/agent/rebooters"
+	"hostler.io/hostler/systemd"
+)
+
+func TestWhatElseRebootsAHost(t *testing.T) {
+	others := []rebooters.Rebooter{{Name: "a command in /etc/cron.d/a", Off: "remove that command"}, {Name: "rebootmgr.service", Off: "rebootmgrctl set-strategy off"}}
+	for name, tt := range map[string]struct {
+		reboots doctor.Reboots
+		want    string // status|message|hint; empty without the check
+	}{
+		"nothing":           {doctor.Reboots{}, ""},
+		"others alone":      {doctor.Reboots{Others: others}, "ok|this host is rebooted by a command in /etc/cron.d/a, rebootmgr.service; hostler does not reboot it, see reboot.enabled|"},
+		"others, or no one": {doctor.Reboots{Err: context.DeadlineExceeded}, ""},
+		"hostler alone":     {doctor.Reboots{Enabled: true}, "ok|only hostler reboots this host|"},
+		"hostler, and others": {
+			doctor.Reboots{Enabled: true, Others: others, Err: context.DeadlineExceeded},
+			"warn|a command in /etc/cron.d/a also reboots this host, without a reboot slot; rebootmgr.service also reboots this host, without a reboot slot" +
+				"|remove that command; rebootmgrctl set-strategy off",
+		},
+		"hostler, without systemd": {doctor.Reboots{Enabled: true, Err: systemd.ErrNotSystemd}, "ok|only hostler reboots this host|"},
+		"hostler, and perhaps a timer": {
+			doctor.Reboots{Enabled: true, Err: context.DeadlineExceeded},
+			"unknown|cannot check which timers reboot this host: systemd did not answer: no answer within 5s (is the host busy?)",
+		},
+	} {
+		f := healthy()
+		f.Reboots = tt.reboots
+		got := ""
+		for _, c := range doctor.Examine(f).Checks {
+			if c.Name == "other-reboots" {
+				got = string(c.Status) + "|" + c.Message + "|" + c.Hint
+			}
+		}
+		if got != tt.want && !(strings.HasPrefix(tt.want, "unknown") && strings.HasPrefix(got, tt.want)) {
+			t.Errorf("%s: check %q, want %q", name, got, tt.want)
+		}
+	}
+}
