@@ -19,7 +19,8 @@ import (
 
 // TestWindowsStartWhenSystemdSays compares the starts of windows with the times at which
 // systemd's calendar events elapse. The windows last a minute: so those whose start clocks skip are
-// empty, and systemd passes over them too.
+// empty, and systemd passes over them too. America/Havana is not among the zones: systemd 257 is an hour
+// off there.
 func TestWindowsStartWhenSystemdSays(t *testing.T) {
 	tools, err := lab.Fetch(t.Context(), lab.FetchOptions{Kits: []lab.Kit{lab.KitLogin}}, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
@@ -60,7 +61,6 @@ func TestWindowsStartWhenSystemdSays(t *testing.T) {
 		{"Australia/Lord_Howe", "2026-10-02", "1:59 2:00 2:15 2:30"},
 		{"Australia/Lord_Howe", "2026-04-03", "1:29 1:30 1:45 2:00"},
 		{"Pacific/Apia", "2011-12-28", "0:00 12:00 23:59"},
-		{"America/Havana", "2026-03-07", "0:00 0:30 1:00"},
 		{"America/St_Johns", "2010-11-05", "23:00 23:30 0:00"},
 	} {
 		day := moment(t, change.day+" 00:00:30")
@@ -72,7 +72,7 @@ func TestWindowsStartWhenSystemdSays(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, uint64(time.Now().Unix())))
 	for range 200 {
 		base := base.Add(time.Duration(rng.IntN(4*366*24*60)) * time.Minute)
-		zones := []string{"", "UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Havana"}
+		zones := []string{"", "UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/St_Johns"}
 		check(base, randomDay(rng), fmt.Sprintf("%02d:%02d", rng.IntN(24), rng.IntN(60)), zones[rng.IntN(len(zones))])
 		if t.Failed() {
 			return
@@ -146,7 +146,7 @@ func elapses(t *testing.T, analyze lab.Tool, event string, base time.Time) (all 
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 	}
-	for _, match := range regexp.MustCompile(`(?m)(?:Next elapse|Iter\. #\d+): \w+ (.*)$`).FindAllStringSubmatch(string(out), -1) {
+	for _, match := range regexp.MustCompile(`(?m)(?:Next elapse|Iter\. #\d+|Iteration #\d+): \w+ (.*)$`).FindAllStringSubmatch(string(out), -1) {
 		at, err := time.Parse(instant, match[1])
 		if err != nil {
 			t.Fatal(err)
