@@ -44,6 +44,7 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 		Configuration: h.Settings.Compare(),
 		Name:          h.name(),
 		Network:       d.network(),
+		Reboots:       doctor.Reboots{Enabled: cfg.Reboot.Enabled},
 	}
 	custom := h.customConditions()
 	f.Conditions = inspect.Conditions(custom.Directory, custom.Checks, custom.Faults)

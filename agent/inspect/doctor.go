@@ -48,6 +48,7 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 
 		Conditions: conditionsAlone(cfg),
 		Network:    networkAlone(cfg.API, log),
+		Reboots:    doctor.Reboots{Enabled: cfg.Reboot.Enabled},
 	}
 	f.Configuration.File = file
 	if fault != nil {
