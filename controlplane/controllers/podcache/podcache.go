@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane/store"
@@ -27,6 +29,8 @@ type Pod struct {
 	Deleting    bool // it has a deletionTimestamp
 	Held        bool // it has finalizers
 	Ended       bool // it has succeeded or failed
+	Stays       bool // see Stays
+	Grace time.Duration // until it is killed
 }
 
 // Object is KIND/NAME of a pod.
@@ -184,6 +188,10 @@ func (c *Cache) podOf(name string, pod *corev1.Pod) Pod {
 		Name: name, UID: pod.UID, Version: pod.ResourceVersion, Node: strings.Clone(pod.Spec.NodeName),
 		Tolerations: c.shared(pod.Spec.Tolerations), Deleting: pod.DeletionTimestamp != nil, Held: len(pod.Finalizers) > 0,
 		Ended: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		Stays: Stays(pod), Grace: corev1.DefaultTerminationGracePeriodSeconds * time.Second,
+	}
+	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
+		p.Grace = time.Duration(min(max(*s, 0), longestGrace)) * time.Second
 	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady {
@@ -192,6 +200,18 @@ func (c *Cache) podOf(name string, pod *corev1.Pod) Pod {
 		}
 	}
 	return p
+}
+
+// longestGrace bounds a grace period, in seconds: as a time.Duration, more may overflow.
+const longestGrace = 100 * 365 * 24 * 3600
+
+// Stays reports whether a pod is on its Node in any case: of a DaemonSet, or a mirror pod.
+func Stays(pod metav1.Object) bool {
+	if _, mirror := pod.GetAnnotations()[corev1.MirrorPodAnnotationKey]; mirror {
+		return true
+	}
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "DaemonSet" && strings.HasPrefix(owner.APIVersion, "apps/")
 }
 
 // shared returns a copy of tolerations that pods with equal ones share. The caller has the lock.
@@ -217,7 +237,7 @@ func (c *Cache) shared(tolerations []corev1.Toleration) []corev1.Toleration {
 // same reports whether two states of a pod lead to the same decision.
 func (p Pod) same(other Pod) bool {
 	return p.UID == other.UID && p.Node == other.Node && p.Ready == other.Ready && p.Deleting == other.Deleting &&
-		p.Ended == other.Ended && slices.EqualFunc(p.Tolerations, other.Tolerations, func(a, b corev1.Toleration) bool {
+		p.Ended == other.Ended && p.Stays == other.Stays && slices.EqualFunc(p.Tolerations, other.Tolerations, func(a, b corev1.Toleration) bool {
 		return a.MatchToleration(&b) && equal(a.TolerationSeconds, b.TolerationSeconds)
 	})
 }

@@ -150,6 +150,37 @@ func (s *Store) PutRaw(kind store.Kind, name string, value []byte) {
 	s.write(kind, name, value)
 }
 
+// Peek reads an object. No fault befalls it.
+func (s *Store) Peek(kind store.Kind, name string) (store.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read(kind, name)
+}
+
+// Edit changes an object as another client does, and reports whether there is one. No fault befalls it.
+func (s *Store) Edit(kind store.Kind, name string, change func(store.Object)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, err := s.read(kind, name)
+	if err != nil {
+		return false
+	}
+	change(o)
+	value, err := kind.Encode(o)
+	if err != nil {
+		panic(err) // of a test that builds no API object
+	}
+	s.rewrite(kind.Folder()+name, value)
+	return true
+}
+
+// Names are those of the stored objects of a kind, in order. No fault befalls it.
+func (s *Store) Names(kind store.Kind) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names(kind)
+}
+
 // Remove deletes an object if it is there. No fault befalls it.
 func (s *Store) Remove(kind store.Kind, name string) {
 	s.mu.Lock()
