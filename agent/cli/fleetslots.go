@@ -71,7 +71,7 @@ func printSlots(t *table, out *output, s answer.Slots) {
 		} else if out.wide() {
 			note = fmt.Sprintf("one zone at a time: %t; at most %s not ready", g.OneZoneAtATime, g.MaxUnavailable)
 		}
-		t.row(g.Name, strconv.Itoa(g.Slots), strconv.Itoa(len(g.Holders)), strconv.Itoa(len(g.Waiting)), strconv.Itoa(g.Nodes), strconv.Itoa(g.NotReady)+named(g.NotReadyNodes, g.NotReady), note)
+		t.row(g.Name, strconv.Itoa(g.Slots), strconv.Itoa(len(g.Holders)), strconv.Itoa(len(g.Waiting)+g.Unrecorded), strconv.Itoa(g.Nodes), strconv.Itoa(g.NotReady)+named(g.NotReadyNodes, g.NotReady), note)
 	}
 	printHolders(t, out, s.Groups)
 	printWaiting(t, out, s.Groups)
@@ -86,10 +86,10 @@ func printSlots(t *table, out *output, s answer.Slots) {
 }
 
 func printHolders(t *table, out *output, groups []answer.SlotGroup) {
-	row, late := t.section("HOLDER", "GROUP", "FOR", "BY", "ZONE", "NOTE"), ""
+	row, late := t.section("HOLDER", "GROUP", "FOR", "STEP", "BY", "ZONE", "NOTE"), ""
 	for _, g := range groups {
 		for _, h := range g.Holders {
-			row(h.ID, g.Name, age(out.now().Sub(h.Since)), h.By, h.Zone, joined(h.Note, h.Reason))
+			row(h.ID, g.Name, age(out.now().Sub(h.Since)), h.Step, h.By, h.Zone, joined(h.Waits, joined(h.Note, h.Reason)))
 			if h.Late && late == "" {
 				late = fmt.Sprintf("%s holds its slot for %s.\nCheck that host. To free the slot, run `hostler fleet slots release %s --group %s --reason TEXT`", h.ID, age(out.now().Sub(h.Since)), h.ID, g.Name)
 			}
@@ -106,6 +106,9 @@ func printWaiting(t *table, out *output, groups []answer.SlotGroup) {
 	for _, g := range groups {
 		for _, r := range g.Waiting {
 			row(r.ID, g.Name, age(out.now().Sub(r.Since)), r.By, joined(r.Wait, r.Reason))
+		}
+		if g.Unrecorded > 0 {
+			row(fmt.Sprintf("%d more", g.Unrecorded), g.Name, "", "agent", "the others are recorded first")
 		}
 	}
 }

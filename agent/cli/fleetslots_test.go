@@ -16,13 +16,15 @@ func TestFleetSlots(t *testing.T) {
 		{
 			Name: "default", Slots: 2, OneZoneAtATime: true, MaxUnavailable: "10%", Nodes: 12, NotReady: 1, NotReadyNodes: []string{"n9"},
 			Holders: []serveranswer.SlotHolder{
-				{ID: "n1", Since: ago(2 * time.Minute), By: "agent", Node: "n1", Zone: "a", Reason: "kernel 6.12.60", Note: "its Node is not Ready, and has not booted since"},
+				{ID: "n1", Since: ago(2 * time.Minute), By: "agent", Node: "n1", Zone: "a", Reason: "kernel 6.12.60", Note: "its Node is Ready, and has not booted since", Step: "Draining", Waits: "pods left on the Node: 3, of them cannot be evicted now: 1: default/web-0 (The disruption budget web needs 2 healthy pods and has 2 currently), default/batch-1, default/batch-2"},
 				{ID: "c988d2509fdf5cdcbed39037c56406fb", Since: ago(3 * time.Hour), By: "fleetlock", Late: true},
 			},
 			Waiting: []serveranswer.SlotRequest{
 				{ID: "n2", Since: ago(time.Minute), By: "agent", Wait: "all slots of the group are held: n1 since 2026-11-17T14:03:00Z"},
 				{ID: "n3", Since: ago(time.Minute), By: "fleetlock", Wait: "a slot is kept free for it until it repeats its request", Kept: true},
+				{ID: "n6", Since: ago(3 * time.Hour), By: "agent", Reason: "kernel 6.12.60", Wait: "the host does not want the slot yet: the window opens at 2026-11-28T02:00:00Z", Paused: true},
 			},
+			Unrecorded: 12,
 			Releases: []serveranswer.SlotRelease{
 				{ID: "n4", Held: &held, At: ago(40 * time.Minute), How: "Released", By: "anna", Reason: "disk broken"},
 				{ID: "n5", At: ago(time.Hour), How: "Released", By: "anna", Reason: "reinstalled"},
@@ -38,7 +40,7 @@ func TestFleetSlots(t *testing.T) {
 		golden(t, "fleet/slots-"+name+"-wide", hostler("", "fleet", "slots", "--socket", socket, "-o", "wide").stdout)
 	}
 	status := serveFleet(t, "/v1/fleet/status", serveranswer.Status{Version: "1.2.3", Candidate: "e1_1_a", Store: serveranswer.Store{Type: "etcd", Endpoint: "https://e1:2379"}, Slots: all.Groups})
-	if got := hostler("", "fleet", "status", "--socket", status).stdout; !strings.Contains(got, "default 2 of 2 held: n1, c988d2509fdf5cdcbed39037c56406fb; 2 waiting; workers 0 of 1 held") {
+	if got := hostler("", "fleet", "status", "--socket", status).stdout; !strings.Contains(got, "default 2 of 2 held: n1, c988d2509fdf5cdcbed39037c56406fb; 15 waiting; workers 0 of 1 held") {
 		t.Errorf("fleet status = %s, want the slots", got)
 	}
 }

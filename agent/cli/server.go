@@ -215,7 +215,7 @@ func slotsLine(groups []answer.SlotGroup) string {
 		}
 		part := fmt.Sprintf("%s %d of %d held%s", g.Name, len(g.Holders), g.Slots, named(holders, len(g.Holders)))
 		if len(g.Waiting) > 0 {
-			part += fmt.Sprintf("; %d waiting", len(g.Waiting))
+			part += fmt.Sprintf("; %d waiting", len(g.Waiting)+g.Unrecorded)
 		}
 		parts = append(parts, part)
 	}

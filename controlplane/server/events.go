@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/eviction"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/etcd"
 	"hostler.io/hostler/controlplane/objects"
 	"hostler.io/hostler/controlplane/server/config"
@@ -44,6 +45,7 @@ func (s *Server) recordEvents(evicter *eviction.Controller) {
 	s.nodes.OnDone = s.recordChange
 	evicter.OnDone = s.recordEviction
 	s.garbage.OnRefused = s.recordRefusal
+	s.reboots.OnEvent = s.recordReboot
 }
 
 // recordChange records a change of a Node.
@@ -68,6 +70,15 @@ func reasonOf(c lifecycle.Change) (kind, reason string) {
 		return corev1.EventTypeNormal, "NodeTainted"
 	}
 	return corev1.EventTypeNormal, "NodeUntainted"
+}
+
+// recordReboot records what has become of a Node that is to reboot.
+func (s *Server) recordReboot(e reboots.Event) {
+	kind := corev1.EventTypeNormal
+	if e.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	s.events.Record(controlplane.NodeReference(e.Node), kind, e.Reason, e.Message)
 }
 
 // recordEviction records an eviction on the pod. On etcd, Events are about Nodes.

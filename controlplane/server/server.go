@@ -29,6 +29,7 @@ import (
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/server/config"
 	"hostler.io/hostler/controlplane/server/fleetlock"
+	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/configfile"
 	"hostler.io/hostler/internal/listen"
@@ -116,12 +117,15 @@ func New(o Options) (*Server, error) {
 		o: o, candidate: candidate, contact: &store.Contact{}, config: o.Config,
 		notifier: notify.New(o.Getenv, o.Unsetenv),
 	}
-	marks, evictions := loop.NewSignal(), loop.NewSignal()
-	pods := podcache.New(marks, evictions)
+	marks, evictions, emptying := loop.NewSignal(), loop.NewSignal(), loop.NewSignal()
+	pods := podcache.New(marks, evictions, emptying)
 	s.nodes = lifecycle.New(o.Store, s.contact, o.Config.NodeLifecycle.Policy(), o.Config.NodeLifecycle.ZoneLabels, pods, marks, o.Log)
 	evicter := eviction.New(o.Store, s.contact, pods, evictions, o.Log)
 	copies := clones.New(o.Store, s.contact, o.Log)
 	s.garbage = garbagecollector.New(o.Store, s.contact, o.Log)
+	groups := slots.NewGroups(o.Store, o.Config.Store.Kubernetes.Namespace)
+	s.reboots = reboots.New(o.Store, groups, s.contact, pods, emptying, o.Config.Reboots.Groups.Policies(), o.Config.NodeLifecycle.ZoneLabels, candidate, o.Log)
+	s.fleetlock = fleetlock.New(s.reboots, o.Log.With("component", "fleetlock"))
 	s.recordEvents(evicter)
 	readsPods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, pods.Follower()}
 	s.controllers = []*controlled{
@@ -145,7 +149,7 @@ func New(o Options) (*Server, error) {
 			loops:   []timed{{clones.Name, time.Minute, copies.Run}},
 		}),
 		s.control(s.controlHeartbeats()),
-		s.control(s.controlReboots()),
+		s.control(s.controlReboots(readsPods)),
 	}
 	s.fillLoops()
 	if s.socket, err = listen.Socket(o.Config.API.Socket); err != nil {

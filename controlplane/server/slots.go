@@ -4,16 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/server/answer"
-	"hostler.io/hostler/controlplane/server/fleetlock"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/listen"
@@ -26,17 +28,17 @@ const (
 	mostNotReady = 10
 )
 
-// controlReboots has the controller of reboot slots, and what serves FleetLock clients.
-func (s *Server) controlReboots() *controlled {
-	c := s.o.Config
-	groups := slots.NewGroups(s.o.Store, c.Store.Kubernetes.Namespace)
-	s.reboots = reboots.New(s.o.Store, groups, s.contact, c.Reboots.Groups.Policies(), c.NodeLifecycle.ZoneLabels, s.candidate, s.o.Log)
-	s.fleetlock = fleetlock.New(s.reboots, s.o.Log.With("component", "fleetlock"))
-	return &controlled{
+// controlReboots has the controller of reboot slots. It reads pods where it evicts them.
+func (s *Server) controlReboots(readsPods follow) *controlled {
+	c := &controlled{
 		name: reboots.Name, lead: s.reboots.Lead, report: func() report { return reportOfReboots(s.reboots.Report()) },
 		follows: []follow{{store.Nodes, store.AllChanges, s.reboots.Nodes()}},
 		loops:   []timed{{reboots.Name, time.Minute, s.reboots.Run}, {"groups of reboot slots", time.Minute, s.reboots.RunReads}},
 	}
+	if _, able := s.o.Store.(store.Evicter); able {
+		c.follows = append(c.follows, readsPods)
+	}
+	return c
 }
 
 // serveFleetLock serves the protocol at the configured address.
@@ -56,33 +58,51 @@ func reportOfReboots(r reboots.Report) report {
 	var names []string
 	for _, g := range r.Groups {
 		names = append(names, g.Group)
-		if len(g.Deleted.Holders) > 0 {
-			out.due++
-		}
-		out.pending += len(g.Waiting)
+		out.pending += len(g.Waiting) + g.Unrecorded
+	}
+	out.due = len(r.Changes) + len(r.Answers) + len(r.Evictions)
+	for _, e := range r.Emptying {
+		out.pending += len(e.Blocked)
 	}
 	out.watches = "Nodes and the slots of " + strings.Join(names, ", ")
+	for _, node := range slices.Sorted(maps.Keys(r.Broken)) {
+		out.problems = append(out.problems, answer.Problem{
+			Object: clean(store.Nodes.Key(node)), Message: clean(r.Broken[node].Error()),
+			Hint: "the host gets no slot meanwhile; check `reboots.groups`, and that the server is not older than the host",
+		})
+	}
 	out.actions = func() []answer.Action {
 		actions, at := []answer.Action{}, r.At.UTC()
-		for _, g := range r.Groups {
-			if len(g.Deleted.Holders) > 0 {
-				actions = append(actions, answer.Action{Object: clean(g.Object), Action: clean("free slots of " + g.Deleted.IDs()), Reason: "their Nodes were deleted", Due: &at})
+		due := func(object string, steps ...reboots.Step) {
+			for _, s := range steps {
+				actions = append(actions, answer.Action{Object: clean(object), Action: clean(s.Action), Reason: clean(s.Reason), Due: &at})
 			}
+		}
+		for _, c := range r.Changes {
+			due(c.Object(), c.Steps...)
+		}
+		for _, a := range r.Answers {
+			due(a.Object(), a.Steps...)
+		}
+		for _, e := range r.Evictions {
+			due(e.Object(), reboots.Step{Action: "evict the pod", Reason: "Node " + e.Pod.Node + " reboots"})
+		}
+		for _, g := range r.Groups {
 			for _, v := range g.Verdicts {
-				actions = append(actions, answer.Action{Object: clean(g.Object), Action: clean("give a slot to " + v.ID), Reason: clean(reasonFor(v))})
+				if v.Wait != nil || v.By == slots.FleetLock {
+					actions = append(actions, answer.Action{Object: clean(g.Object), Action: clean("give a slot to " + v.ID), Reason: clean(g.Why(v))})
+				}
+			}
+		}
+		for _, e := range r.Emptying {
+			for _, b := range e.Blocked {
+				until := b.Until.UTC()
+				actions = append(actions, answer.Action{Object: clean(podcache.Object(b.Pod)), Action: "evict the pod", Reason: clean(b.Message), Due: &until})
 			}
 		}
 		return actions
 	}
 	return out
-}
-
-// reasonFor says what a request waits for.
-func reasonFor(v slots.Verdict) string {
-	if v.Wait == nil {
-		return "a slot is kept free for it until it repeats its request"
-	}
-	return v.Wait.Message
 }
 
 // slotGroups are the groups as they were read last; none if the controller does not run.
@@ -94,7 +114,7 @@ func (s *Server) slotGroups(now time.Time) []answer.SlotGroup {
 	for _, g := range s.reboots.Report().Groups {
 		a := answer.SlotGroup{
 			Name: g.Group, Slots: g.Slots, OneZoneAtATime: g.OneZoneAtATime, MaxUnavailable: g.MaxUnavailable.String(), Nodes: g.Members,
-			NotReady: len(g.NotReady), NotReadyNodes: []string{}, Holders: []answer.SlotHolder{}, Waiting: []answer.SlotRequest{}, Releases: []answer.SlotRelease{},
+			NotReady: len(g.NotReady), Unrecorded: g.Unrecorded, NotReadyNodes: []string{}, Holders: []answer.SlotHolder{}, Waiting: []answer.SlotRequest{}, Releases: []answer.SlotRelease{},
 		}
 		if g.Err != nil {
 			a.Error = clean(g.Err.Error())
@@ -105,12 +125,12 @@ func (s *Server) slotGroups(now time.Time) []answer.SlotGroup {
 		for _, h := range g.Holders {
 			a.Holders = append(a.Holders, answer.SlotHolder{
 				ID: clean(h.ID), Since: h.Since.UTC(), By: clean(string(h.By)), Node: clean(h.Node), Zone: clean(h.Zone), Reason: clean(h.Reason),
-				Note: g.Note(h), Late: reboots.Late(h, now),
+				Note: g.Note(h), Step: g.Step(h), Waits: clean(g.WaitsFor(h)), Late: reboots.Late(h, now),
 			})
 		}
 		for _, v := range g.Verdicts {
 			a.Waiting = append(a.Waiting, answer.SlotRequest{
-				ID: clean(v.ID), Since: v.Since.UTC(), By: clean(string(v.By)), Reason: clean(v.Reason), Wait: clean(reasonFor(v)), Kept: v.Wait == nil,
+				ID: clean(v.ID), Since: v.Since.UTC(), By: clean(string(v.By)), Reason: clean(v.Reason), Wait: clean(g.Why(v)), Kept: v.Wait == nil, Paused: v.Paused,
 			})
 		}
 		for _, r := range g.Releases {
@@ -140,7 +160,7 @@ func slotProblems(groups []answer.SlotGroup) []answer.Problem {
 		for _, h := range g.Holders {
 			if h.Late {
 				list = append(list, answer.Problem{
-					Object: object, Message: strings.TrimSuffix(fmt.Sprintf("%s holds a slot since %s: %s", h.ID, h.Since.Format(time.RFC3339), h.Note), ": "),
+					Object: object, Message: strings.TrimSuffix(fmt.Sprintf("%s holds a slot since %s: %s", h.ID, h.Since.Format(time.RFC3339), strings.Join(slices.DeleteFunc([]string{h.Step, h.Note, h.Waits}, func(s string) bool { return s == "" }), ", ")), ": "),
 					Hint: fmt.Sprintf("check that host; if it does not give the slot back, run `hostler fleet slots release %s --group %s --reason TEXT`", h.ID, g.Name),
 				})
 			}

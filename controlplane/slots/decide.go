@@ -56,6 +56,8 @@ const (
 	Queued      Why = "failed_lock_queued"
 	QueueFull   Why = "failed_lock_queue_full"
 	Forgotten   Why = "failed_lock_not_repeated"
+	Paused      Why = "failed_lock_paused"
+	OtherClient Why = "failed_lock_other_client"
 )
 
 // Wait says why a request gets no slot now.
@@ -73,7 +75,11 @@ type Verdict struct {
 // Ask requests a slot. It returns nil if the client has one now, or had it before. Otherwise the client
 // waits, and has to ask again.
 func (s *State) Ask(c Client, p Policy, nodes Nodes, now time.Time) *Wait {
-	if s.Holder(c.ID) != nil {
+	held, waits := s.Holder(c.ID), s.Request(c.ID)
+	switch {
+	case held != nil && held.By != c.By, waits != nil && waits.By != c.By:
+		return &Wait{OtherClient, fmt.Sprintf("the host of this ID has a request by another way than %s: only one may reboot it", c.By)}
+	case held != nil:
 		return nil
 	}
 	s.forget(now)
@@ -90,18 +96,6 @@ func (s *State) Ask(c Client, p Policy, nodes Nodes, now time.Time) *Wait {
 		return v.Wait
 	}
 	return nil // not reached: it waits
-}
-
-// Grant gives a slot to each request of agents that gets one now, and returns their IDs.
-func (s *State) Grant(p Policy, nodes Nodes, now time.Time) []string {
-	var ids []string
-	for _, v := range s.Plan(p, nodes, now, "") {
-		if v.Wait == nil && v.By == Agent {
-			s.grant(v.Request, nodes, now)
-			ids = append(ids, v.ID)
-		}
-	}
-	return ids
 }
 
 // enter has a client wait, unless too many do.
@@ -163,7 +157,9 @@ func (s *State) Plan(p Policy, nodes Nodes, now time.Time, asking string) []Verd
 	verdicts := make([]Verdict, 0, len(s.Waiting))
 	for _, r := range s.Waiting {
 		v := Verdict{Request: r}
-		if r.ID != asking && r.overdue(now) {
+		if r.Paused {
+			v.Wait = &Wait{Paused, "the host does not want the slot yet"}
+		} else if r.ID != asking && r.overdue(now) {
 			v.Wait = &Wait{Forgotten, fmt.Sprintf("it was last repeated at %s: no slot is kept free for it", clock(r.Asked.Time))}
 		} else if v.Wait = d.judge(r); v.Wait == nil {
 			d.take(r)

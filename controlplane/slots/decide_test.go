@@ -171,14 +171,16 @@ func TestHowASlotBecomesFree(t *testing.T) {
 			want: slots.Release{How: slots.Released, Who: "anna", Reason: "disk broken"},
 		},
 		"Node deleted": {
-			free: func(s *slots.State, now time.Time) bool { return s.Free(s.Holders[0], "server-1", now) },
+			free: func(s *slots.State, now time.Time) bool {
+				return s.Free(s.Holders[0], slots.NodeDeleted, "server-1", now)
+			},
 			want: slots.Release{How: slots.NodeDeleted, Who: "server-1"},
 		},
 		"another Node deleted": {
 			free: func(s *slots.State, now time.Time) bool {
 				h := s.Holders[0]
 				h.UID = "another"
-				return s.Free(h, "server-1", now)
+				return s.Free(h, slots.NodeDeleted, "server-1", now)
 			},
 			holds: true,
 		},
@@ -220,26 +222,115 @@ func TestTheLastReleasesAreKept(t *testing.T) {
 	}
 }
 
+// agents are requests such as "a1=r1" of Node a1. One that begins with - is paused.
+func agents(texts ...string) []slots.AgentRequest {
+	var requests []slots.AgentRequest
+	for _, text := range texts {
+		text, paused := strings.CutPrefix(text, "-")
+		id, request, _ := strings.Cut(text, "=")
+		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: id, By: slots.Agent, Reason: "kernel", Request: request}, Paused: paused})
+	}
+	return requests
+}
+
+// ids are those of requests.
+func ids[T any](list []T, client func(T) slots.Client) (ids []string) {
+	for _, c := range list {
+		ids = append(ids, client(c).ID+"="+client(c).Request)
+	}
+	return ids
+}
+
+func self(c slots.Client) slots.Client { return c }
+
+func ofRequest(r slots.Request) slots.Client { return r.Client }
+
 // TestAgentsGetSlotsInOrder has requests that need not be repeated.
 func TestAgentsGetSlotsInOrder(t *testing.T) {
 	nodes := fleet("a1", "a2", "a3", "b1")
-	closed, open := slots.Policy{Slots: 0}, slots.Policy{Slots: 2, OneZoneAtATime: true, MaxUnavailable: part(t, "100%")}
+	open := slots.Policy{Slots: 2, OneZoneAtATime: true, MaxUnavailable: part(t, "100%")}
 	var s slots.State
-	for i, id := range []string{"a1", "b1", "a2", "a3"} {
-		s.Ask(slots.Client{ID: id, By: slots.Agent, Reason: "kernel"}, closed, nodes, noon.Add(time.Duration(i)*time.Second))
-	}
+	s.TakeIn(agents("a1=1", "b1=1"), noon)
+	s.TakeIn(agents("a2=1", "b1=1", "a1=1", "a3=1"), noon)
 	later := noon.AddDate(0, 1, 0)
-	if got := s.Grant(open, nodes, later); !slices.Equal(got, []string{"a1", "a2"}) {
-		t.Errorf("Grant() = %v, want those of the zone of the oldest request, as they waited before", got)
+	next := func(what string, want ...string) {
+		t.Helper()
+		if got := ids(s.Grant(open, nodes, later), self); !slices.Equal(got, want) {
+			t.Errorf("Grant() = %v, want %s: %v", got, what, want)
+		}
 	}
-	s.GiveBack("a1", later)
-	if got := s.Grant(open, nodes, later); !slices.Equal(got, []string{"a3"}) {
-		t.Errorf("Grant() = %v, want the last of the zone", got)
+	free := func(id string) {
+		t.Helper()
+		if !s.Free(*s.Holder(id), slots.GivenBack, "agent", later) {
+			t.Errorf("Free(%s) = false", id)
+		}
 	}
-	s.GiveBack("a2", later)
-	s.GiveBack("a3", later)
-	if got := s.Grant(open, nodes, later); !slices.Equal(got, []string{"b1"}) || s.Holder("b1").Reason != "kernel" {
-		t.Errorf("Grant() = %v, %+v, want the other zone", got, s.Holders)
+	next("those of the zone of the oldest request, as they waited before", "a1=1", "a2=1")
+	if s.GiveBack("a1", later) || s.GiveBack("b1", later) {
+		t.Error("a FleetLock client gives back what an agent has")
+	}
+	if wait := s.Ask(client("a1"), open, nodes, later); wait == nil || wait.Why != slots.OtherClient {
+		t.Errorf("Ask() by FleetLock = %+v, want that the agent of that host holds the slot", wait)
+	}
+	free("a1")
+	next("the last of the zone", "a3=1")
+	free("a2")
+	free("a3")
+	next("the other zone", "b1=1")
+	if s.Holder("b1").Reason != "kernel" {
+		t.Errorf("holder = %+v, want its reason", s.Holder("b1"))
+	}
+}
+
+func TestWhichAgentsWait(t *testing.T) {
+	nodes := fleet("a1", "a2", "a3", "b1")
+	one := slots.Policy{Slots: 1, OneZoneAtATime: true, MaxUnavailable: part(t, "100%")}
+	for name, c := range map[string]struct {
+		requests [][]slots.AgentRequest // one after the other
+		waiting  []string
+		granted  []string
+	}{
+		"a paused one keeps its place, and bars nobody": {[][]slots.AgentRequest{agents("-b1=1", "a1=1"), agents("a2=1", "a1=1", "-b1=1")}, []string{"b1=1", "a1=1", "a2=1"}, []string{"a1=1"}},
+		"it is first when it is paused no longer":       {[][]slots.AgentRequest{agents("-b1=1", "a1=1"), agents("a1=1", "b1=1")}, []string{"b1=1", "a1=1"}, []string{"b1=1"}},
+		"it loses its place when it is withdrawn":       {[][]slots.AgentRequest{agents("b1=1", "a1=1"), agents("a1=1"), agents("b1=1", "a1=1")}, []string{"a1=1", "b1=1"}, []string{"a1=1"}},
+		"a new request of a host is a new one":          {[][]slots.AgentRequest{agents("b1=1", "a1=1"), agents("b1=2", "a1=1")}, []string{"a1=1", "b1=2"}, []string{"a1=1"}},
+		"one without a Node gets none":                  {[][]slots.AgentRequest{agents("x=1", "a1=1")}, []string{"x=1", "a1=1"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s slots.State
+			for i, requests := range c.requests {
+				s.TakeIn(requests, noon.Add(time.Duration(i)*time.Minute))
+			}
+			if got := ids(s.Waiting, ofRequest); !slices.Equal(got, c.waiting) {
+				t.Errorf("waiting = %v, want %v", got, c.waiting)
+			}
+			if got := ids(s.Grant(one, nodes, noon), self); !slices.Equal(got, c.granted) {
+				t.Errorf("Grant() = %v, want %v", got, c.granted)
+			}
+		})
+	}
+}
+
+// TestManyAgentsLeavePlacesForOthers has 1,000 hosts, most of them paused.
+func TestManyAgentsLeavePlacesForOthers(t *testing.T) {
+	var s slots.State
+	var requests []slots.AgentRequest
+	for i := range 1000 {
+		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: fmt.Sprint("n", i), By: slots.Agent, Request: "r"}, Paused: i < 900})
+	}
+	s.TakeIn(requests, noon)
+	paused := len(slices.DeleteFunc(slices.Clone(s.Waiting), func(r slots.Request) bool { return !r.Paused }))
+	if len(s.Waiting) != 150 || paused != 50 || s.Request("n49") == nil || s.Request("n999") == nil {
+		t.Errorf("%d wait, %d of them paused, want 150 with all 100 that are not paused, and the oldest of the others", len(s.Waiting), paused)
+	}
+	for i := range 50 {
+		s.Ask(client(fmt.Sprint("x", i)), slots.Policy{}, nil, noon)
+	}
+	if len(s.Waiting) != 200 {
+		t.Errorf("%d wait, want the FleetLock clients too", len(s.Waiting))
+	}
+	if wait := s.WaitOf("n800"); wait.Why != slots.QueueFull {
+		t.Errorf("WaitOf() = %+v, want that too many wait", wait)
 	}
 }
 
@@ -265,11 +356,22 @@ func TestTheLargestGroupFitsIntoAnAnnotation(t *testing.T) {
 		s.Ask(slots.Client{ID: id(100 + i), By: slots.FleetLock, Reason: reason}, p, nodes, noon)
 		s.Ask(slots.Client{ID: id(300 + i), By: slots.FleetLock, Reason: reason}, p, nodes, noon.Add(6*time.Minute))
 	}
+	var requests []slots.AgentRequest
+	for i := range 400 {
+		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: id(i), By: slots.Agent, Reason: reason, Request: strings.Repeat("r", slots.LongestRequest)}, Paused: i >= 100})
+	}
+	s = slots.State{Releases: s.Releases}
+	s.TakeIn(requests, noon)
+	s.Grant(p, nodes, noon)
+	s.TakeIn(requests, noon)
+	for i := range 400 {
+		s.Ask(slots.Client{ID: "x" + id(i)[1:], By: slots.FleetLock, Reason: reason}, p, nodes, noon)
+	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if most := 250 << 10; len(text) > most || len(s.Holders) != slots.MostSlots {
+	if most := 250 << 10; len(text) > most || len(s.Holders) != slots.MostSlots || len(s.Waiting) != 200 {
 		t.Errorf("%d holders and %d requests take %d bytes, want at most %d: annotations have 256 KiB", len(s.Holders), len(s.Waiting), len(text), most)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,12 +58,22 @@ type Groups struct {
 	store  store.Store
 	kind   store.Kind
 	prefix string        // of names
-	turn   chan struct{} // of who changes: conflicts are between servers alone
+	turn   chan struct{} // of who reads or changes: conflicts are between servers alone, and known never goes back
+
+	mu    sync.Mutex // guards known
+	known map[string]Known
+}
+
+// Known is a group as this process has read or changed it last.
+type Known struct {
+	State
+	Version string // changes with each write; empty before the first
+	Err     error  // why it could not be read since; nil if it could
 }
 
 // NewGroups returns the groups in a store. On Kubernetes they are in the namespace.
 func NewGroups(s store.Store, namespace string) *Groups {
-	g := &Groups{store: s, turn: make(chan struct{}, 1)}
+	g := &Groups{store: s, turn: make(chan struct{}, 1), known: map[string]Known{}}
 	if s.EndsLeases() {
 		g.kind = store.Kind{
 			Name: store.Slots, GVK: schema.GroupVersionKind{Group: "hostler.io", Version: "v1", Kind: "SlotGroup"},
@@ -78,40 +89,77 @@ func NewGroups(s store.Store, namespace string) *Groups {
 // Object is KIND/NAME of a group in the store.
 func (g *Groups) Object(group string) string { return g.kind.Key(g.prefix + group) }
 
-// Get reads a group; the zero State if nothing is stored.
-func (g *Groups) Get(ctx context.Context, group string) (State, error) {
-	o, err := g.store.Get(ctx, g.kind, g.prefix+group)
-	if errors.Is(err, controlplane.ErrNotFound) {
-		return State{}, nil
+// Known returns a group as it was read or changed last; false if it never was.
+func (g *Groups) Known(group string) (Known, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k, found := g.known[group]
+	return k, found
+}
+
+// learn takes in what is stored; nil for nothing. The caller has the turn.
+func (g *Groups) learn(group string, o store.Object, err error) (State, error) {
+	next := Known{}
+	if err == nil && o != nil {
+		next.Version = o.GetResourceVersion()
+		next.State, err = decode(o)
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if next.Err = err; err != nil {
+		next.State, next.Version = g.known[group].State, g.known[group].Version
+	}
+	g.known[group] = next
 	if err != nil {
 		return State{}, err
 	}
-	return decode(o)
+	return next.State, nil
+}
+
+// inTurn calls do while nobody else reads or changes groups here.
+func (g *Groups) inTurn(ctx context.Context, operation, group string, do func() (State, error)) (State, error) {
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+		return do()
+	case <-ctx.Done():
+		return State{}, fmt.Errorf("%s %s: %w: %w", operation, g.Object(group), controlplane.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// Get reads a group; the zero State if nothing is stored.
+func (g *Groups) Get(ctx context.Context, group string) (State, error) {
+	return g.inTurn(ctx, "get", group, func() (State, error) {
+		o, err := g.store.Get(ctx, g.kind, g.prefix+group)
+		if errors.Is(err, controlplane.ErrNotFound) {
+			o, err = nil, nil
+		}
+		return g.learn(group, o, err)
+	})
 }
 
 // Change calls edit with the State of a group, and stores what it changed, if nobody else has changed it
 // meanwhile; else it calls edit again. It returns the stored State. An error of edit is returned as it is.
 // term is that of a controller; the zero value for none.
 func (g *Groups) Change(ctx context.Context, group string, term store.Term, edit func(*State) error) (State, error) {
-	select {
-	case g.turn <- struct{}{}:
-		defer func() { <-g.turn }()
-	case <-ctx.Done():
-		return State{}, fmt.Errorf("change %s: %w: %w", g.Object(group), controlplane.ErrUnavailable, context.Cause(ctx))
-	}
-	for attempt := 1; ; attempt++ {
-		state, err := g.change(ctx, group, term, edit)
-		if !errors.Is(err, controlplane.ErrConflict) || attempt == attempts {
-			return state, err
+	return g.inTurn(ctx, "change", group, func() (State, error) {
+		for attempt := 1; ; attempt++ {
+			o, err := g.change(ctx, group, term, edit)
+			if err == nil {
+				return g.learn(group, o, nil)
+			}
+			if !errors.Is(err, controlplane.ErrConflict) || attempt == attempts {
+				return State{}, err
+			}
+			if err := bounded.Sleep(ctx, rand.N(pause)); err != nil {
+				return State{}, err
+			}
 		}
-		if err := bounded.Sleep(ctx, rand.N(pause)); err != nil {
-			return State{}, err
-		}
-	}
+	})
 }
 
-func (g *Groups) change(ctx context.Context, group string, term store.Term, edit func(*State) error) (State, error) {
+// change returns what is stored then; nil for nothing.
+func (g *Groups) change(ctx context.Context, group string, term store.Term, edit func(*State) error) (store.Object, error) {
 	name := g.prefix + group
 	o, err := g.store.Update(ctx, g.kind, name, store.Preconditions{Term: term}, func(o store.Object) error {
 		before, err := decode(o)
@@ -125,26 +173,26 @@ func (g *Groups) change(ctx context.Context, group string, term store.Term, edit
 		return encode(o, after)
 	})
 	if errors.Is(err, controlplane.ErrNotFound) {
-		o, err = g.create(ctx, name, edit)
+		return g.create(ctx, group, term, edit)
 	}
-	if err != nil || o == nil {
-		return State{}, err
-	}
-	return decode(o)
+	return o, err
 }
 
-// create stores a group for the first time; nil if there is nothing to store.
-func (g *Groups) create(ctx context.Context, name string, edit func(*State) error) (store.Object, error) {
+// create stores an empty group, which is then changed under the term; nil if there is nothing to store.
+func (g *Groups) create(ctx context.Context, group string, term store.Term, edit func(*State) error) (store.Object, error) {
 	state := State{}
 	if err := edit(&state); err != nil || reflect.DeepEqual(state, State{}) {
 		return nil, err
 	}
 	o := g.kind.New()
-	o.SetName(name)
-	if err := encode(o, state); err != nil {
+	o.SetName(g.prefix + group)
+	if err := encode(o, State{}); err != nil {
 		return nil, err
 	}
-	return g.store.Create(ctx, g.kind, o)
+	if _, err := g.store.Create(ctx, g.kind, o); err != nil {
+		return nil, err
+	}
+	return g.change(ctx, group, term, edit)
 }
 
 // decode reads the State in an object.

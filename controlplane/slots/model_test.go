@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -62,10 +63,13 @@ type history struct {
 	// deleted are UIDs of Nodes that were deleted, and mayGo the clients that have given back, or were released.
 	deleted map[types.UID]bool
 	mayGo   map[string]bool
-	last    slots.State
-	most    int                // slots that there were since the last check
-	passed  map[int64][]string // who got slots before that request
-	log     []string
+	// agents are the requests that stand on Nodes, and seen those that a leader sees: a watch may be old.
+	agents, seen map[string]slots.AgentRequest
+	requests     int // of agents
+	last         slots.State
+	most         int                // slots that there were since the last check
+	passed       map[int64][]string // who got slots before that request
+	log          []string
 }
 
 var clients = []string{"a1", "a2", "a3", "b1", "b2", "x1", "x2"}
@@ -74,7 +78,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	h := &history{
 		T: t, Rand: rand.New(rand.NewPCG(seed, 31)), seed: seed, store: memory.New(memory.Options{EndsLeases: seed/4%2 == 0}),
 		nodes: slots.Nodes{}, now: noon, deleted: map[types.UID]bool{}, mayGo: map[string]bool{},
-		passed: map[int64][]string{},
+		passed: map[int64][]string{}, agents: map[string]slots.AgentRequest{},
 	}
 	h.policy = slots.Policy{Group: slots.DefaultGroup, Slots: 1 + h.IntN(3), OneZoneAtATime: h.IntN(4) > 0, MaxUnavailable: part(t, []string{"0", "1", "50%", "100%"}[h.IntN(4)])}
 	for range 3 {
@@ -142,8 +146,8 @@ func (h *history) change(edit func(*slots.State) error) error {
 func (h *history) step() {
 	h.now = h.now.Add(time.Duration(h.IntN(600)) * time.Second)
 	id := clients[h.IntN(len(clients))]
-	switch n := h.IntN(20); {
-	case n < 9:
+	switch n := h.IntN(28); {
+	case n < 9 && h.agents[id].ID == "":
 		h.ask(id)
 	case n < 13:
 		_ = h.giveBack(id)
@@ -169,7 +173,11 @@ func (h *history) step() {
 			h.nodes[id] = node
 			h.note("Node %s ready: %t", id, node.Ready)
 		}
-	default:
+	case n < 23:
+		h.request(id)
+	case n < 27 && h.depth == 0: // there is one leader
+		h.lead()
+	case n == 27:
 		h.most = max(h.most, h.policy.Slots)
 		h.policy.Slots = h.IntN(4)
 		h.note("slots: %d", h.policy.Slots)
@@ -207,11 +215,11 @@ func (h *history) judge(before, after slots.State, id string, now time.Time) {
 	}
 	oldest := true
 	for _, older := range before.Waiting {
-		overdue := now.Sub(older.Asked.Time) > max(15*time.Minute, 2*time.Duration(older.EverySeconds)*time.Second)
+		overdue := older.By == slots.FleetLock && now.Sub(older.Asked.Time) > max(15*time.Minute, 2*time.Duration(older.EverySeconds)*time.Second)
 		if older.ID == id {
 			break
 		}
-		if overdue || h.tooMany(before, older.ID) {
+		if overdue || older.Paused || h.tooMany(before, older.ID) {
 			continue
 		}
 		n, is := h.nodes[older.ID]
@@ -246,6 +254,56 @@ func (h *history) tooMany(s slots.State, id string) bool {
 	return notReady > h.policy.MaxUnavailable.Of(len(h.nodes))
 }
 
+// request changes what the agent of a host wants.
+func (h *history) request(id string) {
+	r := h.agents[id]
+	switch _, isNode := h.nodes[id]; {
+	case !isNode || h.IntN(3) == 0:
+		delete(h.agents, id)
+		h.note("%s withdraws its request", id)
+		return
+	case r.ID == "" || h.IntN(3) == 0: // a new one, perhaps right after an old one
+		h.requests++
+		r = slots.AgentRequest{Client: slots.Client{ID: id, By: slots.Agent, Request: fmt.Sprint("r", h.requests)}}
+	}
+	r.Paused = h.IntN(3) == 0
+	h.agents[id] = r
+	h.note("%s requests %s, paused: %t", id, r.Client.Request, r.Paused)
+}
+
+// lead does what the leader does about agents. It may see requests as they were.
+func (h *history) lead() {
+	if h.seen == nil || h.depth > 2 || h.IntN(4) > 0 {
+		h.seen = maps.Clone(h.agents)
+	}
+	var requests []slots.AgentRequest
+	for _, id := range clients { // any order
+		if r, wants := h.seen[id]; wants {
+			requests = append(requests, r)
+		}
+	}
+	err := h.change(func(s *slots.State) error {
+		for _, o := range s.Holders {
+			if live, wants := h.agents[o.ID]; o.By == slots.Agent && (!wants || live.Client.Request != o.Client.Request || live.Paused) {
+				h.mayGo[o.ID] = true
+				s.Free(o, slots.GivenBack, "agent", h.now)
+			}
+		}
+		s.TakeIn(requests, h.now)
+		before := *s
+		for _, c := range s.Grant(h.policy, h.nodes, h.now) {
+			if node := h.nodes[c.ID]; h.policy.OneZoneAtATime && h.otherZone(before, node) || h.tooMany(before, c.ID) || before.Request(c.ID) == nil || before.Request(c.ID).Paused {
+				h.fail("%s gets a slot, and may not: %+v", c.ID, before)
+			}
+		}
+		if len(s.Holders) > max(h.policy.Slots, len(before.Holders)) {
+			h.fail("%d holders of %d slots", len(s.Holders), h.policy.Slots)
+		}
+		return nil
+	})
+	h.note("the leader has seen %d requests: %v", len(requests), err)
+}
+
 func (h *history) giveBack(id string) error {
 	h.note("%s gives back", id)
 	h.mayGo[id] = true
@@ -254,14 +312,48 @@ func (h *history) giveBack(id string) error {
 
 // free does what the leader of the controller does, with what it has read.
 func (h *history) free() {
-	s, err := h.servers[0].Get(context.Background(), slots.DefaultGroup)
+	s, err := slots.NewGroups(h.store, "hostler-system").Get(context.Background(), slots.DefaultGroup)
 	if err != nil {
 		h.fail("Get() = %v", err)
 	}
 	for _, holder := range s.Holders {
 		if holder.Node != "" && h.nodes[holder.Node].UID != holder.UID {
 			h.note("the slot of %s is freed", holder.ID)
-			_ = h.change(func(s *slots.State) error { s.Free(holder, "server", h.now); return nil })
+			_ = h.change(func(s *slots.State) error { s.Free(holder, slots.NodeDeleted, "server", h.now); return nil })
+		}
+	}
+}
+
+// serveAgents has each host with a request reboot, and give the slot back: all have to get one.
+func (h *history) serveAgents() {
+	for id, r := range h.agents {
+		r.Paused = false
+		h.agents[id] = r
+	}
+	left := func() bool {
+		return len(h.agents) > 0 || slices.ContainsFunc(h.last.Holders, func(o slots.Holder) bool { return o.By == slots.Agent }) ||
+			slices.ContainsFunc(h.last.Waiting, func(r slots.Request) bool { return r.By == slots.Agent })
+	}
+	for round := 0; left(); round++ {
+		if round > 100 {
+			h.fail("agents have no slot: %v, %+v", h.agents, h.last)
+		}
+		h.now = h.now.Add(time.Minute)
+		h.seen = nil
+		h.lead()
+		h.check()
+		for _, o := range h.last.Holders {
+			switch {
+			case o.By == slots.Agent && h.agents[o.ID].Client.Request == o.Client.Request:
+				delete(h.agents, o.ID)
+			case o.By == slots.FleetLock:
+				_ = h.giveBack(o.ID)
+			}
+		}
+		for _, r := range h.last.Waiting { // they do not ask again for a while
+			if r.By == slots.FleetLock {
+				_ = h.giveBack(r.ID)
+			}
 		}
 	}
 }
@@ -314,6 +406,7 @@ func (h *history) settle() {
 		h.check()
 		gone = slices.ContainsFunc(h.last.Holders, func(o slots.Holder) bool { return o.Node != "" && h.nodes[o.Node].UID != o.UID })
 	}
+	h.serveAgents()
 	waiting := slices.Clone(clients)
 	for round := 0; len(waiting) > 0; round++ {
 		if round > 60 {

@@ -21,8 +21,11 @@ import (
 const (
 	MostSlots    = 100
 	mostWaiting  = 200
+	mostAgents   = 150 // of those that wait: the other places are for FleetLock clients
 	mostReleases = 10
 	mostReason   = 100 // bytes
+	// LongestRequest is how many bytes the ID of an agent's request may have.
+	LongestRequest = 64
 )
 
 // DefaultGroup is the group of Nodes and clients that name none.
@@ -57,6 +60,8 @@ type Client struct {
 	By By     `json:"by"`
 	// Reason is why it wants to reboot.
 	Reason string `json:"reason,omitempty"`
+	// Request is the ID of an agent's request.
+	Request string `json:"request,omitempty"`
 }
 
 // Request is a client that waits. Its place in the list is its age: clocks do not matter.
@@ -68,6 +73,8 @@ type Request struct {
 	// the time before. A FleetLock client has to repeat it.
 	Asked        metav1.Time `json:"asked"`
 	EverySeconds int64       `json:"everySeconds,omitempty"`
+	// Paused keeps the place of an agent that does not want the slot yet.
+	Paused bool `json:"paused,omitempty"`
 }
 
 // Holder is a client that has a slot.
@@ -130,13 +137,16 @@ func (s *State) Request(id string) *Request {
 	return nil
 }
 
-// GiveBack frees the slot of a client, and forgets its request. It reports whether there was either.
+// GiveBack frees the slot of a FleetLock client, or forgets its request. It reports whether there was either.
 func (s *State) GiveBack(id string, now time.Time) bool {
-	held := s.Holder(id)
-	if held != nil {
-		s.record(Release{ID: id, Node: held.Node, Held: &held.Since, How: GivenBack, Who: string(held.By)}, now)
+	held, waits := s.Holder(id), s.Request(id)
+	switch {
+	case held != nil && held.By == FleetLock:
+		return s.Free(*held, GivenBack, string(FleetLock), now)
+	case waits != nil && waits.By == FleetLock:
+		return s.drop(id)
 	}
-	return s.drop(id) || held != nil
+	return false
 }
 
 // Release frees the slot of a client, or ends its request, as a person has decided. It reports whether there
@@ -153,13 +163,13 @@ func (s *State) Release(id, who, reason string, now time.Time) bool {
 	return true
 }
 
-// Free frees the slot of a holder whose Node was deleted. It reports whether it had that slot still.
-func (s *State) Free(h Holder, who string, now time.Time) bool {
+// Free frees a slot. It reports whether the holder had that slot still.
+func (s *State) Free(h Holder, how How, who string, now time.Time) bool {
 	held := s.Holder(h.ID)
-	if held == nil || held.Node != h.Node || held.UID != h.UID || !held.Since.Equal(&h.Since) {
+	if held == nil || held.Client != h.Client || held.Node != h.Node || held.UID != h.UID || !held.Since.Equal(&h.Since) {
 		return false
 	}
-	s.record(Release{ID: h.ID, Node: h.Node, Held: &h.Since, How: NodeDeleted, Who: who}, now)
+	s.record(Release{ID: h.ID, Node: h.Node, Held: &h.Since, How: how, Who: who}, now)
 	return s.drop(h.ID)
 }
 

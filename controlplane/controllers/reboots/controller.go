@@ -1,7 +1,8 @@
-// Package reboots has the reboot slots of a fleet on a server: it gives them to FleetLock clients, and
-// frees those of Nodes that were deleted. What is decided, and what is stored, is in package slots.
+// Package reboots gives reboot slots to the hosts of a fleet, frees them, and empties Nodes. What is decided
+// about slots, and what is stored of them, is in package slots.
 //
-// Any replica gives slots. Only the leader frees those of deleted Nodes.
+// Any replica gives slots to FleetLock clients. Only the leader answers the requests that agents have made on
+// their Nodes, frees slots of deleted Nodes, and evicts pods. Decide is pure.
 package reboots
 
 import (
@@ -15,13 +16,12 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/executor"
-	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/loop"
 )
 
@@ -31,6 +31,9 @@ const Name = "reboots"
 // interval is from one read of the groups to the next.
 const interval = 10 * time.Second
 
+// attempts bounds how often a change of a Node is tried that conflicts with others'.
+const attempts = 5
+
 // ErrNoGroup means that a group is not configured.
 var ErrNoGroup = errors.New("there is no such group")
 
@@ -39,11 +42,15 @@ type Policies map[string]slots.Policy
 
 // Controller has the slots of all groups. It is safe for concurrent use.
 type Controller struct {
-	*executor.Executor[Change]
+	OnEvent func(Event) // called for what has become of a Node; set it before Run, nil for nothing
+
+	*executor.Executor[Action]
 	store   store.Store
+	evicter store.Evicter // nil for a store without
+	pods    *podcache.Cache
 	groups  *slots.Groups
 	contact *store.Contact
-	nodes   *store.Table[slots.Node]
+	nodes   *store.Table[Host]
 	changed loop.Signal
 	reread  loop.Signal
 	self    string // the name of this server, for records
@@ -51,68 +58,29 @@ type Controller struct {
 
 	mu       sync.Mutex // guards what follows
 	policies Policies
-	known    map[string]known // by group, as they were read last
-	all      slots.Nodes      // at the last decision
+	blocked  map[string]Blocked // by pod; those that this server has requested to be evicted
 }
 
-// known is a group as it was read or changed last.
-type known struct {
-	state slots.State
-	err   error
+// Action is a write that is due.
+type Action interface {
+	executor.Action
+	write(ctx context.Context, c *Controller, term store.Term) error
 }
 
-// Change frees the slots of holders whose Nodes were deleted.
-type Change struct {
-	Group   string
-	Holders []slots.Holder
-	object  string
-}
-
-// Object implements executor.Action.
-func (c Change) Object() string { return c.object }
-
-// Version implements executor.Action.
-func (c Change) Version() string { return c.IDs() }
-
-// IDs names the holders.
-func (c Change) IDs() string {
-	var ids []string
-	for _, h := range c.Holders {
-		ids = append(ids, h.ID)
-	}
-	return strings.Join(ids, ", ")
-}
-
-// New returns a controller. The zoneLabels are those of node-lifecycle, and self names this server in what
-// it records.
-func New(s store.Store, groups *slots.Groups, contact *store.Contact, policies Policies, zoneLabels []string, self string, log *slog.Logger) *Controller {
+// New returns a controller. pods are those of a store.Evicter, and changed is sent by their cache. The
+// zoneLabels are those of node-lifecycle, and self names this server in what it records.
+func New(s store.Store, groups *slots.Groups, contact *store.Contact, pods *podcache.Cache, changed loop.Signal, policies Policies, zoneLabels []string, self string, log *slog.Logger) *Controller {
+	evicter, _ := s.(store.Evicter)
 	c := &Controller{
-		store: s, groups: groups, contact: contact, changed: loop.NewSignal(), reread: loop.NewSignal(), self: self,
-		log: log.With("component", Name), policies: policies, known: map[string]known{},
+		store: s, evicter: evicter, pods: pods, groups: groups, contact: contact, changed: changed, reread: loop.NewSignal(), self: self,
+		log: log.With("component", Name), policies: policies, blocked: map[string]Blocked{},
 	}
-	c.nodes = store.NewTable(func(before slots.Node, o store.Object, _ bool) (slots.Node, bool) {
-		now := nodeOf(o, zoneLabels)
-		return now, now != before
-	}, c.changed.Send)
-	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Done: func(Change) {}}, c.changed, c.log)
+	c.nodes = store.NewTable(taker(zoneLabels), c.changed.Send)
+	c.Executor = executor.New(executor.Job[Action]{
+		Decide: c.decide, Done: func(Action) {},
+		Write: func(ctx context.Context, term store.Term, a Action) error { return a.write(ctx, c, term) },
+	}, c.changed, c.log)
 	return c
-}
-
-// nodeOf is what decisions need of a Node.
-func nodeOf(o store.Object, zoneLabels []string) slots.Node {
-	node := o.(*corev1.Node)
-	n := slots.Node{Name: node.Name, UID: node.UID, BootID: node.Status.NodeInfo.BootID, Zone: lifecycle.ZoneOf(node.Labels, zoneLabels), Group: slots.DefaultGroup}
-	if group := node.Labels[slots.LabelGroup]; group != "" {
-		n.Group = group
-	}
-	_, n.Excluded = node.Labels[lifecycle.LabelExclude]
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			n.Ready = condition.Status == corev1.ConditionTrue
-			break // the first of a type counts, as in Kubernetes
-		}
-	}
-	return n
 }
 
 // Nodes takes in the Nodes of the fleet.
@@ -137,21 +105,53 @@ func (c *Controller) policy(group string) (slots.Policy, error) {
 	return p, nil
 }
 
-// ready returns all Nodes; an error while they are not known.
-func (c *Controller) ready(now time.Time) (slots.Nodes, error) {
+// facts are what is known now; an error while that is not enough.
+func (c *Controller) facts(now time.Time) (Facts, error) {
+	f := Facts{Groups: map[string]slots.Known{}, Object: c.groups.Object}
+	c.mu.Lock()
+	f.Policies, f.Blocked = maps.Clone(c.policies), maps.Clone(c.blocked)
+	c.mu.Unlock()
+	unread := false
+	for group := range f.Policies {
+		k, read := c.groups.Known(group)
+		f.Groups[group], unread = k, unread || !read
+	}
 	if _, err := c.contact.Since(now); err != nil {
-		return nil, fmt.Errorf("%w: %w", controlplane.ErrUnavailable, err)
+		return f, fmt.Errorf("%w: %w", controlplane.ErrUnavailable, err)
 	}
 	if !c.nodes.Ready() {
-		return nil, fmt.Errorf("%w: reading Nodes", controlplane.ErrUnavailable)
+		return f, fmt.Errorf("%w: reading Nodes", controlplane.ErrUnavailable)
 	}
-	nodes := slots.Nodes{}
-	for _, n := range c.nodes.Entries() {
-		if n.Name != "" { // one that cannot be read
-			nodes[n.Name] = n
+	f.Hosts = map[string]Host{}
+	for _, h := range c.nodes.Entries() {
+		if h.Name != "" { // one that cannot be read
+			f.Hosts[h.Name] = h
 		}
 	}
-	return nodes, nil
+	if c.evicter != nil {
+		f.Pods = c.podsOn
+	}
+	if unread {
+		return f, fmt.Errorf("%w: reading groups", controlplane.ErrUnavailable)
+	}
+	return f, nil
+}
+
+// podsOn are the pods of a Node.
+func (c *Controller) podsOn(node string) ([]podcache.Pod, error) {
+	if !c.pods.Synced() {
+		return nil, errors.New("reading pods")
+	}
+	return c.pods.On(node), nil
+}
+
+// all are the Nodes; an error while they are not known.
+func (c *Controller) all(now time.Time) (slots.Nodes, error) {
+	f, err := c.facts(now)
+	if err != nil && f.Hosts == nil {
+		return nil, err
+	}
+	return f.nodes(), nil
 }
 
 // Request requests a slot for a FleetLock client. It has one if both results are nil.
@@ -160,7 +160,7 @@ func (c *Controller) Request(ctx context.Context, group, id string) (wait *slots
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := c.ready(time.Now())
+	nodes, err := c.all(time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -198,6 +198,9 @@ func (c *Controller) Release(ctx context.Context, group, id, who, reason string)
 	if _, err := c.policy(group); err != nil {
 		return err
 	}
+	if err := c.revoke(ctx, group, id); err != nil {
+		return err
+	}
 	err := c.change(ctx, group, store.Term{}, func(s *slots.State) error {
 		if !s.Release(id, who, reason, time.Now()) {
 			return fmt.Errorf("%q neither holds a slot of group %s nor waits for one: %w", id, group, controlplane.ErrNotFound)
@@ -210,24 +213,37 @@ func (c *Controller) Release(ctx context.Context, group, id, who, reason string)
 	return err
 }
 
-// change changes a group, and takes in what is stored then.
-func (c *Controller) change(ctx context.Context, group string, term store.Term, edit func(*slots.State) error) error {
-	state, err := c.groups.Change(ctx, group, term, edit)
-	if err == nil {
-		c.take(group, known{state: state})
+// revoke has the Node of a holder say that its slot was taken away, before another host may get it.
+func (c *Controller) revoke(ctx context.Context, group, id string) error {
+	state, err := c.groups.Get(ctx, group)
+	held := state.Holder(id)
+	if err != nil || held == nil || held.By != slots.Agent {
+		return err
+	}
+	for range attempts {
+		_, err = c.store.Update(ctx, store.Nodes.Metadata(), held.Node, store.Preconditions{}, func(o store.Object) error {
+			_, slot, _ := textsOf(o).read()
+			if o.GetUID() != held.UID || slot == nil || slot.Granted == nil || slot.ID != held.Client.Request {
+				return nil
+			}
+			next := lose(*slot)
+			return setSlot(o, &next)
+		})
+		if !errors.Is(err, controlplane.ErrConflict) {
+			break
+		}
+	}
+	if errors.Is(err, controlplane.ErrNotFound) {
+		return nil
 	}
 	return err
 }
 
-// take takes in a group as it is stored.
-func (c *Controller) take(group string, k known) {
-	c.mu.Lock()
-	if k.err != nil {
-		k.state = c.known[group].state // as it was
-	}
-	c.known[group] = k
-	c.mu.Unlock()
+// change changes a group, and decides again.
+func (c *Controller) change(ctx context.Context, group string, term store.Term, edit func(*slots.State) error) error {
+	_, err := c.groups.Change(ctx, group, term, edit)
 	c.changed.Send()
+	return err
 }
 
 // Refresh reads the groups: other servers change them too.
@@ -237,14 +253,28 @@ func (c *Controller) Refresh(ctx context.Context) error {
 	c.mu.Unlock()
 	var failed []error
 	for _, group := range groups {
-		state, err := c.groups.Get(ctx, group)
+		_, err := c.groups.Get(ctx, group)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		c.take(group, known{state, err})
 		failed = append(failed, err)
 	}
+	c.changed.Send()
 	return errors.Join(failed...)
+}
+
+// Lead writes under a term until ctx ends. What another server has written in the term before is read first: a
+// slot that was given back may be that of another host now.
+func (c *Controller) Lead(ctx context.Context, term store.Term) error {
+	for {
+		err := c.Refresh(ctx)
+		if err == nil || errors.Is(err, store.ErrUnreadable) {
+			return c.Executor.Lead(ctx, term)
+		}
+		if err := bounded.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
 }
 
 // RunReads reads the groups now and then until ctx ends.
@@ -266,62 +296,32 @@ func (c *Controller) RunReads(ctx context.Context, heartbeat func(error)) error 
 	}
 }
 
-// decide returns which slots are to be freed.
-func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
-	nodes, err := c.ready(now)
+// decide returns what is due.
+func (c *Controller) decide(now time.Time) ([]Action, time.Time, error) {
+	f, err := c.facts(now)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all = nodes
-	var due []Change
-	for _, group := range slices.Sorted(maps.Keys(c.policies)) {
-		k, read := c.known[group]
-		if !read {
-			return nil, time.Time{}, errors.New("reading groups")
-		}
-		if holders := deleted(k.state.Holders, nodes); len(holders) > 0 {
-			due = append(due, Change{group, holders, c.groups.Object(group)})
+	d := Decide(f, now)
+	c.forget(d.Emptying)
+	for _, h := range f.held() {
+		if f.Hosts[h.Node].released() {
+			c.reread.Send() // a person has freed it, by another server
 		}
 	}
-	return due, now.Add(interval), nil
-}
-
-// deleted returns the holders whose Nodes were deleted.
-func deleted(holders []slots.Holder, nodes slots.Nodes) []slots.Holder {
-	return slices.DeleteFunc(slices.Clone(holders), func(h slots.Holder) bool { return h.Node == "" || nodes[h.Node].UID == h.UID })
-}
-
-// write frees slots, of Nodes that are not there any more: none of them returns with its UID.
-func (c *Controller) write(ctx context.Context, term store.Term, change Change) error {
-	defer c.reread.Send()
-	gone := map[string]bool{}
-	for _, h := range change.Holders {
-		node, err := c.store.Get(ctx, store.Nodes.Metadata(), h.Node)
-		switch {
-		case errors.Is(err, controlplane.ErrNotFound), err == nil && node.GetUID() != h.UID:
-			gone[h.ID] = true
-		case err != nil:
-			return err
-		}
+	due := make([]Action, 0, len(d.Changes)+len(d.Answers)+len(d.Evictions))
+	for _, change := range d.Changes {
+		due = append(due, change)
 	}
-	var freed []string
-	err := c.change(ctx, change.Group, term, func(s *slots.State) error {
-		freed = nil
-		for _, h := range change.Holders {
-			if gone[h.ID] && s.Free(h, c.self, time.Now()) {
-				freed = append(freed, h.ID)
-			}
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return err
-	case len(freed) == 0: // the watch was wrong, or another client was faster
-		return fmt.Errorf("slots of %s: %w: nobody holds one whose Node was deleted", change.IDs(), controlplane.ErrConflict)
+	for _, answer := range d.Answers {
+		due = append(due, answer)
 	}
-	c.log.Info("freed slots of deleted Nodes", "group", change.Group, "ids", strings.Join(freed, ", "))
-	return nil
+	for _, eviction := range d.Evictions {
+		due = append(due, eviction)
+	}
+	next := now.Add(interval)
+	if !d.Next.IsZero() && d.Next.Before(next) {
+		next = d.Next
+	}
+	return due, next, nil
 }

@@ -13,11 +13,13 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/controllertest"
+	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/election"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
+	"hostler.io/hostler/internal/loop"
 )
 
 // soon is when anything must be seen.
@@ -41,7 +43,7 @@ func (r rig) serve(name string, s store.Store) *reboots.Controller {
 		r.Fatal(err)
 	}
 	log, contact := slog.New(slog.DiscardHandler), &store.Contact{}
-	c := reboots.New(s, slots.NewGroups(s, ""), contact, reboots.Policies{"default": {Group: "default", Slots: 2, OneZoneAtATime: true, MaxUnavailable: part}}, []string{"zone"}, name, log)
+	c := reboots.New(s, slots.NewGroups(s, ""), contact, podcache.New(), loop.NewSignal(), reboots.Policies{"default": {Group: "default", Slots: 2, OneZoneAtATime: true, MaxUnavailable: part}}, []string{"zone"}, name, log)
 	e := election.New(s, reboots.Name, name, log)
 	ignore := func(error) {}
 	controllertest.Run(r,

@@ -16,7 +16,9 @@ const longHeld = time.Hour
 // Report is what the controller does, for people and metrics. It does not change.
 type Report struct {
 	executor.Report
+	Decision
 	Groups []Group
+	Broken map[string]error // requests on Nodes that cannot be read, by Node
 }
 
 // Group is a group as it was read last.
@@ -28,42 +30,106 @@ type Group struct {
 	Members  int   // Nodes of the group
 	NotReady []string
 	Verdicts []slots.Verdict // of the requests that wait
-	Deleted  Change          // the slots that the leader frees
-	Nodes    slots.Nodes     // of the fleet; nil before they are known
+	// Unrecorded is how many hosts wait beside those that the group has a place for.
+	Unrecorded int
+
+	hosts    map[string]Host // of the fleet; nil before they are known
+	emptying map[string]Emptying
 }
 
 // Report returns the groups, and how the execution goes.
 func (c *Controller) Report() Report {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := Report{Report: c.Executor.Report()}
-	for _, name := range slices.Sorted(maps.Keys(c.policies)) {
-		p, k := c.policies[name], c.known[name]
-		g := Group{Policy: p, State: k.state, Object: c.groups.Object(name), Err: k.err, Nodes: c.all}
-		if c.all != nil {
-			g.Members, g.NotReady = k.state.Members(name, c.all)
-			g.Verdicts = k.state.Plan(p, c.all, time.Now(), "")
-			g.Deleted = Change{name, deleted(k.state.Holders, c.all), g.Object}
+	now := time.Now()
+	r := Report{Report: c.Executor.Report(), Broken: map[string]error{}}
+	f, err := c.facts(now)
+	if err == nil {
+		r.Decision = Decide(f, now)
+	}
+	nodes, held := f.nodes(), f.held()
+	for _, name := range slices.Sorted(maps.Keys(f.Policies)) {
+		k := f.Groups[name]
+		g := Group{Policy: f.Policies[name], State: k.State, Object: c.groups.Object(name), Err: k.Err, Verdicts: r.Verdicts[name], hosts: f.Hosts, emptying: r.Emptying}
+		g.Members, g.NotReady = k.State.Members(name, nodes)
+		for _, request := range f.requests(name, held) {
+			if g.Request(request.ID) == nil {
+				g.Unrecorded++
+			}
 		}
 		r.Groups = append(r.Groups, g)
+	}
+	for name, h := range f.Hosts {
+		_, configured := f.Policies[h.Group]
+		switch {
+		case h.Err != nil:
+			r.Broken[name] = fmt.Errorf("the request to reboot cannot be read: %w", h.Err)
+		case h.asks() && !configured:
+			r.Broken[name] = fmt.Errorf("the host requests a slot of group %s, which is not in `reboots.groups`", h.Group)
+		}
 	}
 	return r
 }
 
+// host is the Node of a holder or of a request; nil if nothing is known of it.
+func (g Group) host(name string, request string) *Host {
+	if h, there := g.hosts[name]; there && h.Request != nil && h.Request.ID == request {
+		return &h
+	}
+	return nil
+}
+
+// Step is how far the reboot of a holder is; empty if that is not known.
+func (g Group) Step(o slots.Holder) string {
+	if h := g.host(o.Node, o.Client.Request); h != nil {
+		return string(h.Request.Step)
+	}
+	return ""
+}
+
+// WaitsFor says what the reboot of a holder waits for; empty if that is not known. Only the leader knows which
+// pods cannot be evicted at this moment; the Node has what it has written last.
+func (g Group) WaitsFor(o slots.Holder) string {
+	h := g.host(o.Node, o.Client.Request)
+	switch {
+	case h == nil:
+		return ""
+	case len(g.emptying[o.Node].Blocked) > 0:
+		return g.emptying[o.Node].Slot.Message
+	case h.Slot != nil && h.Slot.Message != "":
+		return h.Slot.Message
+	}
+	return h.Request.Message
+}
+
+// Why says why a request waits.
+func (g Group) Why(v slots.Verdict) string {
+	h := g.host(v.ID, v.Client.Request)
+	switch {
+	case v.Wait == nil && v.By == slots.Agent:
+		return "it gets a slot now"
+	case v.Wait == nil:
+		return "a slot is kept free for it until it repeats its request"
+	case v.Wait.Why == slots.Paused && h != nil && h.Dead:
+		return "its host gives no sign of life"
+	case v.Wait.Why == slots.Paused && h != nil && h.Request.Message != "":
+		return v.Wait.Message + ": " + h.Request.Message
+	}
+	return v.Wait.Message
+}
+
 // Note says what is known of a holder beside its slot; empty if nothing is.
 func (g Group) Note(h slots.Holder) string {
-	if h.Node == "" || g.Nodes == nil {
+	if h.Node == "" || g.hosts == nil {
 		return ""
 	}
-	node, there := g.Nodes[h.Node]
+	host, there := g.hosts[h.Node]
 	state := "not Ready"
-	if node.Ready {
+	if host.Ready {
 		state = "Ready"
 	}
 	switch {
-	case !there || node.UID != h.UID:
+	case !there || host.UID != h.UID:
 		return "its Node was deleted"
-	case node.BootID != h.BootID && h.BootID != "":
+	case host.BootID != h.BootID && h.BootID != "":
 		return fmt.Sprintf("its Node is %s, and has booted since", state)
 	}
 	return fmt.Sprintf("its Node is %s, and has not booted since", state)

@@ -18,11 +18,13 @@ type SlotGroup struct {
 	Nodes          int    `json:"nodes"` // of the group
 	NotReady       int    `json:"notReady"`
 	// NotReadyNodes names the first ten of those that are not ready for other reasons than a slot.
-	NotReadyNodes []string      `json:"notReadyNodes"`
-	Holders       []SlotHolder  `json:"holders"`
-	Waiting       []SlotRequest `json:"waiting"`  // oldest first
-	Releases      []SlotRelease `json:"releases"` // newest first
-	Error         string        `json:"error,omitempty"`
+	NotReadyNodes []string `json:"notReadyNodes"`
+	// Unrecorded is how many hosts wait beside those that are listed.
+	Unrecorded int           `json:"unrecorded"`
+	Holders    []SlotHolder  `json:"holders"`
+	Waiting    []SlotRequest `json:"waiting"`  // oldest first
+	Releases   []SlotRelease `json:"releases"` // newest first
+	Error      string        `json:"error,omitempty"`
 }
 
 // SlotHolder holds a slot.
@@ -34,7 +36,10 @@ type SlotHolder struct {
 	Zone   string    `json:"zone"`
 	Reason string    `json:"reason"`
 	Note   string    `json:"note,omitempty"` // what is known of its Node
-	Late   bool      `json:"late"`           // it holds the slot for more than an hour
+	// Step is how far the reboot is, and Waits what it waits for, if the agent of a host has requested the slot.
+	Step  string `json:"step,omitempty"`
+	Waits string `json:"waits,omitempty"`
+	Late  bool   `json:"late"` // it holds the slot for more than an hour
 }
 
 // SlotRequest waits for a slot.
@@ -43,8 +48,9 @@ type SlotRequest struct {
 	Since  time.Time `json:"since"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason"`
-	Wait   string    `json:"wait"` // why it gets no slot now
-	Kept   bool      `json:"kept"` // a slot is kept free for it
+	Wait   string    `json:"wait"`   // why it gets no slot now
+	Kept   bool      `json:"kept"`   // a slot is kept free for it
+	Paused bool      `json:"paused"` // its host does not want the slot yet
 }
 
 // SlotRelease is a slot that became free.

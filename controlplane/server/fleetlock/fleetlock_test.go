@@ -17,12 +17,14 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/controllertest"
+	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/server/fleetlock"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
 	"hostler.io/hostler/internal/logtest"
+	"hostler.io/hostler/internal/loop"
 )
 
 // rig is a FleetLock server on a store, in a bubble of synctest.
@@ -41,7 +43,7 @@ func inBubble(t *testing.T, test func(*rig)) {
 			t.Fatal(err)
 		}
 		log, contact := slog.New(slog.DiscardHandler), &store.Contact{}
-		c := reboots.New(r.store, slots.NewGroups(r.store, ""), contact, reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: any}, "workers": {Group: "workers", Slots: 2, MaxUnavailable: any}}, nil, "server-1", log)
+		c := reboots.New(r.store, slots.NewGroups(r.store, ""), contact, podcache.New(), loop.NewSignal(), reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: any}, "workers": {Group: "workers", Slots: 2, MaxUnavailable: any}}, nil, "server-1", log)
 		r.Server = fleetlock.New(c, r.log.Logger())
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 		r.store.Put(store.Nodes, node)

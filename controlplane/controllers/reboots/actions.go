@@ -1,0 +1,250 @@
+package reboots
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/podcache"
+	"hostler.io/hostler/controlplane/slots"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// blockedLong is for how long a pod may not be evicted before an Event says so.
+const blockedLong = 5 * time.Minute
+
+// Event is what has become of a Node.
+type Event struct {
+	Node    string
+	Warning bool
+	Reason  string
+	Message string
+}
+
+// tell reports an event.
+func (c *Controller) tell(e Event) {
+	if c.OnEvent != nil {
+		c.OnEvent(e)
+	}
+}
+
+// write changes a group. Slots of Nodes that are not there any more, or that need none, are freed only if the
+// Nodes are like that still: a watch may be old.
+func (change Change) write(ctx context.Context, c *Controller, term store.Term) error {
+	policy, err := c.policy(change.Group)
+	if err != nil {
+		return err
+	}
+	nodes, err := c.all(time.Now())
+	if err != nil {
+		return err
+	}
+	confirmed := Change{Group: change.Group, Requests: change.Requests}
+	for _, o := range change.Deleted {
+		switch node, err := c.store.Get(ctx, store.Nodes.Metadata(), o.Node); {
+		case errors.Is(err, controlplane.ErrNotFound), err == nil && node.GetUID() != o.UID:
+			confirmed.Deleted = append(confirmed.Deleted, o)
+		case err != nil:
+			return err
+		}
+	}
+	for _, o := range change.Done {
+		switch node, err := c.store.Get(ctx, store.Nodes.Metadata(), o.Node); {
+		case errors.Is(err, controlplane.ErrNotFound):
+		case err != nil:
+			return err
+		default:
+			host := Host{Node: slots.Node{UID: node.GetUID()}, texts: textsOf(node)}
+			if host.Request, host.Slot, host.Err = host.texts.read(); host.UID == o.UID && host.done(o) {
+				confirmed.Done = append(confirmed.Done, o)
+			}
+		}
+	}
+	var before, after slots.State
+	var granted []slots.Client
+	err = c.change(ctx, change.Group, term, func(s *slots.State) error {
+		before = *s
+		granted = confirmed.apply(s, policy, nodes, c.self, time.Now())
+		after = *s
+		return nil
+	})
+	if err != nil {
+		c.reread.Send()
+		return err
+	}
+	if confirmed.note(before, after, granted); len(confirmed.Steps) == 0 { // the watch was wrong, or another client was faster
+		return fmt.Errorf("change group %s: %w: nothing is left to do", change.Group, controlplane.ErrConflict)
+	}
+	c.changedGroup(before, after, granted)
+	return nil
+}
+
+// changedGroup logs who got slots, and who has lost one.
+func (c *Controller) changedGroup(before, after slots.State, granted []slots.Client) {
+	for _, o := range before.Holders {
+		if after.Holder(o.ID) == nil || !after.Holder(o.ID).Since.Equal(&o.Since) {
+			c.log.Info("slot freed", "id", o.ID, "by", o.By)
+		}
+	}
+	for _, g := range granted {
+		c.log.Info("gave slot", "id", g.ID, "by", g.By, "reason", g.Reason)
+	}
+}
+
+// write changes a Node, if its host has not gone on meanwhile.
+func (a Answer) write(ctx context.Context, c *Controller, term store.Term) error {
+	emptied := a.Slot != nil && a.Slot.Emptied && (a.before.Slot == nil || !a.before.Slot.Emptied)
+	if emptied {
+		if err := c.confirmEmpty(ctx, a.Node.Name); err != nil {
+			return err
+		}
+	}
+	kind := store.Nodes.Metadata()
+	if emptied || a.Unschedulable != a.before.Unschedulable {
+		kind = store.Nodes
+	}
+	_, err := c.store.Update(ctx, kind, a.Node.Name, store.Preconditions{UID: a.Node.UID, Term: term}, func(o store.Object) error {
+		if textsOf(o) != a.before.texts {
+			return a.conflict()
+		}
+		if node, is := o.(*corev1.Node); is {
+			if node.Spec.Unschedulable != a.before.Unschedulable {
+				return a.conflict()
+			}
+			node.Spec.Unschedulable = a.Unschedulable
+		}
+		return setSlot(o, a.Slot)
+	})
+	if err == nil {
+		c.answered(a)
+	}
+	return err
+}
+
+// setSlot sets the answer on a Node; nil removes it.
+func setSlot(o store.Object, slot *controlplane.RebootSlot) error {
+	annotations := maps.Clone(o.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	delete(annotations, controlplane.AnnotationRebootSlot)
+	if slot != nil {
+		text, err := json.Marshal(slot)
+		if err != nil {
+			return fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
+		}
+		annotations[controlplane.AnnotationRebootSlot] = string(text)
+	}
+	o.SetAnnotations(annotations)
+	return nil
+}
+
+func (a Answer) conflict() error {
+	return fmt.Errorf("answer node %q: %w: its host has changed its request, or another client the Node", a.Node.Name, controlplane.ErrConflict)
+}
+
+// confirmEmpty returns ErrConflict if a pod is on the Node that has to leave it: the watch may not have reported
+// it yet.
+func (c *Controller) confirmEmpty(ctx context.Context, node string) error {
+	pods, err := c.evicter.PodsOn(ctx, node)
+	if err != nil {
+		return err
+	}
+	for _, pod := range pods {
+		if !podcache.Stays(pod) {
+			return fmt.Errorf("node %q: %w: pod %s/%s is still there", node, controlplane.ErrConflict, pod.GetNamespace(), pod.GetName())
+		}
+	}
+	return nil
+}
+
+// answered logs what was written on a Node, if that matters.
+func (c *Controller) answered(a Answer) {
+	was, is := a.before.Slot, a.Slot
+	if was == nil {
+		was = &controlplane.RebootSlot{}
+	}
+	if is == nil {
+		is = &controlplane.RebootSlot{}
+	}
+	name := a.Node.Name
+	switch {
+	case was.Granted == nil && is.Granted != nil:
+		c.tell(Event{name, false, "RebootSlotGranted", "the host may reboot now: " + a.before.Request.Reason})
+	case !was.Emptied && is.Emptied:
+		c.log.Info("Node emptied for its reboot", "node", name)
+		c.tell(Event{name, false, "RebootNodeEmptied", "no pod has to leave the Node any more"})
+	case !was.Failed && is.Failed:
+		c.log.Warn("cannot empty Node for its reboot", "node", name, "reason", is.Message)
+		c.tell(Event{name, true, "RebootNodeNotEmptied", is.Message})
+	}
+	if a.Unschedulable != a.before.Unschedulable {
+		c.log.Info(map[bool]string{true: "cordoned Node", false: "uncordoned Node"}[a.Unschedulable], "node", name)
+	}
+}
+
+// write requests that a pod leaves its Node, if the host of that still wants it.
+func (e Eviction) write(ctx context.Context, c *Controller, term store.Term) error {
+	node, err := c.store.Get(ctx, store.Nodes.Metadata(), e.Pod.Node)
+	if err != nil {
+		return err
+	}
+	if node.GetUID() != e.NodeUID || textsOf(node).request != e.request {
+		return fmt.Errorf("evict pod %q: %w: its Node is not to be emptied any more", e.Pod.Name, controlplane.ErrConflict)
+	}
+	err = c.evicter.Evict(ctx, e.Pod.Name, e.Pod.UID, term)
+	switch blocked, is := errors.AsType[*store.BlockedError](err); {
+	case is:
+		c.block(e.Pod, blocked.Message)
+		return fmt.Errorf("%w: %w", controlplane.ErrConflict, err)
+	case err == nil:
+		c.log.Info("pod evicted", "pod", e.Pod.Name, "node", e.Pod.Node)
+	case !errors.Is(err, controlplane.ErrNotFound) && !errors.Is(err, controlplane.ErrConflict) && !errors.Is(err, store.ErrDeposed) && ctx.Err() == nil:
+		c.block(e.Pod, err.Error())
+	}
+	return err
+}
+
+// block notes that a pod may not be evicted now.
+func (c *Controller) block(pod podcache.Pod, message string) {
+	now := time.Now()
+	b := Blocked{Pod: pod.Name, UID: pod.UID, Node: pod.Node, Message: message, Since: now, Until: now.Add(evictPause)}
+	c.mu.Lock()
+	before, known := c.blocked[pod.Name]
+	if known = known && before.UID == pod.UID; known {
+		b.Since, b.told = before.Since, before.told
+	}
+	long := !b.told && now.Sub(b.Since) >= blockedLong
+	b.told = b.told || long
+	c.blocked[pod.Name] = b
+	c.mu.Unlock()
+	if !known {
+		c.log.Warn("pod cannot be evicted now, retrying", "pod", pod.Name, "node", pod.Node, "reason", message)
+	}
+	if long {
+		c.tell(Event{pod.Node, true, "RebootPodBlocked", fmt.Sprintf("pod %s cannot be evicted: %s", pod.Name, message)})
+	}
+	c.changed.Send()
+}
+
+// forget forgets pods that are not to be evicted any more.
+func (c *Controller) forget(emptying map[string]Emptying) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, b := range c.blocked {
+		still := false
+		for _, pod := range emptying[b.Node].Left {
+			still = still || pod.Name == name && pod.UID == b.UID && !pod.Deleting
+		}
+		if !still {
+			delete(c.blocked, name)
+			c.log.Info("pod is no longer in the way of a reboot", "pod", name, "node", b.Node)
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package reboots
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/podcache"
+	"hostler.io/hostler/controlplane/slots"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// A message on a Node that says the same in other words is written after a while only: each change of one slot
+// changes what all that wait are told.
+const (
+	refreshWaiting  = 10 * time.Minute
+	refreshEmptying = time.Minute
+)
+
+// Facts are what Decide needs to know of a fleet.
+type Facts struct {
+	Hosts    map[string]Host
+	Policies Policies
+	Groups   map[string]slots.Known
+	// Pods returns the pods of a Node; nil if this store has none that can be evicted. The error says why they
+	// are not known.
+	Pods    func(node string) ([]podcache.Pod, error)
+	Blocked map[string]Blocked        // by pod
+	Object  func(group string) string // KIND/NAME of a group
+}
+
+// nodes are the Nodes as decisions about slots need them.
+func (f Facts) nodes() slots.Nodes {
+	nodes := make(slots.Nodes, len(f.Hosts))
+	for name, h := range f.Hosts {
+		nodes[name] = h.Node
+	}
+	return nodes
+}
+
+// Decision is what to do now, and why.
+type Decision struct {
+	Changes   []Change
+	Answers   []Answer
+	Evictions []Eviction
+	// Verdicts are about the requests that wait, by group.
+	Verdicts map[string][]slots.Verdict
+	// Emptying has the Nodes that are being emptied, by name.
+	Emptying map[string]Emptying
+	// Next is when the same facts may lead to another decision; zero if never.
+	Next time.Time
+}
+
+// Step is a part of an action, for people.
+type Step struct{ Action, Reason string }
+
+// Decide returns what to do at a time.
+func Decide(f Facts, now time.Time) Decision {
+	d := Decision{Verdicts: map[string][]slots.Verdict{}, Emptying: map[string]Emptying{}}
+	nodes, held, waits := f.nodes(), f.held(), map[string]*slots.Wait{}
+	for _, group := range slices.Sorted(maps.Keys(f.Policies)) {
+		k, p := f.Groups[group], f.Policies[group]
+		if c := f.change(k, p, nodes, held, now); k.Err == nil && len(c.Steps) > 0 {
+			d.Changes = append(d.Changes, c)
+		}
+		d.Verdicts[group] = k.State.Plan(p, nodes, now, "")
+		for _, v := range d.Verdicts[group] {
+			if v.By == slots.Agent {
+				waits[v.ID] = v.Wait
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Hosts)) {
+		if h := f.Hosts[name]; h.Request != nil || h.Slot != nil {
+			d.answer(f, h, held[name], waits, now)
+		}
+	}
+	return d
+}
+
+// held are the slots of agents by Node. A Node may have moved to another group since.
+func (f Facts) held() map[string]*slots.Holder {
+	held := map[string]*slots.Holder{}
+	for group := range f.Policies {
+		for i, h := range f.Groups[group].Holders {
+			if h.By == slots.Agent && (held[h.ID] == nil || f.Hosts[h.ID].holds(&h)) {
+				held[h.ID] = &f.Groups[group].Holders[i]
+			}
+		}
+	}
+	return held
+}
+
+// Change takes requests into a group, gives slots, and frees those that nobody needs any more.
+type Change struct {
+	Group   string
+	Deleted []slots.Holder // of Nodes that were deleted
+	Done    []slots.Holder // of hosts that need them no more
+	// Requests are those of all agents of the group.
+	Requests []slots.AgentRequest
+	Steps    []Step
+	object   string
+	version  string
+}
+
+// Object implements executor.Action.
+func (c Change) Object() string { return c.object }
+
+// Version implements executor.Action.
+func (c Change) Version() string { return c.version }
+
+// change is what is due for a group.
+func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map[string]*slots.Holder, now time.Time) Change {
+	c := Change{Group: p.Group, object: f.Object(p.Group)}
+	for _, o := range k.Holders {
+		host, there := f.Hosts[o.Node]
+		switch {
+		case o.Node == "":
+		case !there || host.UID != o.UID:
+			c.Deleted = append(c.Deleted, o)
+		case o.By == slots.Agent && host.done(o):
+			c.Done = append(c.Done, o)
+		}
+	}
+	c.Requests = f.requests(p.Group, held)
+	before, after := k.State, k.State
+	granted := c.apply(&after, p, nodes, "", now)
+	c.note(before, after, granted)
+	c.version = k.Version
+	for _, s := range c.Steps {
+		c.version += "; " + s.Action
+	}
+	return c
+}
+
+// requests are those of the agents of a group, in the order in which this server has seen them.
+func (f Facts) requests(group string, held map[string]*slots.Holder) []slots.AgentRequest {
+	var hosts []Host
+	for _, h := range f.Hosts {
+		if h.Group == group && h.asks() && !h.holds(held[h.Name]) {
+			hosts = append(hosts, h)
+		}
+	}
+	slices.SortFunc(hosts, func(a, b Host) int {
+		return cmp.Or(a.Seen.Compare(b.Seen), a.Request.Wanted.Compare(b.Request.Wanted.Time), strings.Compare(a.Name, b.Name))
+	})
+	requests := make([]slots.AgentRequest, 0, len(hosts))
+	for _, h := range hosts {
+		requests = append(requests, slots.AgentRequest{
+			Client: slots.Client{ID: h.Name, By: slots.Agent, Reason: h.Request.Reason, Request: h.Request.ID},
+			Paused: h.Request.Step == controlplane.RebootWanted || h.Dead,
+		})
+	}
+	return requests
+}
+
+// apply makes the change to a group, and returns who got a slot.
+func (c Change) apply(s *slots.State, p slots.Policy, nodes slots.Nodes, self string, now time.Time) (granted []slots.Client) {
+	for _, o := range c.Deleted {
+		s.Free(o, slots.NodeDeleted, self, now)
+	}
+	for _, o := range c.Done {
+		s.Free(o, slots.GivenBack, string(slots.Agent), now)
+	}
+	s.TakeIn(c.Requests, now)
+	return s.Grant(p, nodes, now)
+}
+
+// note lists what the change does.
+func (c *Change) note(before, after slots.State, granted []slots.Client) {
+	add := func(action, reason string) { c.Steps = append(c.Steps, Step{action, reason}) }
+	for _, o := range c.Deleted {
+		add("free the slot of "+o.ID, "its Node was deleted")
+	}
+	for _, o := range c.Done {
+		add("free the slot of "+o.ID, "its host does not need it any more")
+	}
+	for _, g := range granted {
+		add("give a slot to "+g.ID+", request "+g.Request, g.Reason)
+	}
+	switch {
+	case len(c.Steps) > 0:
+	case len(after.Waiting) > len(before.Waiting):
+		add("record requests", "hosts want to reboot")
+	case !reflect.DeepEqual(before, after):
+		add("update requests", "hosts have changed or withdrawn them")
+	}
+}
+
+// Answer changes what a Node says of the slot of its host.
+type Answer struct {
+	Node          slots.Node
+	Slot          *controlplane.RebootSlot // nil for none
+	Unschedulable bool
+	Steps         []Step
+	before        Host
+}
+
+// Object implements executor.Action.
+func (a Answer) Object() string { return store.Nodes.Key(a.Node.Name) }
+
+// Version implements executor.Action.
+func (a Answer) Version() string {
+	return string(a.Node.UID) + a.before.texts.request + a.before.texts.slot + a.Steps[0].Action
+}
+
+// answer adds what is due for a Node.
+func (d *Decision) answer(f Facts, h Host, held *slots.Holder, waits map[string]*slots.Wait, now time.Time) {
+	next := f.slot(h, held, waits)
+	if next != nil && next.Why != lost && h.Request != nil && h.Request.Step == controlplane.RebootDraining {
+		e := f.empty(h, *next, now)
+		next = &e.Slot
+		if h.Request.EmptiedByServer {
+			d.Emptying[h.Name] = e
+		}
+		d.Evictions = append(d.Evictions, e.Evict...)
+		d.soon(e.Next)
+	}
+	a := Answer{Node: h.Node, Slot: next, Unschedulable: h.Unschedulable, before: h}
+	had, has := h.Slot != nil && h.Slot.Cordoned, next != nil && next.Cordoned
+	if had != has {
+		a.Unschedulable = has
+	}
+	due, at := differ(h, next, now)
+	d.soon(at)
+	if due || a.Unschedulable != h.Unschedulable {
+		a.Steps = []Step{stepOf(h, next)}
+		d.Answers = append(d.Answers, a)
+	}
+}
+
+// soon notes when to decide again.
+func (d *Decision) soon(at time.Time) {
+	if !at.IsZero() && (d.Next.IsZero() || at.Before(d.Next)) {
+		d.Next = at
+	}
+}
+
+// slot is what the Node of a host has to say of its slot.
+func (f Facts) slot(h Host, held *slots.Holder, waits map[string]*slots.Wait) *controlplane.RebootSlot {
+	r := h.Request
+	_, configured := f.Policies[h.Group]
+	switch {
+	case h.Err != nil:
+		return h.Slot
+	case r == nil || !r.Step.NeedsSlot():
+		return nil
+	case h.holds(held) && h.released() && r.Step != controlplane.RebootWaiting:
+		return h.Slot // the slot is about to be freed
+	case h.holds(held):
+		slot := controlplane.RebootSlot{ID: r.ID, Granted: held.Since.DeepCopy()}
+		if h.Slot != nil && h.Slot.ID == r.ID && h.Slot.Granted.Equal(slot.Granted) && begun(r.Step) {
+			slot = *h.Slot
+		}
+		return &slot
+	case h.Slot != nil && h.Slot.Granted != nil && (!configured || f.unsure()):
+		return h.Slot // what a person has configured, or a group that cannot be read, takes no slot away
+	}
+	if r.Step != controlplane.RebootWaiting {
+		return without(h)
+	}
+	slot := &controlplane.RebootSlot{ID: r.ID}
+	switch wait, waiting := waits[h.Name]; {
+	case !configured:
+		slot.Why, slot.Message = "group", "no group "+h.Group+" is configured on the servers"
+	case !waiting:
+		state := f.Groups[h.Group].State
+		w := state.WaitOf(h.Name)
+		slot.Why, slot.Message = string(w.Why), w.Message
+	case wait != nil:
+		slot.Why, slot.Message = string(wait.Why), wait.Message
+	case h.Slot == nil || h.Slot.ID == r.ID && h.Slot.Granted == nil:
+		return h.Slot // it is about to get one
+	}
+	return slot
+}
+
+// lost is the Why of a slot that its host holds no more.
+const lost = "lost"
+
+// lose is what a Node says instead of a slot that was taken from its host.
+func lose(was controlplane.RebootSlot) controlplane.RebootSlot {
+	return controlplane.RebootSlot{ID: was.ID, Why: lost, Message: "the slot was released", Cordoned: was.Cordoned}
+}
+
+// released reports whether the Node says that the slot of its present request was taken away.
+func (h Host) released() bool {
+	return h.Slot != nil && h.Request != nil && h.Slot.ID == h.Request.ID && h.Slot.Why == lost
+}
+
+// without is what the Node of a host has to say that reboots without a slot: it has lost it, or a person wants
+// the reboot at once.
+func without(h Host) *controlplane.RebootSlot {
+	same := h.Slot != nil && h.Slot.ID == h.Request.ID
+	switch {
+	case same && (h.Slot.Granted != nil || h.Slot.Why == lost):
+		slot := lose(*h.Slot)
+		if h.Request.Step != controlplane.RebootRebooting && h.Request.Step != controlplane.RebootVerifying {
+			slot.Cordoned = false
+		}
+		return &slot
+	case !h.Request.EmptiedByServer || !begun(h.Request.Step):
+		return nil
+	case same && (h.Slot.Emptied || h.Slot.Failed || h.Slot.Cordoned):
+		slot := *h.Slot
+		return &slot
+	}
+	return &controlplane.RebootSlot{ID: h.Request.ID}
+}
+
+// unsure reports whether there may be holders that are not known.
+func (f Facts) unsure() bool {
+	for group := range f.Policies {
+		if f.Groups[group].Err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// begun reports whether the Node may have been cordoned for the reboot.
+func begun(s controlplane.RebootStep) bool {
+	return s == controlplane.RebootDraining || s == controlplane.RebootRebooting || s == controlplane.RebootVerifying
+}
+
+// differ reports whether what a Node says is to be written, or else when.
+func differ(h Host, next *controlplane.RebootSlot, now time.Time) (bool, time.Time) {
+	if h.Slot == nil || next == nil {
+		return h.Slot != next, time.Time{}
+	}
+	was, is := *h.Slot, *next
+	was.Message, is.Message = "", ""
+	switch {
+	case was.ID != is.ID || was.Why != is.Why || !was.Granted.Equal(is.Granted) || was.Emptied != is.Emptied || was.Failed != is.Failed || was.Cordoned != is.Cordoned:
+		return true, time.Time{}
+	case h.Slot.Message == next.Message:
+		return false, time.Time{}
+	}
+	at := h.SlotSince.Add(refreshWaiting)
+	if next.Cordoned || next.Granted != nil {
+		at = h.SlotSince.Add(refreshEmptying)
+	}
+	return !at.After(now), at
+}
+
+// stepOf says what an answer does.
+func stepOf(h Host, next *controlplane.RebootSlot) Step {
+	was := h.Slot
+	if was == nil {
+		was = &controlplane.RebootSlot{}
+	}
+	switch {
+	case next == nil && was.Cordoned:
+		return Step{"uncordon the Node, and remove the answer to its host", "the reboot is done, or was given up"}
+	case next == nil:
+		return Step{"remove the answer to the host", "it needs no slot any more"}
+	case was.Cordoned && !next.Cordoned:
+		return Step{"uncordon the Node", "it is not being emptied any more"}
+	case !was.Failed && next.Failed:
+		return Step{"report that the Node cannot be emptied", next.Message}
+	case !was.Emptied && next.Emptied:
+		return Step{"report that the Node is empty", "no pod has to leave it any more"}
+	case !was.Cordoned && next.Cordoned:
+		return Step{"cordon the Node", "its host reboots: " + h.Request.Reason}
+	case was.Granted == nil && next.Granted != nil:
+		return Step{"report the slot to the host", h.Request.Reason}
+	}
+	return Step{"report to the host why it waits", next.Message}
+}

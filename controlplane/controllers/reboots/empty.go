@@ -1,0 +1,152 @@
+package reboots
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/podcache"
+	"hostler.io/hostler/internal/few"
+	"hostler.io/hostler/internal/sanitize"
+)
+
+const (
+	// emptyTime is how long a Node may take to become empty, beside the longest grace period of a pod.
+	emptyTime = time.Hour
+	// evictPause is from one request to evict a pod that may not be evicted to the next.
+	evictPause = 10 * time.Second
+	// mostPods is how many pods are named.
+	mostPods = 5
+	// mostMessage is how many bytes a message on a Node may have.
+	mostMessage = 2 << 10
+)
+
+// Emptying is what becomes of a Node that its host wants to be empty.
+type Emptying struct {
+	Slot    controlplane.RebootSlot // what its Node has to say
+	Left    []podcache.Pod          // that have to leave
+	Blocked []Blocked               // those of them that may not be evicted now
+	Evict   []Eviction
+	Next    time.Time // when a pod is requested to be evicted again; zero for none
+}
+
+// Blocked is a pod that may not be evicted now.
+type Blocked struct {
+	Pod     string
+	UID     types.UID
+	Node    string
+	Message string // of the API server
+	Since   time.Time
+	Until   time.Time // when it is tried again
+	told    bool      // an Event was published
+}
+
+// Eviction is a pod that has to leave a Node. Its host must still be at that step.
+type Eviction struct {
+	Pod     podcache.Pod
+	NodeUID types.UID
+	request string // the annotation of the Node
+}
+
+// Object implements executor.Action.
+func (e Eviction) Object() string { return podcache.Object(e.Pod.Name) }
+
+// Version implements executor.Action.
+func (e Eviction) Version() string { return e.Pod.Version }
+
+// empty decides about a Node whose host drains. slot is what its Node has to say otherwise.
+func (f Facts) empty(h Host, slot controlplane.RebootSlot, now time.Time) Emptying {
+	e := Emptying{Slot: slot}
+	if !h.Request.EmptiedByServer || slot.Emptied || slot.Failed {
+		return e
+	}
+	if f.Pods == nil {
+		e.fail("the store of the servers has no pods that they could evict")
+		return e
+	}
+	pods, err := f.Pods(h.Name)
+	if err != nil {
+		e.say("pods", err.Error())
+		return e
+	}
+	longest := time.Duration(0)
+	for _, pod := range pods {
+		if !pod.Stays && !pod.Ended {
+			e.Left, longest = append(e.Left, pod), max(longest, pod.Grace)
+		}
+	}
+	e.judge(f, h, now)
+	switch taken := now.Sub(h.StepSince); {
+	case slot.Cordoned && !h.Unschedulable:
+		e.fail("the Node was uncordoned before it was empty")
+	case taken > emptyTime+longest:
+		e.fail(fmt.Sprintf("not empty after %s: %s", taken.Round(time.Minute), e.pods()))
+	case !h.Unschedulable:
+		e.Slot.Cordoned = true
+		e.say("emptying", e.pods())
+	case len(e.Left) == 0:
+		e.say("", "")
+		e.Slot.Emptied = true
+	case len(e.Blocked) > 0:
+		e.say("blocked", e.pods())
+	default:
+		e.say("emptying", e.pods())
+	}
+	if !h.Unschedulable || e.Slot.Failed {
+		e.Evict = nil
+	}
+	return e
+}
+
+// judge finds which pods are to be evicted now.
+func (e *Emptying) judge(f Facts, h Host, now time.Time) {
+	for _, pod := range e.Left {
+		b, blocked := f.Blocked[pod.Name]
+		switch blocked = blocked && b.UID == pod.UID; {
+		case pod.Deleting:
+			continue
+		case blocked && now.Before(b.Until):
+			if e.Next.IsZero() || b.Until.Before(e.Next) {
+				e.Next = b.Until
+			}
+		default:
+			e.Evict = append(e.Evict, Eviction{pod, h.UID, h.texts.request})
+		}
+		if blocked {
+			e.Blocked = append(e.Blocked, b)
+		}
+	}
+	slices.SortFunc(e.Blocked, func(a, b Blocked) int { return strings.Compare(a.Pod, b.Pod) })
+}
+
+// say sets the message.
+func (e *Emptying) say(why, message string) {
+	e.Slot.Why, e.Slot.Message = why, sanitize.Text(message, mostMessage)
+}
+
+func (e *Emptying) fail(message string) {
+	e.Slot.Failed = true
+	e.say("failed", message)
+}
+
+// pods names those that are left, the blocked ones first, and why.
+func (e *Emptying) pods() string {
+	var names []string
+	for _, b := range e.Blocked {
+		names = append(names, b.Pod+" ("+b.Message+")")
+	}
+	for _, pod := range e.Left {
+		if !slices.ContainsFunc(e.Blocked, func(b Blocked) bool { return b.Pod == pod.Name }) {
+			names = append(names, pod.Name)
+		}
+	}
+	blocked := ""
+	if len(e.Blocked) > 0 {
+		blocked = fmt.Sprintf(", of them cannot be evicted now: %d", len(e.Blocked))
+	}
+	return strings.TrimSuffix(fmt.Sprintf("pods left on the Node: %d%s: %s", len(e.Left), blocked, few.Names(names, mostPods)), ": ")
+}

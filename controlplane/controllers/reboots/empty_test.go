@@ -1,0 +1,174 @@
+package reboots_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/podcache"
+	"hostler.io/hostler/controlplane/controllers/reboots"
+	"hostler.io/hostler/controlplane/slots"
+)
+
+var noon = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+
+// scene is one host n1 of a group with one slot.
+type scene struct {
+	step          controlplane.RebootStep
+	request       string // "" is r1
+	noRequest     bool
+	slot          *controlplane.RebootSlot
+	holds         string // the request that holds the slot; none if empty
+	unschedulable bool
+	byHost        bool // the host stops its pods itself
+	since         time.Duration
+	pods          []podcache.Pod
+	podsErr       error
+	noPods        bool                     // the store has none
+	blocked       map[string]time.Duration // until when, from noon
+}
+
+func pod(name string) podcache.Pod {
+	return podcache.Pod{Name: "ns/" + name, UID: types.UID("uid-" + name), Node: "n1", Version: "1", Grace: 30 * time.Second}
+}
+
+func with(p podcache.Pod, change func(*podcache.Pod)) podcache.Pod { change(&p); return p }
+
+func granted() *metav1.Time { return &metav1.Time{Time: noon.Add(-time.Hour)} }
+
+// facts are those of a scene.
+func (s scene) facts() reboots.Facts {
+	h := reboots.Host{Node: slots.Node{Name: "n1", UID: "uid-1", Group: "default", Ready: true}, Slot: s.slot, Unschedulable: s.unschedulable, StepSince: noon.Add(-s.since), SlotSince: noon}
+	if !s.noRequest {
+		id := s.request
+		if id == "" {
+			id = "r1"
+		}
+		h.Request = &controlplane.RebootRequest{ID: id, Step: s.step, Reason: "kernel", EmptiedByServer: !s.byHost}
+	}
+	f := reboots.Facts{
+		Hosts: map[string]reboots.Host{"n1": h}, Policies: reboots.Policies{"default": {Group: "default", Slots: 1}},
+		Groups: map[string]slots.Known{}, Blocked: map[string]reboots.Blocked{}, Object: func(string) string { return "slots/default" },
+	}
+	if s.holds != "" {
+		f.Groups["default"] = slots.Known{State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "n1", By: slots.Agent, Request: s.holds}, Since: *granted(), Node: "n1", UID: "uid-1"}}}}
+	}
+	if !s.noPods {
+		f.Pods = func(string) ([]podcache.Pod, error) { return s.pods, s.podsErr }
+	}
+	for name, until := range s.blocked {
+		f.Blocked["ns/"+name] = reboots.Blocked{Pod: "ns/" + name, UID: types.UID("uid-" + name), Message: "The disruption budget web needs 2 healthy pods and has 2 currently", Until: noon.Add(until)}
+	}
+	return f
+}
+
+// outcome is a decision in one line: the slot, whether the Node is unschedulable, and which pods are evicted.
+func outcome(d reboots.Decision) string {
+	out := "-"
+	for _, a := range d.Answers {
+		out = "no slot"
+		if s := a.Slot; s != nil {
+			out = s.ID
+			for name, is := range map[string]bool{" granted": s.Granted != nil, " cordoned": s.Cordoned, " emptied": s.Emptied, " failed": s.Failed} {
+				if is {
+					out += name
+				}
+			}
+			parts := strings.Split(out, " ")
+			slices.Sort(parts[1:])
+			out = strings.Join(parts, " ") + " " + s.Message
+		}
+		out += fmt.Sprintf("; unschedulable %t", a.Unschedulable)
+	}
+	for _, e := range d.Evictions {
+		out += "; evict " + e.Pod.Name
+	}
+	return out
+}
+
+func TestWhatANodeSays(t *testing.T) {
+	slot := func(change ...func(*controlplane.RebootSlot)) *controlplane.RebootSlot {
+		s := &controlplane.RebootSlot{ID: "r1", Granted: granted()}
+		for _, c := range change {
+			c(s)
+		}
+		return s
+	}
+	cordoned := func(s *controlplane.RebootSlot) { s.Cordoned, s.Why = true, "emptying" }
+	emptied := func(s *controlplane.RebootSlot) { s.Emptied, s.Why = true, "" }
+	failed := func(s *controlplane.RebootSlot) { s.Failed, s.Message = true, "not empty" }
+	const draining, waiting = controlplane.RebootDraining, controlplane.RebootWaiting
+	a, b := pod("a"), pod("b")
+	daemon, leaves, over := with(pod("daemon"), func(p *podcache.Pod) { p.Stays = true }), with(pod("leaves"), func(p *podcache.Pod) { p.Deleting = true }), with(pod("over"), func(p *podcache.Pod) { p.Ended = true })
+	slow := with(pod("slow"), func(p *podcache.Pod) { p.Grace = time.Hour })
+	const says = "The disruption budget web needs 2 healthy pods and has 2 currently"
+	for name, c := range map[string]struct {
+		scene
+		want string
+	}{
+		"a slot is reported":               {scene{step: waiting, holds: "r1"}, "r1 granted ; unschedulable false"},
+		"once":                             {scene{step: waiting, holds: "r1", slot: slot()}, "-"},
+		"one of an earlier request is not": {scene{step: waiting, holds: "r0"}, "r1 an earlier request of this host, or one by FleetLock, has not ended yet; unschedulable false"},
+		"what an earlier request got is replaced":     {scene{step: waiting, holds: "r0", slot: &controlplane.RebootSlot{ID: "r0", Granted: granted(), Cordoned: true}, unschedulable: true}, "r1 an earlier request of this host, or one by FleetLock, has not ended yet; unschedulable false"},
+		"nothing is said to one that waits not":       {scene{step: controlplane.RebootWanted}, "-"},
+		"a slot that was released is lost":            {scene{step: draining, slot: slot(cordoned), unschedulable: true, pods: []podcache.Pod{a}}, "r1 the slot was released; unschedulable false"},
+		"but the cordon stays while the host is down": {scene{step: controlplane.RebootRebooting, slot: slot(cordoned), unschedulable: true}, "r1 cordoned the slot was released; unschedulable true"},
+		"a Node is cordoned first":                    {scene{step: draining, holds: "r1", slot: slot(), pods: []podcache.Pod{a}}, "r1 cordoned granted pods left on the Node: 1: ns/a; unschedulable true"},
+		"a person's cordon is not hostler's":          {scene{step: draining, holds: "r1", slot: slot(), unschedulable: true, pods: []podcache.Pod{a}}, "r1 granted pods left on the Node: 1: ns/a; unschedulable true; evict ns/a"},
+		"then pods are evicted":                       {scene{step: draining, holds: "r1", slot: slot(cordoned), unschedulable: true, pods: []podcache.Pod{a, b, daemon, leaves, over}}, "-; evict ns/a; evict ns/b"},
+		"a blocked one is named":                      {scene{step: draining, holds: "r1", slot: slot(cordoned), unschedulable: true, pods: []podcache.Pod{a, b}, blocked: map[string]time.Duration{"b": time.Second}}, "r1 cordoned granted pods left on the Node: 2, of them cannot be evicted now: 1: ns/b (" + says + "), ns/a; unschedulable true; evict ns/a"},
+		"and tried again":                             {scene{step: draining, holds: "r1", slot: slot(cordoned, func(s *controlplane.RebootSlot) { s.Why = "blocked" }), unschedulable: true, pods: []podcache.Pod{b}, blocked: map[string]time.Duration{"b": 0}}, "-; evict ns/b"},
+		"an empty Node is reported":                   {scene{step: draining, holds: "r1", slot: slot(cordoned), unschedulable: true, pods: []podcache.Pod{daemon, over}}, "r1 cordoned emptied granted ; unschedulable true"},
+		"once it is cordoned":                         {scene{step: draining, holds: "r1", slot: slot(), pods: []podcache.Pod{daemon}}, "r1 cordoned granted pods left on the Node: 0; unschedulable true"},
+		"it stays so":                                 {scene{step: draining, holds: "r1", slot: slot(cordoned, emptied), unschedulable: true, pods: []podcache.Pod{a}}, "-"},
+		"also while the host is down":                 {scene{step: controlplane.RebootRebooting, holds: "r1", slot: slot(cordoned, emptied), unschedulable: true}, "-"},
+		"pods that are not known are no pods gone":    {scene{step: draining, holds: "r1", slot: slot(cordoned), unschedulable: true, podsErr: errors.New("reading pods")}, "r1 cordoned granted reading pods; unschedulable true"},
+		"a Node that a person uncordons":              {scene{step: draining, holds: "r1", slot: slot(cordoned), pods: []podcache.Pod{a}}, "r1 cordoned failed granted the Node was uncordoned before it was empty; unschedulable false"},
+		"an hour is not too long with its grace":      {scene{step: draining, holds: "r1", slot: slot(cordoned), unschedulable: true, since: 110 * time.Minute, pods: []podcache.Pod{with(slow, func(p *podcache.Pod) { p.Deleting = true })}}, "-"},
+		"but more is":                                 {scene{step: draining, holds: "r1", slot: slot(cordoned), unschedulable: true, since: 121 * time.Minute, pods: []podcache.Pod{slow}}, "r1 cordoned failed granted not empty after 2h1m0s: pods left on the Node: 1: ns/slow; unschedulable true"},
+		"nothing is evicted after that":               {scene{step: draining, holds: "r1", slot: slot(cordoned, failed), unschedulable: true, since: 3 * time.Hour, pods: []podcache.Pod{a}}, "-"},
+		"a host that gives up is uncordoned":          {scene{step: controlplane.RebootWanted, holds: "r1", slot: slot(cordoned, failed), unschedulable: true}, "no slot; unschedulable false"},
+		"one that waits again at once, too":           {scene{step: waiting, holds: "r1", slot: slot(cordoned, failed), unschedulable: true}, "r1 granted ; unschedulable false"},
+		"and one that is back":                        {scene{step: controlplane.RebootDone, holds: "r1", slot: slot(cordoned, emptied), unschedulable: true}, "no slot; unschedulable false"},
+		"and one without a request":                   {scene{noRequest: true, slot: slot(cordoned, emptied), unschedulable: true}, "no slot; unschedulable false"},
+		"a person's cordon stays":                     {scene{step: controlplane.RebootDone, holds: "r1", slot: slot(emptied), unschedulable: true}, "no slot; unschedulable true"},
+		"a host that drains itself":                   {scene{step: draining, holds: "r1", slot: slot(), byHost: true, pods: []podcache.Pod{a}}, "-"},
+		"a store without pods":                        {scene{step: draining, holds: "r1", slot: slot(), noPods: true}, "r1 failed granted the store of the servers has no pods that they could evict; unschedulable false"},
+		"a reboot without a slot":                     {scene{step: draining, pods: []podcache.Pod{a}}, "r1 cordoned pods left on the Node: 1: ns/a; unschedulable true"},
+		"it is emptied as well":                       {scene{step: draining, slot: &controlplane.RebootSlot{ID: "r1", Cordoned: true, Why: "emptying"}, unschedulable: true}, "r1 cordoned emptied ; unschedulable true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := outcome(reboots.Decide(c.facts(), noon)); got != c.want {
+				t.Errorf("Decide() = %s\nwant       %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestAMessageIsWrittenNowAndThen has the same reason in other words.
+func TestAMessageIsWrittenNowAndThen(t *testing.T) {
+	f := scene{step: controlplane.RebootWaiting}.facts()
+	f.Groups["default"] = slots.Known{State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "x", By: slots.FleetLock}}}, Waiting: []slots.Request{{Client: slots.Client{ID: "n1", By: slots.Agent, Request: "r1", Reason: "kernel"}}}}}
+	for age, want := range map[time.Duration]int{9 * time.Minute: 0, 10 * time.Minute: 1} {
+		h := f.Hosts["n1"]
+		h.SlotSince, h.Slot = noon.Add(-age), &controlplane.RebootSlot{ID: "r1", Why: string(slots.Full), Message: "all slots are held: somebody else"}
+		f.Hosts["n1"] = h
+		d := reboots.Decide(f, noon)
+		if len(d.Answers) != want || want == 0 && !d.Next.Equal(noon.Add(time.Minute)) {
+			t.Errorf("after %v: %d answers, next at %v, want %d", age, len(d.Answers), d.Next, want)
+		}
+	}
+	h := f.Hosts["n1"]
+	h.SlotSince, h.Slot = noon, &controlplane.RebootSlot{ID: "r1", Why: string(slots.Queued), Message: "a slot is kept free"}
+	f.Hosts["n1"] = h
+	if d := reboots.Decide(f, noon); len(d.Answers) != 1 {
+		t.Errorf("%d answers for another reason, want 1", len(d.Answers))
+	}
+}
