@@ -61,6 +61,7 @@ const (
 	podLost    = "present, Ready False"
 	podEvicted = "evicted as a target, Ready False"
 	podLeaves  = "evicted as a target, Ready True"
+	podMoved   = "evicted, Ready True" // by the eviction API
 	podGone    = "gone"
 )
 
@@ -244,7 +245,7 @@ func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 	c := newCluster(t, kube.Options{})
 	c.kubectl("create", "serviceaccount", "default")
 	base := c.served("")
-	for _, controller := range []string{"node-lifecycle", "eviction", "clones", "garbage-collector"} {
+	for _, controller := range []string{"node-lifecycle", "eviction", "clones", "garbage-collector", "reboots"} {
 		role := c.clusterRole("hostler-" + controller)
 		c.kubectl("delete", "clusterrolebinding", "hostler-node-lifecycle", "hostler-eviction", "hostler-clones", "hostler-garbage-collector", "hostler-reboots", "--ignore-not-found")
 		c.kubectl("create", "clusterrolebinding", "hostler-"+controller, "--clusterrole=hostler-"+controller, "--user="+serverUser)
@@ -287,6 +288,12 @@ func (c cluster) scene(controller string, i int) {
 		check(c.t, c.Apply(within(c.t), fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"annotations":{%q:"gone"}}}`, node, controlplane.AnnotationSameMachine)))
 		return
 	}
+	if controller == "reboots" { // a host that waits for its pods to leave
+		request := `{"id":"r1","step":"Draining","reason":"kernel","emptiedByServer":true}`
+		check(c.t, c.Apply(within(c.t), fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"annotations":{%q:%q}}}`, node, controlplane.AnnotationReboot, request)))
+		c.createPod(newPod(node, node, -1))
+		return
+	}
 	manifest := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"spec":{"taints":[{"key":"example.com/t","effect":"NoExecute"}]}}`, node)
 	check(c.t, c.Apply(within(c.t), manifest))
 	pod := newPod(node, node, -1)
@@ -308,7 +315,7 @@ func (c cluster) acted(controller string, i int) func() bool {
 			return c.node(fmt.Sprintf("%s-%d", controller, i)).Annotations[controlplane.AnnotationSameMachine] == ""
 		}
 		state := c.pod(fmt.Sprintf("%s-%d", controller, i))
-		return state == map[string]string{"node-lifecycle": podLost, "eviction": podLeaves}[controller]
+		return state == map[string]string{"node-lifecycle": podLost, "eviction": podLeaves, "reboots": podMoved}[controller]
 	}
 }
 
