@@ -289,9 +289,9 @@ func (c cluster) scene(controller string, i int) {
 		return
 	}
 	if controller == "reboots" { // a host that waits for its pods to leave
+		c.createPod(newPod(node, node, -1))
 		request := `{"id":"r1","step":"Draining","reason":"kernel","emptiedByServer":true}`
 		check(c.t, c.Apply(within(c.t), fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"annotations":{%q:%q}}}`, node, controlplane.AnnotationReboot, request)))
-		c.createPod(newPod(node, node, -1))
 		return
 	}
 	manifest := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"spec":{"taints":[{"key":"example.com/t","effect":"NoExecute"}]}}`, node)

@@ -151,7 +151,7 @@ func TestHostsRebootInTurn(t *testing.T) {
 				slotBecomes(t, f, name, "it has the slot", granted("r-"+name))
 				for _, waits := range names[i+1:] {
 					slotBecomes(t, f, waits, "it waits", func(s controlplane.RebootSlot) bool {
-						return s.ID == "r-"+waits && s.Granted == nil && s.Why == "failed_lock_semaphore_full" || s.Why == "failed_lock_queued"
+						return s.ID == "r-"+waits && s.Granted == nil && s.Why == "turn"
 					})
 				}
 				for _, step := range []controlplane.RebootStep{controlplane.RebootGranted, controlplane.RebootDraining, controlplane.RebootRebooting, controlplane.RebootVerifying} {

@@ -270,13 +270,27 @@ func (f Facts) slot(h Host, held *slots.Holder, waits map[string]*slots.Wait) *c
 	case !waiting:
 		state := f.Groups[h.Group].State
 		w := state.WaitOf(h.Name)
-		slot.Why, slot.Message = string(w.Why), w.Message
+		slot.Why, slot.Message = whyOf(w), w.Message
 	case wait != nil:
-		slot.Why, slot.Message = string(wait.Why), wait.Message
+		slot.Why, slot.Message = whyOf(*wait), wait.Message
 	case h.Slot == nil || h.Slot.ID == r.ID && h.Slot.Granted == nil:
 		return h.Slot // it is about to get one
 	}
 	return slot
+}
+
+// whyOf is the Why of a host that waits. Of all that wait for others it is the same: which others those are, and
+// whether this host is recorded already, is the message.
+func whyOf(w slots.Wait) string {
+	switch w.Why {
+	case slots.Full, slots.Queued, slots.QueueFull, slots.OtherZone:
+		return "turn"
+	case slots.Unavailable:
+		return "notReady"
+	case slots.Paused:
+		return "paused"
+	}
+	return "client"
 }
 
 // lost is the Why of a slot that its host holds no more.

@@ -158,7 +158,7 @@ func TestAMessageIsWrittenNowAndThen(t *testing.T) {
 	f.Groups["default"] = slots.Known{State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "x", By: slots.FleetLock}}}, Waiting: []slots.Request{{Client: slots.Client{ID: "n1", By: slots.Agent, Request: "r1", Reason: "kernel"}}}}}
 	for age, want := range map[time.Duration]int{9 * time.Minute: 0, 10 * time.Minute: 1} {
 		h := f.Hosts["n1"]
-		h.SlotSince, h.Slot = noon.Add(-age), &controlplane.RebootSlot{ID: "r1", Why: string(slots.Full), Message: "all slots are held: somebody else"}
+		h.SlotSince, h.Slot = noon.Add(-age), &controlplane.RebootSlot{ID: "r1", Why: "turn", Message: "all slots are held: somebody else"}
 		f.Hosts["n1"] = h
 		d := reboots.Decide(f, noon)
 		if len(d.Answers) != want || want == 0 && !d.Next.Equal(noon.Add(time.Minute)) {
@@ -166,7 +166,7 @@ func TestAMessageIsWrittenNowAndThen(t *testing.T) {
 		}
 	}
 	h := f.Hosts["n1"]
-	h.SlotSince, h.Slot = noon, &controlplane.RebootSlot{ID: "r1", Why: string(slots.Queued), Message: "a slot is kept free"}
+	h.SlotSince, h.Slot = noon, &controlplane.RebootSlot{ID: "r1", Why: "notReady", Message: "Nodes are not ready"}
 	f.Hosts["n1"] = h
 	if d := reboots.Decide(f, noon); len(d.Answers) != 1 {
 		t.Errorf("%d answers for another reason, want 1", len(d.Answers))

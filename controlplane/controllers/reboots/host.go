@@ -84,6 +84,10 @@ func taker(zoneLabels []string) func(before Host, o store.Object, listing bool) 
 	}
 }
 
+// mostAge bounds how long ago a step can have begun, by the clock of the host. A clock that is wrong by more fails
+// no reboot.
+const mostAge = 24 * time.Hour
+
 // clock notes since when the Node is as it is. Clocks differ and are set, so what is seen to appear counts from
 // then, and what was there when Nodes were listed from its own time, as far as that has passed.
 func (h *Host) clock(before Host, listing bool) {
@@ -97,8 +101,8 @@ func (h *Host) clock(before Host, listing bool) {
 		return
 	}
 	h.Seen, h.StepSince = now, now
-	if listing {
-		h.StepSince = now.Add(-max(now.Sub(r.Since.Time), 0))
+	if age := now.Sub(r.Since.Time); listing && age > 0 && age < mostAge {
+		h.StepSince = now.Add(-age)
 	}
 	if was != nil && was.ID == r.ID && h.UID == before.UID {
 		h.Seen = before.Seen

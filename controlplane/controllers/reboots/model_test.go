@@ -388,7 +388,7 @@ func (h *history) schedule(ctx context.Context, nodes []string) {
 func TestRandomHistories(t *testing.T) {
 	histories := 30
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
-		histories = 3000
+		histories = 1000
 	}
 	for i := range 4 {
 		t.Run(fmt.Sprint("part ", i), func(t *testing.T) {

@@ -71,7 +71,7 @@ func (c *collector) Collect(all chan<- prometheus.Metric) {
 	for _, g := range s.Slots {
 		gauge(c.slots, float64(g.Slots), g.Name)
 		gauge(c.held, float64(len(g.Holders)), g.Name)
-		gauge(c.waiting, float64(len(g.Waiting)), g.Name)
+		gauge(c.waiting, float64(len(g.Waiting)+g.Unrecorded), g.Name)
 		longest := 0.0
 		for _, h := range g.Holders {
 			longest = max(longest, time.Since(h.Since).Seconds())

@@ -1,0 +1,189 @@
+package reboots_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/controllertest"
+	"hostler.io/hostler/controlplane/controllers/podcache"
+	"hostler.io/hostler/controlplane/controllers/reboots"
+	"hostler.io/hostler/controlplane/election"
+	"hostler.io/hostler/controlplane/slots"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+	"hostler.io/hostler/internal/loop"
+)
+
+// cluster is one server of a cluster with one slot, in a bubble.
+type cluster struct {
+	*testing.T
+	*kubelets
+	*reboots.Controller
+	events []reboots.Event
+}
+
+func inCluster(t *testing.T, test func(c *cluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		test(&cluster{T: t, kubelets: &kubelets{Store: memory.New(memory.Options{})}})
+	})
+}
+
+// node stores a Node that is ready.
+func (c *cluster) node(name string, change ...func(*corev1.Node)) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	setReady(corev1.ConditionTrue)(node)
+	for _, f := range change {
+		f(node)
+	}
+	c.Put(store.Nodes, node)
+}
+
+// serve starts the server.
+func (c *cluster) serve() {
+	p, contact, changed, log := c.process(), &store.Contact{}, loop.NewSignal(), slog.New(slog.DiscardHandler)
+	cache := podcache.New(changed)
+	part, err := slots.ParsePart("100%")
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Controller = reboots.New(p, slots.NewGroups(p, "hostler-system"), contact, cache, changed, reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: part}}, nil, "s", log)
+	c.OnEvent = func(e reboots.Event) { c.events = append(c.events, e) }
+	ignore := func(error) {}
+	e := election.New(p, reboots.Name, "s", log)
+	controllertest.Run(c,
+		func(ctx context.Context) error { return contact.Run(ctx, p.Ping, ignore) },
+		func(ctx context.Context) error { return p.Follow(ctx, store.Nodes, store.AllChanges, c.Nodes()) },
+		func(ctx context.Context) error { return p.Follow(ctx, pods, store.AllChanges, cache.Follower()) },
+		func(ctx context.Context) error { return c.Controller.Run(ctx, ignore) },
+		func(ctx context.Context) error { return c.Controller.RunReads(ctx, ignore) },
+		func(ctx context.Context) error { return e.Run(ctx, c.Lead, ignore) },
+	)
+	time.Sleep(soon)
+}
+
+// reasons are those of the events so far.
+func (c *cluster) reasons() string {
+	var all []string
+	for _, e := range c.events {
+		all = append(all, e.Node+" "+e.Reason)
+	}
+	return strings.Join(all, ", ")
+}
+
+// TestABlockedPodIsToldAfterAWhile has a budget that does not allow an eviction, and then does.
+func TestABlockedPodIsToldAfterAWhile(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.node("n1", at("r1", controlplane.RebootWaiting))
+		c.pod("n1", "blocked-1")
+		c.block(true)
+		c.serve()
+		edit(c.Store, "n1", at("r1", controlplane.RebootDraining))
+		time.Sleep(4 * time.Minute)
+		if got, want := c.reasons(), "n1 RebootSlotGranted"; got != want {
+			t.Errorf("events = %s, want %s", got, want)
+		}
+		time.Sleep(4 * time.Minute)
+		if got, want := c.reasons(), "n1 RebootSlotGranted, n1 RebootPodBlocked"; got != want || !c.events[1].Warning || !strings.Contains(c.events[1].Message, "disruption budget web") {
+			t.Errorf("events = %+v, want %s", c.events, want)
+		}
+		r := c.Report()
+		if len(r.Failing) > 0 || r.Writes.Failed > 0 || len(r.Emptying["n1"].Blocked) != 1 {
+			t.Errorf("report = %+v, want a blocked pod that is no failure", r)
+		}
+		if g := r.Groups[0]; g.Step(g.Holders[0]) != "Draining" || !strings.Contains(g.WaitsFor(g.Holders[0]), "cannot be evicted now: 1: ns/blocked-1") {
+			t.Errorf("holder = %s, %s, want what it waits for", g.Step(g.Holders[0]), g.WaitsFor(g.Holders[0]))
+		}
+		c.block(false)
+		time.Sleep(time.Minute)
+		if _, slot := read(t, c.Store, "n1"); !slot.Emptied || !strings.HasSuffix(c.reasons(), "n1 RebootNodeEmptied") {
+			t.Errorf("slot = %s, events %s, want that the Node is empty", describe(slot), c.reasons())
+		}
+	})
+}
+
+// TestHowLongANodeTakesCountsAcrossServers has a host that drains when the server starts.
+func TestHowLongANodeTakesCountsAcrossServers(t *testing.T) {
+	for name, c := range map[string]struct {
+		since time.Duration
+		fails bool
+	}{
+		"for half an hour":           {30 * time.Minute, false},
+		"for longer than it may":     {62 * time.Minute, true},
+		"since before any drain":     {30 * 24 * time.Hour, false}, // its clock is wrong
+		"since a time in the future": {-time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(k *cluster) {
+				k.node("n1", func(n *corev1.Node) {
+					setRequest(n, controlplane.RebootRequest{ID: "r1", Step: controlplane.RebootDraining, Since: metav1.NewTime(time.Now().Add(-c.since)), EmptiedByServer: true})
+				})
+				k.pod("n1", "blocked-1")
+				k.block(true)
+				k.serve()
+				if _, slot := read(t, k.Store, "n1"); slot == nil || slot.Failed != c.fails {
+					t.Errorf("slot = %s, want that it has failed: %t", describe(slot), c.fails)
+				}
+				if got := strings.Contains(k.reasons(), "n1 RebootNodeNotEmptied"); got != c.fails {
+					t.Errorf("events = %s, want the failure: %t", k.reasons(), c.fails)
+				}
+			})
+		})
+	}
+}
+
+// TestADeadHostGetsNoSlot has one that requested a slot, and then gives no sign of life.
+func TestADeadHostGetsNoSlot(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.node("dead", at("r1", controlplane.RebootWaiting), setReady(corev1.ConditionUnknown))
+		c.node("n2", at("r1", controlplane.RebootWanted))
+		c.serve()
+		edit(c.Store, "n2", at("r1", controlplane.RebootWaiting))
+		time.Sleep(soon)
+		g := c.Report().Groups[0]
+		if len(g.Holders) != 1 || g.Holders[0].ID != "n2" || len(g.Verdicts) != 1 || g.Why(g.Verdicts[0]) != "its host gives no sign of life" {
+			t.Errorf("group = %+v, want that the dead one waits", g)
+		}
+		edit(c.Store, "n2", at("r1", controlplane.RebootDone))
+		edit(c.Store, "dead", setReady(corev1.ConditionTrue))
+		time.Sleep(soon)
+		if g := c.Report().Groups[0]; len(g.Holders) != 1 || g.Holders[0].ID != "dead" {
+			t.Errorf("group = %+v, want that it gets the slot once it is back", g)
+		}
+	})
+}
+
+// TestWhatCannotBeDecidedIsNamed has a request of another version, and a group that is not configured.
+func TestWhatCannotBeDecidedIsNamed(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.node("n1", at("r1", controlplane.RebootWaiting))
+		c.serve()
+		edit(c.Store, "n1", at("r1", "Thinking"))
+		c.node("n2", at("r1", controlplane.RebootWaiting), func(n *corev1.Node) { n.Labels = map[string]string{slots.LabelGroup: "db"} })
+		c.node("n3", at("r1", controlplane.RebootWaiting))
+		time.Sleep(time.Minute)
+		r := c.Report()
+		if g := r.Groups[0]; len(g.Holders) != 1 || g.Holders[0].ID != "n1" {
+			t.Errorf("group = %+v, want that n1 keeps its slot", g)
+		}
+		for name, want := range map[string]string{"n1": `"Thinking" is no step of a reboot`, "n2": "group db, which is not in `reboots.groups`"} {
+			if err := r.Broken[name]; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", name, err, want)
+			}
+		}
+		if _, slot := read(t, c.Store, "n2"); slot == nil || slot.Message != "no group db is configured on the servers" {
+			t.Errorf("slot of n2 = %s, want why it gets none", describe(slot))
+		}
+		if slices.ContainsFunc(r.Answers, func(reboots.Answer) bool { return true }) {
+			t.Errorf("answers = %+v, want none left", r.Answers)
+		}
+	})
+}
