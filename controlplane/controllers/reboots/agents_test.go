@@ -2,9 +2,11 @@ package reboots_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,26 +50,30 @@ func (c *cluster) node(name string, change ...func(*corev1.Node)) {
 }
 
 // serve starts the server.
-func (c *cluster) serve() {
-	p, contact, changed, log := c.process(), &store.Contact{}, loop.NewSignal(), slog.New(slog.DiscardHandler)
+func (c *cluster) serve() { c.Controller, _ = c.serves("s", c.process()) }
+
+// serves starts a server on a store.
+func (c *cluster) serves(name string, p store.Store) (r *reboots.Controller, stop func()) {
+	contact, changed, log := &store.Contact{}, loop.NewSignal(), slog.New(slog.DiscardHandler)
 	cache := podcache.New(changed)
 	part, err := slots.ParsePart("100%")
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.Controller = reboots.New(p, slots.NewGroups(p, "hostler-system"), contact, cache, changed, reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: part}}, nil, "s", log)
-	c.OnEvent = func(e reboots.Event) { c.events = append(c.events, e) }
+	r = reboots.New(p, slots.NewGroups(p, "hostler-system"), contact, cache, changed, reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: part}}, nil, name, log)
+	r.OnEvent = func(e reboots.Event) { c.events = append(c.events, e) }
 	ignore := func(error) {}
-	e := election.New(p, reboots.Name, "s", log)
-	controllertest.Run(c,
+	e := election.New(p, reboots.Name, name, log)
+	stop = controllertest.Run(c,
 		func(ctx context.Context) error { return contact.Run(ctx, p.Ping, ignore) },
-		func(ctx context.Context) error { return p.Follow(ctx, store.Nodes, store.AllChanges, c.Nodes()) },
+		func(ctx context.Context) error { return p.Follow(ctx, store.Nodes, store.AllChanges, r.Nodes()) },
 		func(ctx context.Context) error { return p.Follow(ctx, pods, store.AllChanges, cache.Follower()) },
-		func(ctx context.Context) error { return c.Controller.Run(ctx, ignore) },
-		func(ctx context.Context) error { return c.Controller.RunReads(ctx, ignore) },
-		func(ctx context.Context) error { return e.Run(ctx, c.Lead, ignore) },
+		func(ctx context.Context) error { return r.Run(ctx, ignore) },
+		func(ctx context.Context) error { return r.RunReads(ctx, ignore) },
+		func(ctx context.Context) error { return e.Run(ctx, r.Lead, ignore) },
 	)
 	time.Sleep(soon)
+	return r, stop
 }
 
 // reasons are those of the events so far.
@@ -184,6 +190,95 @@ func TestWhatCannotBeDecidedIsNamed(t *testing.T) {
 		}
 		if slices.ContainsFunc(r.Answers, func(reboots.Answer) bool { return true }) {
 			t.Errorf("answers = %+v, want none left", r.Answers)
+		}
+	})
+}
+
+// deaf is the store of a server that does not read groups any more, once it is deaf.
+type deaf struct {
+	*process
+	is atomic.Bool
+}
+
+func (d *deaf) Get(ctx context.Context, kind store.Kind, name string) (store.Object, error) {
+	if kind.Name == store.Leases.Name && d.is.Load() {
+		return nil, controlplane.ErrUnavailable
+	}
+	return d.process.Get(ctx, kind, name)
+}
+
+// TestANewLeaderReadsTheGroupsFirst has one that knows of a slot that was given back, and given to another host
+// since. The host of the first one waits again.
+func TestANewLeaderReadsTheGroupsFirst(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.node("n1", at("r1", controlplane.RebootWaiting))
+		_, stop := c.serves("first", c.process())
+		c.node("n2", at("r1", controlplane.RebootWaiting))
+		second := &deaf{process: c.process()}
+		c.serves("second", second)
+		second.is.Store(true)
+		edit(c.Store, "n1", at("r1", controlplane.RebootWanted))
+		time.Sleep(soon)
+		edit(c.Store, "n1", at("r1", controlplane.RebootWaiting))
+		time.Sleep(time.Second)
+		_, of1 := read(t, c.Store, "n1")
+		_, of2 := read(t, c.Store, "n2")
+		if of1 == nil || of1.Granted != nil || of2 == nil || of2.Granted == nil {
+			t.Fatalf("slots = %s, %s, want that the second host has it", describe(of1), describe(of2))
+		}
+		stop()
+		time.Sleep(time.Minute)
+		if _, slot := read(t, c.Store, "n1"); slot.Granted != nil {
+			t.Errorf("slot of n1 = %s, want none from what the leader knew before", describe(slot))
+		}
+		second.is.Store(false)
+		time.Sleep(soon)
+		edit(c.Store, "n2", at("r1", controlplane.RebootDone))
+		time.Sleep(soon)
+		if _, slot := read(t, c.Store, "n1"); slot.Granted == nil {
+			t.Errorf("slot of n1 = %s, want that it is its turn", describe(slot))
+		}
+	})
+}
+
+// TestAReleaseIsOnTheNodeAtOnce has no leader that could write it.
+func TestAReleaseIsOnTheNodeAtOnce(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.node("n1", at("r1", controlplane.RebootWaiting))
+		_, stop := c.serves("first", c.process())
+		stop()
+		c.Inject(memory.Elect, memory.Fault{Err: controlplane.ErrUnavailable})
+		other, _ := c.serves("second", c.process())
+		if err := other.Release(c.Context(), "default", "n1", "anna", "it is off"); err != nil {
+			t.Fatal(err)
+		}
+		if _, slot := read(t, c.Store, "n1"); slot.Granted != nil || slot.Why != "lost" || slot.ID != "r1" {
+			t.Errorf("slot = %s, want that it was lost", describe(slot))
+		}
+		if g := other.Report().Groups[0]; len(g.Holders) != 0 || g.Releases[0].Who != "anna" {
+			t.Errorf("group = %+v, want the release", g)
+		}
+		if err := other.Release(c.Context(), "default", "n1", "anna", "it is off"); !errors.Is(err, controlplane.ErrNotFound) {
+			t.Errorf("second Release() = %v, want %v", err, controlplane.ErrNotFound)
+		}
+	})
+}
+
+// TestAPodThatNoWatchHasReportedIsWaitedFor has one that was bound to the Node right before the cordon.
+func TestAPodThatNoWatchHasReportedIsWaitedFor(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.hidden = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "late"}}
+		c.node("n1", at("r1", controlplane.RebootDraining))
+		c.serve()
+		if _, slot := read(t, c.Store, "n1"); slot == nil || slot.Emptied || !slot.Cordoned {
+			t.Errorf("slot = %s, want that the Node is cordoned and not empty", describe(slot))
+		}
+		c.kubelets.mu.Lock()
+		c.hidden = nil
+		c.kubelets.mu.Unlock()
+		time.Sleep(soon)
+		if _, slot := read(t, c.Store, "n1"); !slot.Emptied {
+			t.Errorf("slot = %s, want that the Node is empty", describe(slot))
 		}
 	})
 }

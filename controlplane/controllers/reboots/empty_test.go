@@ -87,6 +87,11 @@ func outcome(d reboots.Decision) string {
 		}
 		out += fmt.Sprintf("; unschedulable %t", a.Unschedulable)
 	}
+	for _, c := range d.Changes {
+		for _, o := range c.Done {
+			out += "; free " + o.ID
+		}
+	}
 	for _, e := range d.Evictions {
 		out += "; evict " + e.Pod.Name
 	}
@@ -115,7 +120,7 @@ func TestWhatANodeSays(t *testing.T) {
 	}{
 		"a slot is reported":               {scene{step: waiting, holds: "r1"}, "r1 granted ; unschedulable false"},
 		"once":                             {scene{step: waiting, holds: "r1", slot: slot()}, "-"},
-		"one of an earlier request is not": {scene{step: waiting, holds: "r0"}, "r1 an earlier request of this host, or one by FleetLock, has not ended yet; unschedulable false"},
+		"one of an earlier request is not": {scene{step: waiting, holds: "r0"}, "r1 an earlier request of this host, or one by FleetLock, has not ended yet; unschedulable false; free n1"},
 		"what an earlier request got is replaced":     {scene{step: waiting, holds: "r0", slot: &controlplane.RebootSlot{ID: "r0", Granted: granted(), Cordoned: true}, unschedulable: true}, "r1 an earlier request of this host, or one by FleetLock, has not ended yet; unschedulable false"},
 		"nothing is said to one that waits not":       {scene{step: controlplane.RebootWanted}, "-"},
 		"a slot that was released is lost":            {scene{step: draining, slot: slot(cordoned), unschedulable: true, pods: []podcache.Pod{a}}, "r1 the slot was released; unschedulable false"},
@@ -134,6 +139,8 @@ func TestWhatANodeSays(t *testing.T) {
 		"an hour is not too long with its grace":      {scene{step: draining, holds: "r1", slot: slot(cordoned), unschedulable: true, since: 110 * time.Minute, pods: []podcache.Pod{with(slow, func(p *podcache.Pod) { p.Deleting = true })}}, "-"},
 		"but more is":                                 {scene{step: draining, holds: "r1", slot: slot(cordoned), unschedulable: true, since: 121 * time.Minute, pods: []podcache.Pod{slow}}, "r1 cordoned failed granted not empty after 2h1m0s: pods left on the Node: 1: ns/slow; unschedulable true"},
 		"nothing is evicted after that":               {scene{step: draining, holds: "r1", slot: slot(cordoned, failed), unschedulable: true, since: 3 * time.Hour, pods: []podcache.Pod{a}}, "-"},
+		"then the slot is freed":                      {scene{step: controlplane.RebootWanted, holds: "r1"}, "-; free n1"},
+		"the slot of an earlier request, too":         {scene{step: waiting, holds: "r0", slot: &controlplane.RebootSlot{ID: "r1", Why: "client"}}, "-; free n1"},
 		"a host that gives up is uncordoned":          {scene{step: controlplane.RebootWanted, holds: "r1", slot: slot(cordoned, failed), unschedulable: true}, "no slot; unschedulable false"},
 		"one that waits again at once, too":           {scene{step: waiting, holds: "r1", slot: slot(cordoned, failed), unschedulable: true}, "r1 granted ; unschedulable false"},
 		"and one that is back":                        {scene{step: controlplane.RebootDone, holds: "r1", slot: slot(cordoned, emptied), unschedulable: true}, "no slot; unschedulable false"},

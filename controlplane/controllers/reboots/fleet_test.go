@@ -29,7 +29,7 @@ type kubelets struct {
 
 	mu      sync.Mutex // guards blocked
 	blocked bool
-	evicted []string
+	hidden  metav1.Object // a pod that no watch has reported yet
 }
 
 // process is the store of one server.
@@ -63,13 +63,7 @@ func (p *process) Evict(ctx context.Context, name string, uid types.UID, term st
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	p.kubelets.mu.Lock()
-	p.kubelets.evicted = append(p.kubelets.evicted, name)
-	p.kubelets.mu.Unlock()
-	return nil
+	return err
 }
 
 // ends removes a pod whose deletion was requested.
@@ -81,7 +75,13 @@ func (p *process) ends(name string) {
 
 // PodsOn implements store.Evicter.
 func (p *process) PodsOn(_ context.Context, node string) ([]metav1.Object, error) {
-	return p.kubelets.on(node), nil
+	p.kubelets.mu.Lock()
+	defer p.kubelets.mu.Unlock()
+	list := p.kubelets.on(node)
+	if p.kubelets.hidden != nil {
+		list = append(list, p.kubelets.hidden)
+	}
+	return list, nil
 }
 
 // on are the pods of a Node.

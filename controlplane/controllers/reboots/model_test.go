@@ -386,7 +386,7 @@ func (h *history) schedule(ctx context.Context, nodes []string) {
 // do more hosts act than there are slots, no cordon of a person is undone, and in the end each request is done,
 // and no Node is cordoned.
 func TestRandomHistories(t *testing.T) {
-	histories := 30
+	histories := 16
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
 		histories = 1000
 	}
