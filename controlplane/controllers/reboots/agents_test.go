@@ -113,6 +113,11 @@ func TestABlockedPodIsToldAfterAWhile(t *testing.T) {
 		if _, slot := read(t, c.Store, "n1"); !slot.Emptied || !strings.HasSuffix(c.reasons(), "n1 RebootNodeEmptied") {
 			t.Errorf("slot = %s, events %s, want that the Node is empty", describe(slot), c.reasons())
 		}
+		edit(c.Store, "n1", at("r1", controlplane.RebootDone))
+		time.Sleep(soon)
+		if node, slot := read(t, c.Store, "n1"); slot != nil || node.Spec.Unschedulable || len(c.Report().Groups[0].Holders) > 0 || len(c.noTerm) > 0 {
+			t.Errorf("in the end the slot is %s, unschedulable %t, written without a term: %q", describe(slot), node.Spec.Unschedulable, c.noTerm)
+		}
 	})
 }
 

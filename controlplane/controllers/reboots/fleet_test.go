@@ -30,6 +30,7 @@ type kubelets struct {
 	mu      sync.Mutex // guards blocked
 	blocked bool
 	hidden  metav1.Object // a pod that no watch has reported yet
+	noTerm  []string      // what was written under no term
 }
 
 // process is the store of one server.
@@ -44,6 +45,16 @@ func (k *kubelets) block(is bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.blocked = is
+}
+
+// Update implements store.Store.
+func (p *process) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
+	if pre.Term == (store.Term{}) {
+		p.kubelets.mu.Lock()
+		p.kubelets.noTerm = append(p.kubelets.noTerm, kind.Key(name))
+		p.kubelets.mu.Unlock()
+	}
+	return p.Process.Update(ctx, kind, name, pre, edit)
 }
 
 // Evict implements store.Evicter.
