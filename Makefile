@@ -107,7 +107,7 @@ bench: build ## the figures of docs/reference/performance.md; as root
 
 # Apart from bench: it wants both processors of a small machine for itself.
 bench-fleet: ## how many hosts one etcd and one kube-apiserver carry here, in an hour; as root
-	$(GO) test -tags integration -run '^$$' -bench 'Fleet|Server|Garbage' -benchtime 1x -timeout 3h -v ./test/bench/fleet
+	$(GO) test -tags integration -run '^$$' -bench 'Fleet|Server|Garbage|Reboots' -benchtime 1x -timeout 3h -v ./test/bench/fleet
 
 # The same commit makes the same bytes: nothing of this host, its paths or its clock gets
 # in. The variables that say what a processor can do would.

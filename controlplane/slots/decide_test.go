@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/slots"
 )
 
@@ -20,7 +21,7 @@ func fleet(names ...string) slots.Nodes {
 	nodes := slots.Nodes{}
 	for _, text := range names {
 		name, notReady := strings.CutSuffix(text, "!")
-		nodes[name] = slots.Node{Name: name, UID: "uid-1", Zone: name[:1], BootID: "boot-1", Group: slots.DefaultGroup, Ready: !notReady}
+		nodes[name] = slots.Node{Name: name, UID: "uid-1", Zone: name[:1], BootID: "boot-1", Group: controlplane.DefaultRebootGroup, Ready: !notReady}
 	}
 	return nodes
 }
@@ -74,7 +75,7 @@ func TestWhoGetsASlot(t *testing.T) {
 			if c.part == "" {
 				c.part = "100%"
 			}
-			p := slots.Policy{Group: slots.DefaultGroup, Slots: c.slots, OneZoneAtATime: c.zones, MaxUnavailable: part(t, c.part)}
+			p := slots.Policy{Group: controlplane.DefaultRebootGroup, Slots: c.slots, OneZoneAtATime: c.zones, MaxUnavailable: part(t, c.part)}
 			var s slots.State
 			var got []slots.Why
 			var message string
@@ -102,12 +103,12 @@ func TestNodesOfOtherGroupsAndExcludedOnesDoNotCount(t *testing.T) {
 	other, excluded := nodes["a2"], nodes["a3"]
 	other.Group, excluded.Excluded = "other", true
 	nodes["a2"], nodes["a3"] = other, excluded
-	p := slots.Policy{Group: slots.DefaultGroup, Slots: 1, MaxUnavailable: part(t, "0")}
+	p := slots.Policy{Group: controlplane.DefaultRebootGroup, Slots: 1, MaxUnavailable: part(t, "0")}
 	var s slots.State
 	if wait := s.Ask(client("a1"), p, nodes, noon); wait != nil {
 		t.Errorf("Ask() = %+v, want a slot", wait)
 	}
-	if all, notReady := s.Members(slots.DefaultGroup, nodes); all != 1 || len(notReady) != 0 {
+	if all, notReady := s.Members(controlplane.DefaultRebootGroup, nodes); all != 1 || len(notReady) != 0 {
 		t.Errorf("Members() = %d, %v, want 1 and none", all, notReady)
 	}
 }

@@ -80,7 +80,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 		nodes: slots.Nodes{}, now: noon, deleted: map[types.UID]bool{}, mayGo: map[string]bool{},
 		passed: map[int64][]string{}, agents: map[string]slots.AgentRequest{},
 	}
-	h.policy = slots.Policy{Group: slots.DefaultGroup, Slots: 1 + h.IntN(3), OneZoneAtATime: h.IntN(4) > 0, MaxUnavailable: part(t, []string{"0", "1", "50%", "100%"}[h.IntN(4)])}
+	h.policy = slots.Policy{Group: controlplane.DefaultRebootGroup, Slots: 1 + h.IntN(3), OneZoneAtATime: h.IntN(4) > 0, MaxUnavailable: part(t, []string{"0", "1", "50%", "100%"}[h.IntN(4)])}
 	for range 3 {
 		h.servers = append(h.servers, h.server())
 	}
@@ -117,7 +117,7 @@ func (h *history) register(id string) {
 	h.uids++
 	uid := types.UID(fmt.Sprint("uid-", h.uids))
 	h.store.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: id, UID: uid}})
-	h.nodes[id] = slots.Node{Name: id, UID: uid, Zone: id[:1], Group: slots.DefaultGroup, Ready: true}
+	h.nodes[id] = slots.Node{Name: id, UID: uid, Zone: id[:1], Group: controlplane.DefaultRebootGroup, Ready: true}
 }
 
 // change changes the group by a random server, whose answer may be lost, and checks what is stored.
@@ -131,7 +131,7 @@ func (h *history) change(edit func(*slots.State) error) error {
 	if h.IntN(15) == 0 {
 		h.store.Inject(memory.Any, memory.Fault{LoseAnswer: true, Times: 1})
 	}
-	_, err := h.servers[n].Change(context.Background(), slots.DefaultGroup, store.Term{}, edit)
+	_, err := h.servers[n].Change(context.Background(), controlplane.DefaultRebootGroup, store.Term{}, edit)
 	h.store.Heal()
 	if errors.Is(err, errKilled) {
 		h.servers[n] = h.server()
@@ -312,7 +312,7 @@ func (h *history) giveBack(id string) error {
 
 // free does what the leader of the controller does, with what it has read.
 func (h *history) free() {
-	s, err := slots.NewGroups(h.store, "hostler-system").Get(context.Background(), slots.DefaultGroup)
+	s, err := slots.NewGroups(h.store, "hostler-system").Get(context.Background(), controlplane.DefaultRebootGroup)
 	if err != nil {
 		h.fail("Get() = %v", err)
 	}
@@ -360,7 +360,7 @@ func (h *history) serveAgents() {
 
 // check compares what is stored with what was stored before the step.
 func (h *history) check() {
-	s, err := slots.NewGroups(h.store, "hostler-system").Get(context.Background(), slots.DefaultGroup)
+	s, err := slots.NewGroups(h.store, "hostler-system").Get(context.Background(), controlplane.DefaultRebootGroup)
 	if err != nil {
 		h.fail("Get() = %v", err)
 	}

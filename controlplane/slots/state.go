@@ -28,12 +28,6 @@ const (
 	LongestRequest = 64
 )
 
-// DefaultGroup is the group of Nodes and clients that name none.
-const DefaultGroup = "default"
-
-// LabelGroup is the label of a Node that names its group.
-const LabelGroup = "hostler.io/reboot-group"
-
 // By is the way by which a client requests slots.
 type By string
 

@@ -19,7 +19,6 @@ import (
 	etcdclient "hostler.io/hostler/controlplane/etcd"
 	"hostler.io/hostler/controlplane/objects"
 	fleetanswer "hostler.io/hostler/controlplane/server/answer"
-	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/test/etcd"
 	"hostler.io/hostler/test/kube"
 )
@@ -208,7 +207,7 @@ func TestANodeIsEmptiedBeforeItsReboot(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--controllers=disruption,serviceaccount,serviceaccount-token"}})
 	newNodes(c, nil, "n1", "n2")
-	newNodes(c, map[string]string{slots.LabelGroup: "workers"}, "w1")
+	newNodes(c, map[string]string{controlplane.LabelRebootGroup: "workers"}, "w1")
 	create := func(node, name string, change func(*corev1.Pod)) {
 		t.Helper()
 		pod := newPod(node, name, -1)

@@ -178,7 +178,7 @@ func TestWhatCannotBeDecidedIsNamed(t *testing.T) {
 		c.node("n1", at("r1", controlplane.RebootWaiting))
 		c.serve()
 		edit(c.Store, "n1", at("r1", "Thinking"))
-		c.node("n2", at("r1", controlplane.RebootWaiting), func(n *corev1.Node) { n.Labels = map[string]string{slots.LabelGroup: "db"} })
+		c.node("n2", at("r1", controlplane.RebootWaiting), func(n *corev1.Node) { n.Labels = map[string]string{controlplane.LabelRebootGroup: "db"} })
 		c.node("n3", at("r1", controlplane.RebootWaiting))
 		time.Sleep(time.Minute)
 		r := c.Report()

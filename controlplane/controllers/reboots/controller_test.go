@@ -152,7 +152,7 @@ func TestWhatIsKnownOfNodesDecides(t *testing.T) {
 	inBubble(t, func(r rig) {
 		r.node("n1", "a", corev1.ConditionTrue)
 		r.node("n2", "b", corev1.ConditionTrue)
-		r.node("n3", "a", corev1.ConditionFalse, func(n *corev1.Node) { n.Labels[slots.LabelGroup] = "other" })
+		r.node("n3", "a", corev1.ConditionFalse, func(n *corev1.Node) { n.Labels[controlplane.LabelRebootGroup] = "other" })
 		r.node("n4", "a", corev1.ConditionUnknown, func(n *corev1.Node) { n.Labels["node.kubernetes.io/exclude-disruption"] = "" })
 		r.store.PutRaw(store.Nodes, "broken", []byte("{"))
 		c := r.serve("server-1", r.store)

@@ -114,8 +114,8 @@ func (h *Host) clock(before Host, listing bool) {
 
 // nodeOf is what decisions about slots need of a Node.
 func nodeOf(node *corev1.Node, zoneLabels []string) slots.Node {
-	n := slots.Node{Name: node.Name, UID: node.UID, BootID: node.Status.NodeInfo.BootID, Zone: lifecycle.ZoneOf(node.Labels, zoneLabels), Group: slots.DefaultGroup}
-	if group := node.Labels[slots.LabelGroup]; group != "" {
+	n := slots.Node{Name: node.Name, UID: node.UID, BootID: node.Status.NodeInfo.BootID, Zone: lifecycle.ZoneOf(node.Labels, zoneLabels), Group: controlplane.DefaultRebootGroup}
+	if group := node.Labels[controlplane.LabelRebootGroup]; group != "" {
 		n.Group = group
 	}
 	_, n.Excluded = node.Labels[lifecycle.LabelExclude]

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/eviction"
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
@@ -16,7 +17,6 @@ import (
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/etcd/endpoint"
-	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/internal/configfile"
 	"hostler.io/hostler/internal/listen"
 )
@@ -115,7 +115,7 @@ func Default() Config {
 			UnhealthyZoneThreshold: p.UnhealthyZoneThreshold, ZoneLabels: lifecycle.DefaultZoneLabels(), DeadZone: string(p.DeadZone),
 		},
 		Heartbeats: Heartbeats{MaxPerSecond: heartbeats.DefaultMaxPerSecond},
-		Reboots:    Reboots{Groups: Groups{slots.DefaultGroup: defaultGroup()}},
+		Reboots:    Reboots{Groups: Groups{controlplane.DefaultRebootGroup: defaultGroup()}},
 		API:        API{Socket: DefaultSocket},
 		Metrics:    Metrics{Listen: "127.0.0.1:9756"},
 		Log:        Log{Level: "info", Format: "text"},
