@@ -267,14 +267,26 @@ func (c *Controller) Refresh(ctx context.Context) error {
 // slot that was given back may be that of another host now.
 func (c *Controller) Lead(ctx context.Context, term store.Term) error {
 	for {
-		err := c.Refresh(ctx)
-		if err == nil || errors.Is(err, store.ErrUnreadable) {
+		_ = c.Refresh(ctx) // the groups say what failed
+		if c.current() {
 			return c.Executor.Lead(ctx, term)
 		}
 		if err := bounded.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
 	}
+}
+
+// current reports whether the last read of each group has succeeded. One that a person has broken stays so.
+func (c *Controller) current() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for group := range c.policies {
+		if k, read := c.groups.Known(group); !read || k.Err != nil && !errors.Is(k.Err, store.ErrUnreadable) {
+			return false
+		}
+	}
+	return true
 }
 
 // RunReads reads the groups now and then until ctx ends.
@@ -305,8 +317,8 @@ func (c *Controller) decide(now time.Time) ([]Action, time.Time, error) {
 	d := Decide(f, now)
 	c.forget(d.Emptying)
 	for _, h := range f.held() {
-		if f.Hosts[h.Node].released() {
-			c.reread.Send() // a person has freed it, by another server
+		if host := f.Hosts[h.Node]; host.released() && now.Sub(host.SlotSince) < time.Second {
+			c.reread.Send() // a person frees it, by another server
 		}
 	}
 	due := make([]Action, 0, len(d.Changes)+len(d.Answers)+len(d.Evictions))
