@@ -26,11 +26,11 @@ type Pod struct {
 	Node        string
 	Tolerations []corev1.Toleration
 	Ready       bool
-	Deleting    bool // it has a deletionTimestamp
-	Held        bool // it has finalizers
-	Ended       bool // it has succeeded or failed
-	Stays       bool // see Stays
-	Grace time.Duration // until it is killed
+	Deleting    bool          // it has a deletionTimestamp
+	Held        bool          // it has finalizers
+	Ended       bool          // it has succeeded or failed
+	Stays       bool          // see Stays
+	Grace       time.Duration // until it is killed
 }
 
 // Object is KIND/NAME of a pod.
