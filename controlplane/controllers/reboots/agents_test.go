@@ -287,3 +287,22 @@ func TestAPodThatNoWatchHasReportedIsWaitedFor(t *testing.T) {
 		}
 	})
 }
+
+// TestAHostIsToldOnceWhyItWaits has hosts that request the slot at the same moment.
+func TestAHostIsToldOnceWhyItWaits(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.serve()
+		for _, name := range []string{"n1", "n2", "n3"} {
+			c.node(name, at("r1", controlplane.RebootWaiting))
+		}
+		time.Sleep(soon)
+		for _, name := range []string{"n2", "n3"} {
+			if _, slot := read(t, c.Store, name); slot == nil || !strings.HasPrefix(slot.Message, "all slots of the group are held: n1 since ") {
+				t.Errorf("slot of %s = %s, want who holds it", name, describe(slot))
+			}
+		}
+		if got := c.Report().Writes.Stored; got != 4 {
+			t.Errorf("%d writes, want one of the group and one for each Node", got)
+		}
+	})
+}

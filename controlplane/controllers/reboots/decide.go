@@ -61,25 +61,46 @@ type Step struct{ Action, Reason string }
 // Decide returns what to do at a time.
 func Decide(f Facts, now time.Time) Decision {
 	d := Decision{Verdicts: map[string][]slots.Verdict{}, Emptying: map[string]Emptying{}}
-	nodes, held, waits := f.nodes(), f.held(), map[string]*slots.Wait{}
+	nodes, held, ahead := f.nodes(), f.held(), outlook{waits: map[string]*slots.Wait{}, groups: map[string]slots.State{}}
 	for _, group := range slices.Sorted(maps.Keys(f.Policies)) {
 		k, p := f.Groups[group], f.Policies[group]
-		if c := f.change(k, p, nodes, held, now); k.Err == nil && len(c.Steps) > 0 {
+		c, after := f.change(k, p, nodes, held, now)
+		if k.Err != nil {
+			after = k.State
+		} else if len(c.Steps) > 0 {
 			d.Changes = append(d.Changes, c)
 		}
 		d.Verdicts[group] = k.State.Plan(p, nodes, now, "")
-		for _, v := range d.Verdicts[group] {
-			if v.By == slots.Agent {
-				waits[v.ID] = v.Wait
-			}
-		}
+		ahead.add(after, p, nodes, now)
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Hosts)) {
 		if h := f.Hosts[name]; h.Request != nil || h.Slot != nil {
-			d.answer(f, h, held[name], waits, now)
+			d.answer(f, h, held[name], ahead, now)
 		}
 	}
 	return d
+}
+
+// outlook is what becomes of requests once the changes of groups are stored: what a host is told of its request is
+// of then, so that it is told once.
+type outlook struct {
+	waits  map[string]*slots.Wait // of agents by Node; nil for one that gets a slot
+	groups map[string]slots.State
+}
+
+// add adds a group as it will be.
+func (o outlook) add(after slots.State, p slots.Policy, nodes slots.Nodes, now time.Time) {
+	o.groups[p.Group] = after
+	for _, h := range after.Holders {
+		if h.By == slots.Agent {
+			o.waits[h.ID] = nil
+		}
+	}
+	for _, v := range after.Plan(p, nodes, now, "") {
+		if v.By == slots.Agent {
+			o.waits[v.ID] = v.Wait
+		}
+	}
 }
 
 // held are the slots of agents by Node. A Node may have moved to another group since.
@@ -113,8 +134,8 @@ func (c Change) Object() string { return c.object }
 // Version implements executor.Action.
 func (c Change) Version() string { return c.version }
 
-// change is what is due for a group.
-func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map[string]*slots.Holder, now time.Time) Change {
+// change is what is due for a group, and the group as it is then.
+func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map[string]*slots.Holder, now time.Time) (Change, slots.State) {
 	c := Change{Group: p.Group, object: f.Object(p.Group)}
 	for _, o := range k.Holders {
 		host, there := f.Hosts[o.Node]
@@ -134,7 +155,7 @@ func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map
 	for _, s := range c.Steps {
 		c.version += "; " + s.Action
 	}
-	return c
+	return c, after
 }
 
 // requests are those of the agents of a group, in the order in which this server has seen them.
@@ -209,8 +230,8 @@ func (a Answer) Version() string {
 }
 
 // answer adds what is due for a Node.
-func (d *Decision) answer(f Facts, h Host, held *slots.Holder, waits map[string]*slots.Wait, now time.Time) {
-	next := f.slot(h, held, waits)
+func (d *Decision) answer(f Facts, h Host, held *slots.Holder, ahead outlook, now time.Time) {
+	next := f.slot(h, held, ahead)
 	if next != nil && next.Why != lost && h.Request != nil && h.Request.Step == controlplane.RebootDraining {
 		e := f.empty(h, *next, now)
 		next = &e.Slot
@@ -241,7 +262,7 @@ func (d *Decision) soon(at time.Time) {
 }
 
 // slot is what the Node of a host has to say of its slot.
-func (f Facts) slot(h Host, held *slots.Holder, waits map[string]*slots.Wait) *controlplane.RebootSlot {
+func (f Facts) slot(h Host, held *slots.Holder, ahead outlook) *controlplane.RebootSlot {
 	r := h.Request
 	_, configured := f.Policies[h.Group]
 	switch {
@@ -264,11 +285,11 @@ func (f Facts) slot(h Host, held *slots.Holder, waits map[string]*slots.Wait) *c
 		return without(h)
 	}
 	slot := &controlplane.RebootSlot{ID: r.ID}
-	switch wait, waiting := waits[h.Name]; {
+	state := ahead.groups[h.Group]
+	switch wait, waiting := ahead.waits[h.Name]; {
 	case !configured:
 		slot.Why, slot.Message = "group", "no group "+h.Group+" is configured on the servers"
-	case !waiting:
-		state := f.Groups[h.Group].State
+	case !waiting || wait == nil && state.Holder(h.Name) != nil && !h.holds(state.Holder(h.Name)): // by another request
 		w := state.WaitOf(h.Name)
 		slot.Why, slot.Message = whyOf(w), w.Message
 	case wait != nil:
