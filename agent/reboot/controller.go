@@ -68,6 +68,8 @@ type Lock interface {
 	// Turn asks for the lock, and returns whether the host has it. node is the Node as it was seen last;
 	// nil if it was not seen.
 	Turn(ctx context.Context, r *Request, node *corev1.Node) Turn
+	// OnNode reports whether the request is to stand on the Node.
+	OnNode() bool
 	// Release gives the lock back, and ends the request for it.
 	Release(ctx context.Context, r *Request) error
 }

@@ -253,6 +253,8 @@ func (m *machine) Turn(_ context.Context, r *reboot.Request, node *corev1.Node) 
 	return turn
 }
 
+func (m *machine) OnNode() bool { return true }
+
 func (m *machine) Release(context.Context, *reboot.Request) error {
 	m.locked(func() { m.released++ })
 	return nil

@@ -60,6 +60,9 @@ func (l *FleetLock) Turn(ctx context.Context, r *Request, _ *corev1.Node) Turn {
 	return l.last
 }
 
+// OnNode implements Lock: a server of this fleet would give a slot, too.
+func (*FleetLock) OnNode() bool { return false }
+
 // Release implements Lock.
 func (l *FleetLock) Release(ctx context.Context, _ *Request) error {
 	l.asked = time.Time{}

@@ -15,6 +15,9 @@ type Alone struct{}
 // Turn implements Lock.
 func (Alone) Turn(context.Context, *Request, *corev1.Node) Turn { return Turn{Granted: true} }
 
+// OnNode implements Lock.
+func (Alone) OnNode() bool { return true }
+
 // Release implements Lock.
 func (Alone) Release(context.Context, *Request) error { return nil }
 
@@ -32,11 +35,13 @@ func (Server) Turn(_ context.Context, r *Request, node *corev1.Node) Turn {
 		return Turn{Message: fmt.Sprintf("cannot read the server's answer: %v", err)}
 	case slot == nil || slot.ID != r.ID:
 		return Turn{Lost: true, Message: "no `hostler server` with the controller reboots has answered"}
-	case slot.Granted == nil:
-		return Turn{Lost: true, Message: slot.Message}
 	}
-	return Turn{Granted: true, Message: slot.Message, Emptied: slot.Emptied, Failed: slot.Failed}
+	granted := slot.Granted != nil
+	return Turn{Granted: granted, Lost: !granted, Message: slot.Message, Emptied: slot.Emptied, Failed: slot.Failed}
 }
+
+// OnNode implements Lock.
+func (Server) OnNode() bool { return true }
 
 // Release implements Lock: servers see that the request is over.
 func (Server) Release(context.Context, *Request) error { return nil }

@@ -20,6 +20,7 @@ type node struct {
 	machine controlplane.Identity
 
 	stored *corev1.Node // as it was seen last; nil if it was not
+	err    error        // of the last read
 	ready  time.Time    // since when it is seen to be Ready in this boot, by the monotonic clock; zero if it is not
 	seen   chan *corev1.Node
 	stop   context.CancelFunc // of the watch; nil without one
@@ -78,17 +79,17 @@ func notReady(n *corev1.Node, boot string) string {
 }
 
 // read reads the Node where no watch reports it, and after a failure.
-func (n *node) read(ctx context.Context, boot string) error {
+func (n *node) read(ctx context.Context, boot string) {
 	if n.stop != nil && n.stored != nil {
-		return nil
+		n.err = nil
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	stored, err := n.client.Node(ctx, n.name)
-	if err == nil || errors.Is(err, controlplane.ErrNotFound) {
+	if n.err = err; err == nil || errors.Is(err, controlplane.ErrNotFound) {
 		n.take(stored, boot)
 	}
-	return err
 }
 
 // announce writes a request on the Node. It returns why it is not there; empty if it is, or if this control

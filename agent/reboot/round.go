@@ -137,14 +137,14 @@ func (c *Controller) settle(ctx context.Context, r Request) {
 
 // announce has the step written on the Node, and returns why it is not there.
 func (c *Controller) announce(ctx context.Context, r Request) string {
-	if !c.o.Host.HasNode() {
+	if !c.o.Host.HasNode() || !c.o.Lock.OnNode() {
 		return ""
 	}
 	n := &c.round.node
-	err := n.read(ctx, c.o.Boot)
+	n.read(ctx, c.o.Boot)
 	why := n.announce(ctx, r.published(c.o.Host.EmptiedByServer()), c.o.Boot)
-	if why != "" && err != nil {
-		return err.Error()
+	if why != "" && n.err != nil {
+		return n.err.Error()
 	}
 	return why
 }
@@ -175,13 +175,16 @@ func (c *Controller) facts(ctx context.Context, r Request) Facts {
 	}
 	f.Unannounced = c.announce(ctx, r)
 	if host.HasNode() {
+		if !c.o.Lock.OnNode() { // it was not read yet
+			n.read(ctx, c.o.Boot)
+		}
 		if f.NotReady = notReady(n.stored, c.o.Boot); f.NotReady == "" {
 			f.ReadyFor = time.Since(n.ready)
 		}
 	} else {
 		f.ReadyFor = mostTook
 	}
-	if r.active() && !r.Now {
+	if !r.Now || host.EmptiedByServer() {
 		f.Turn = c.turn(ctx, r)
 	}
 	if host.EmptiedByServer() {
