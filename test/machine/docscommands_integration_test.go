@@ -85,7 +85,7 @@ func elsewhere() []struct{ page, line, why string } {
 		{"docs/howto/upgrade.md", "apt install ./hostler_*_amd64.deb", "needs packages: TestTheDocumentedWayToInstall"},
 		{"docs/howto/upgrade.md", "dnf install ./hostler-[0-9]*.x86_64.rpm", "needs a Fedora: TestAnRpmComesAndGoes has rpm install it"},
 		{"docs/howto/metrics.md", "go tool pprof -top heap.pb.gz", "needs Go: TestProfilesAreThere runs it"},
-		{"docs/howto/unprotected.md", "hostler drain --all && systemctl reboot", "ends a machine: others run each of the two"},
+		{"docs/howto/unprotected.md", "hostler drain --all && sudo systemctl reboot", "ends a machine: others run each of the two"},
 		{"docs/start/containerd.md", "apt install ./hostler_*_amd64.deb", "needs packages: TestTheDocumentedWayToInstall"},
 		{"docs/start/containerd.md", "systemctl reboot", "ends a machine: TestAMachineGoesDownInEveryWay"},
 		{"docs/start/docker.md", "apt install ./hostler_*_amd64.deb", "needs packages: TestTheDocumentedWayToInstall"},
