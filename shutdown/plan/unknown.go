@@ -18,6 +18,18 @@ func known() []string {
 	return []string{runtime.LabelCritical, runtime.LabelGracePeriod, runtime.LabelKeep, runtime.LabelPriority}
 }
 
+// elsewhere says where the others of hostler's labels and annotations belong: those of
+// docs/reference/labels.md.
+func elsewhere() map[string]string {
+	const read, written = "is read on the Node, not on pods", "is written by hostler, not read on pods"
+	return map[string]string{
+		domain + "lease-duration": read, domain + "reboot-group": read,
+		domain + "instance": written, domain + "machine-id": written, domain + "no-execute-added": written, domain + "owned": written,
+		domain + "reboot": written, domain + "reboot-slot": written, domain + "replaced": written, domain + "same-machine-id": written,
+		domain + "slots": written, domain + "system-uuid": written,
+	}
+}
+
 // Ignored returns a note for each label and annotation that hostler passes over: those with an invalid
 // value, and those of UnknownLabels.
 func Ignored(phases []PhaseSpec, pods []runtime.Pod, rules Rules) []Note {
@@ -53,6 +65,9 @@ func unknownKey(key string) string {
 	name, ours := nameOf(key)
 	if !ours || slices.Contains(known(), key) {
 		return ""
+	}
+	if problem := elsewhere()[key]; problem != "" {
+		return problem
 	}
 	if near := nearest(name); near != "" {
 		return "is not a label of hostler; did you mean " + near + "?"

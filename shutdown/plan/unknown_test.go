@@ -1,6 +1,8 @@
 package plan_test
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -18,6 +20,9 @@ func TestALabelThatOnlyLooksLikeHostlersIsNotedWithTheNearest(t *testing.T) {
 		"io.hostler.keep":                       "did you mean hostler.io/keep?",
 		"hostler.keep":                          "did you mean hostler.io/keep?",
 		"gc.hostler.io/protected":               "it knows hostler.io/critical, hostler.io/grace-period, hostler.io/keep, hostler.io/priority",
+		"hostler.io/reboot-group":               "is read on the Node, not on pods",
+		"hostler.io/lease-duration":             "is read on the Node, not on pods",
+		"hostler.io/slots":                      "is written by hostler, not read on pods",
 		"hostler.io/keep":                       "",
 		"hostler.io/grace-period":               "",
 		"nothostler.io/grace":                   "",
@@ -47,6 +52,25 @@ func TestALabelThatOnlyLooksLikeHostlersIsNotedWithTheNearest(t *testing.T) {
 			if n.Pod != pods[i].Name || n.Key != key || n.Value != "5s" || !strings.HasSuffix(n.Problem, want) {
 				t.Errorf("UnknownLabels() of %s = %+v, want it to end with %q", key, n, want)
 			}
+		}
+	}
+}
+
+func TestNoLabelOfHostlerIsCalledUnknown(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/labels.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, onNode, found := strings.Cut(string(page), "\n## On the Node and its Lease\n")
+	onNode, _, ends := strings.Cut(onNode, "\n## ")
+	keys := regexp.MustCompile("`(hostler\\.io/[a-z-]+)`").FindAllStringSubmatch(onNode, -1)
+	if !found || !ends || len(keys) == 0 {
+		t.Fatal("docs/reference/labels.md has no keys of the Node and its Lease")
+	}
+	for _, key := range keys {
+		notes := plan.UnknownLabels([]runtime.Pod{{Name: "web", Labels: values{key[1]: "x"}}})
+		if len(notes) != 1 || !strings.HasSuffix(notes[0].Problem, " on pods") {
+			t.Errorf("UnknownLabels() of %s = %+v, want where it belongs", key[1], notes)
 		}
 	}
 }
