@@ -45,7 +45,7 @@ func Etcd(ctx context.Context, cfg config.Config, node, version string) *doctor.
 	}
 	e.Exposed = Exposed(secrets)
 	for _, to := range o.Endpoints {
-		if endpoint.Plain(to) && endpoint.Check(to, false) != nil {
+		if endpoint.Plain(to) && endpoint.Check(to, false, "") != nil {
 			e.Plain = append(e.Plain, to)
 		}
 	}

@@ -25,7 +25,7 @@ func (o Options) check() error {
 		return errors.New("no endpoint given: set " + o.key("endpoints"))
 	}
 	for _, e := range o.Endpoints {
-		if err := endpoint.Check(e, o.Insecure); err != nil {
+		if err := endpoint.Check(e, o.Insecure, o.key("insecure")); err != nil {
 			return fmt.Errorf("%s: %w", o.key("endpoints"), err)
 		}
 	}

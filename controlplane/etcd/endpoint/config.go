@@ -34,7 +34,7 @@ func (c Config) Check(k *configfile.Checker, field string) {
 		k.Require(path == "" || filepath.IsAbs(path), field+"."+name, "%q is not an absolute path", path)
 	}
 	for i, text := range c.Endpoints {
-		k.Accept(Check(text, c.Insecure), fmt.Sprintf("%s.endpoints[%d]", field, i))
+		k.Accept(Check(text, c.Insecure, field+".insecure"), fmt.Sprintf("%s.endpoints[%d]", field, i))
 		k.Require(!slices.Contains(c.Endpoints[:i], text), fmt.Sprintf("%s.endpoints[%d]", field, i), "is named twice")
 	}
 	k.Accept(CheckPrefix(c.Prefix), field+".prefix")

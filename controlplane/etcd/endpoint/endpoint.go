@@ -14,8 +14,9 @@ import (
 const DefaultPort = "2379"
 
 // Check reports what is wrong with an endpoint: it has to be https://HOST:PORT, or http of
-// this host's own, or of another one's if insecure allows it.
-func Check(endpoint string, insecure bool) error {
+// this host's own, or of another one's if insecure allows it. key is the name of insecure in the
+// configuration.
+func Check(endpoint string, insecure bool, key string) error {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil || u.Scheme != "https" && u.Scheme != "http":
@@ -27,7 +28,7 @@ func Check(endpoint string, insecure bool) error {
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("%q has more than a host and a port: write it as %s://%s", shown(endpoint), u.Scheme, u.Host)
 	case u.Scheme == "http" && !insecure && !loopback(u.Hostname()):
-		return fmt.Errorf("%q sends data and passwords unencrypted: use https, or set insecure: true", shown(endpoint))
+		return fmt.Errorf("%q sends data and passwords unencrypted: use https, or set %s: true", shown(endpoint), key)
 	}
 	return nil
 }

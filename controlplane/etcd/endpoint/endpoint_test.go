@@ -19,10 +19,10 @@ func TestAnEndpointIsAHostThatCanBeVerified(t *testing.T) {
 		"http of this host":                {"http://127.0.0.1:2379", false, ""},
 		"http of this host by IPv6":        {"http://[::1]:2379", false, ""},
 		"http of this host by name":        {"http://localhost:2379", false, ""},
-		"http of another host":             {"http://etcd-1.example:2379", false, "insecure: true"},
+		"http of another host":             {"http://etcd-1.example:2379", false, "set store.etcd.insecure: true"},
 		"http of another host, as allowed": {"http://etcd-1.example:2379", true, ""},
 		"a name that begins as this host's": {
-			"http://localhost.example:2379", false, "insecure: true",
+			"http://localhost.example:2379", false, "set store.etcd.insecure: true",
 		},
 		"no scheme":                 {"etcd-1.example:2379", false, "write it as https://HOST:2379"},
 		"another scheme":            {"unix:///run/etcd.sock", false, "write it as https://HOST:2379"},
@@ -39,7 +39,7 @@ func TestAnEndpointIsAHostThatCanBeVerified(t *testing.T) {
 		"a port that is not":        {"https://etcd-1.example:client", false, "is not an endpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := endpoint.Check(c.endpoint, c.insecure)
+			err := endpoint.Check(c.endpoint, c.insecure, "store.etcd.insecure")
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("Check(%q, %t) = %v, want %q", c.endpoint, c.insecure, err, c.want)
 			}
