@@ -151,6 +151,8 @@ func lock(f Facts) Check {
 		return fail(f.fixes().restartAgent(), "logind lists a lock named hostler of pid %d, but hostler does not hold it", own[0].PID)
 	case n > 1:
 		return warn(f.fixes().restartAgent(), "logind lists %d hostler locks, and a shutdown would wait for all of them", n)
+	case own[0].PID == 0: // logind names no process for it
+		return ok("hostler holds the shutdown lock that the service manager kept")
 	case int(own[0].PID) != f.Agent.PID:
 		return ok("hostler holds the shutdown lock that its process %d took and the service manager kept", own[0].PID)
 	}

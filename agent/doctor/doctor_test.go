@@ -558,6 +558,21 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 	}
 }
 
+func TestALockWithoutItsProcessNamesNone(t *testing.T) {
+	for pid, want := range map[uint32]string{
+		0:   "hostler holds the shutdown lock that the service manager kept",
+		700: "hostler holds the shutdown lock that its process 700 took and the service manager kept",
+		812: "hostler holds the shutdown lock, as pid 812",
+	} {
+		f := healthy()
+		f.Logind.Own[0].PID = pid
+		checks := doctor.Examine(f).Checks
+		if i := slices.IndexFunc(checks, func(c doctor.Check) bool { return c.Name == "lock" }); i < 0 || checks[i].Message != want {
+			t.Errorf("Examine() of a lock of process %d = %+v, want check lock to say %q", pid, checks, want)
+		}
+	}
+}
+
 func TestEveryCheckIsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/reference/doctor.md")
 	if err != nil {
