@@ -212,7 +212,10 @@ type faults []Check
 func (f *faults) add(c Check) { *f = append(*f, c) }
 
 // or is the faults as one check of the worst verdict; without any it is fine.
-func (f faults) or(fine Check) Check {
+func (f faults) or(fine Check) Check { return f.joined("; ", fine) }
+
+// joined is the same with what stands between the messages, and between the fixes.
+func (f faults) joined(by string, fine Check) Check {
 	if len(f) == 0 {
 		return fine
 	}
@@ -227,6 +230,6 @@ func (f faults) or(fine Check) Check {
 			hints = append(hints, c.Hint)
 		}
 	}
-	sum.Message, sum.Hint = strings.Join(messages, "; "), strings.Join(hints, "; ")
+	sum.Message, sum.Hint = strings.Join(messages, by), strings.Join(hints, by)
 	return sum
 }

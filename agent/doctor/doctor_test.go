@@ -499,14 +499,14 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 		}, []string{"warn node-network|NetworkUnavailable is True: node.address.internal: no interface has|compare"}},
 		{"a check of one's own that found a problem", func(f *doctor.Facts) {
 			f.Conditions = doctor.Conditions{Number: 1, Problems: []doctor.Fix{{Message: "example.com/Bad is True: it smokes", Command: "fix what it reports"}}}
-		}, []string{"warn conditions|example.com/Bad is True: it smokes|fix what it reports"}},
+		}, []string{"warn conditions|example.com/Bad is True: it smokes|fix what it reports\nif a check passes when you run it but not in the service: the service has its own /tmp and /var/tmp and no devices"}},
 		{"checks of one's own that are not run, or do not say", func(f *doctor.Facts) {
 			f.Conditions = doctor.Conditions{
 				Directory: "/etc/hostler/conditions.d", Number: 2,
 				Broken:  []doctor.Fix{{Message: "/etc/hostler/conditions.d/a:4: what: unknown key", Command: "remove or correct it"}, {Message: "/etc/hostler/conditions.d/b is not executable", Command: "chmod 755 b"}},
 				Unknown: []doctor.Fix{{Message: "/etc/hostler/conditions.d/c: timed out", Command: "run it by hand"}},
 			}
-		}, []string{"warn conditions|/a:4: what: unknown key; |/b is not executable; |/c: timed out|remove or correct it; chmod 755 b; run it by hand"}},
+		}, []string{"warn conditions|/a:4: what: unknown key\n/|/b is not executable\n/|/c: timed out|remove or correct it\nchmod 755 b\nrun it by hand\nif a check passes when you run it"}},
 		{"checks of one's own that all say something", func(f *doctor.Facts) { f.Conditions = doctor.Conditions{Number: 2, Local: []string{"example.com/A"}} }, nil},
 		{"a state folder that cannot be written", func(f *doctor.Facts) { f.State.Problem = "read-only" }, []string{"warn state|read-only"}},
 		{"a state folder without room", func(f *doctor.Facts) { f.State.Free = 1 << 20 }, []string{"warn state|/var/lib/hostler has 1.0 MiB free|df -h /var/lib/hostler"}},

@@ -367,15 +367,21 @@ func state(f Facts) Check {
 	return ok("%s is writable and has %s free", f.State.Path, gc.Size(f.State.Free))
 }
 
-// conditions looks at the administrator's own checks.
+// conditions looks at the administrator's own checks. Each has a line, and its fix another one.
 func conditions(f Facts) Check {
 	c := f.Conditions
-	found := warnings(slices.Concat(c.Problems, c.Broken, c.Unknown))
+	if found := warnings(slices.Concat(c.Problems, c.Broken, c.Unknown)); len(found) > 0 {
+		sum := found.joined("\n", Check{})
+		if len(c.Problems)+len(c.Unknown) > 0 {
+			sum.Hint += "\nif a check passes when you run it but not in the service: the service has its own /tmp and /var/tmp and no devices (/usr/share/doc/hostler/docs/howto/custom-condition.md)"
+		}
+		return sum
+	}
 	switch {
 	case c.Number == 0:
-		return found.or(Check{})
+		return Check{}
 	case len(c.Local) > 0:
-		return found.or(ok("%d custom; %s shown on this host only: on a Node of the kubelet, hostler writes only hostler.io/* conditions", c.Number, strings.Join(c.Local, ", ")))
+		return ok("%d custom; %s shown on this host only: on a Node of the kubelet, hostler writes only hostler.io/* conditions", c.Number, strings.Join(c.Local, ", "))
 	}
-	return found.or(ok("%d custom, in %s", c.Number, c.Directory))
+	return ok("%d custom, in %s", c.Number, c.Directory)
 }

@@ -16,14 +16,14 @@ import (
 func Conditions(directory string, checks []conditions.Check, faults []conditions.Fault) doctor.Conditions {
 	facts := doctor.Conditions{Directory: directory, Number: len(checks)}
 	for _, f := range faults {
-		facts.Broken = append(facts.Broken, doctor.Fix{Message: f.String(), Command: f.Fix})
+		facts.Broken = append(facts.Broken, doctor.Fix{Message: f.String(), Command: f.Path + ": " + f.Fix})
 	}
 	for _, check := range checks {
 		switch {
 		case check.Answer == status.Problem:
-			facts.Problems = append(facts.Problems, doctor.Fix{Message: fmt.Sprintf("%s is %s: %s", check.Type, corev1.ConditionTrue, check.Message), Command: "fix what it reports; to run the check: " + manualCommand(check)})
+			facts.Problems = append(facts.Problems, doctor.Fix{Message: fmt.Sprintf("%s is %s: %s", check.Type, corev1.ConditionTrue, check.Message), Command: string(check.Type) + ": fix what it reports; to run the check: " + manualCommand(check)})
 		case check.Answer == status.TimedOut || check.Answer == status.Undecided || check.Answer == status.NotRun && !check.Faulty:
-			facts.Unknown = append(facts.Unknown, doctor.Fix{Message: check.Path + ": " + check.Message, Command: "run it manually: " + manualCommand(check)})
+			facts.Unknown = append(facts.Unknown, doctor.Fix{Message: check.Path + ": " + check.Message, Command: check.Path + ": to run it manually: " + manualCommand(check)})
 		}
 		if check.LocalOnly {
 			facts.Local = append(facts.Local, string(check.Type))
