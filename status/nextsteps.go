@@ -55,6 +55,9 @@ func nextSteps() map[string]string {
 
 const stepImages = "run `hostler gc plan` to see what would be removed and why the rest is kept"
 
+// stepOver is what to do about a pressure that has ended.
+const stepOver = "wait until the condition is lifted"
+
 const stepAddressMissing = "compare it with `ip address`, and correct node.address.internal"
 
 // StepAddressMissing is what to do about an error of CheckAddresses. Only an address can be virtual, an
@@ -97,6 +100,9 @@ func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeCo
 		}
 		if c.Type == corev1.NodeDiskPressure && step != stepImages && shortOfImages(facts, c.Message) {
 			step += "; " + stepImages
+		}
+		if strings.HasPrefix(c.Message, NoPressureSince) {
+			step = stepOver
 		}
 		if found && !(Transition{New: c}).Good() {
 			steps[c.Type] = strings.NewReplacer("UNIT", missingUnit(facts), "MOUNTPOINT", place(fs)).Replace(step)

@@ -131,3 +131,13 @@ func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
 		})
 	}
 }
+
+func TestAPressureThatIsOverNeedsNothingButTime(t *testing.T) {
+	c := corev1.NodeCondition{
+		Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue, Reason: status.ReasonImageFilesystemSpace,
+		Message: status.NoPressureSince + "2026-11-20T03:09:00Z; the condition is lifted at 2026-11-20T03:14:00Z unless pressure recurs; now /var/lib/containerd has 30Gi of 100Gi free",
+	}
+	if got, want := status.NextSteps([]corev1.NodeCondition{c}, status.Facts{})[c.Type], "wait until the condition is lifted"; got != want {
+		t.Errorf("NextSteps() = %q, want %q", got, want)
+	}
+}
