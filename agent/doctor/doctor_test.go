@@ -489,7 +489,17 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 		}, []string{"warn last-shutdown|not restarted yet: db (waits for mnt-nas.mount (/mnt/nas))|systemctl --failed"}},
 		{"one container that does not start again, and one that waits, of which only the ID is known", func(f *doctor.Facts) {
 			f.Guard.Restarts = []journal.Restart{{Name: "gpu", Outcome: journal.RestartFailed}, {ID: "30d09f47dfb5", Reason: "waits for its runtime"}}
-		}, []string{"warn last-shutdown|cannot be restarted: gpu; containers not restarted yet: 30d09f47dfb5 (waits for its runtime)|hostler ps --last-shutdown"}},
+		}, []string{"warn last-shutdown|cannot be restarted: gpu\ncontainers not restarted yet: 30d09f47dfb5 (waits for its runtime)|hostler ps --last-shutdown"}},
+		{"containers that wait for runtimes that do not answer, after a shutdown in which a pod was killed", func(f *doctor.Facts) {
+			f.Guard.Restarts = []journal.Restart{
+				{Name: "db", Runtime: "docker", Reason: journal.AwaitsRuntime}, {Name: "web", Runtime: "docker", Reason: journal.AwaitsRuntime},
+				{Name: "dns", Runtime: "podman", Reason: journal.AwaitsRuntime},
+			}
+			f.Last = &journal.Record{Graceful: true, Pods: []journal.PodRecord{{Outcome: journal.Killed}, {Outcome: journal.Stopped}}}
+		}, []string{
+			"warn last-shutdown|not restarted yet: db (waits for its runtime to answer), web (|; no answer from docker, podman\npods killed at the end of their grace period: 1 of 2 | " +
+				"|systemctl start docker; if it runs already: journalctl -u docker; to have it started at boot: systemctl enable docker; systemctl start podman.socket|systemctl enable podman.socket\nrun `hostler ps --last-shutdown`",
+		}},
 		{"a shutdown that was cancelled", func(f *doctor.Facts) { f.Last = &journal.Record{CancelledAt: time.Unix(1, 0)} }, nil},
 		{"no shutdown on record", func(f *doctor.Facts) { f.Last = nil }, nil},
 		{"a lock of an earlier process", func(f *doctor.Facts) { f.Logind.Own[0].PID = 700 }, nil},

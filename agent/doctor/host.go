@@ -290,19 +290,19 @@ func (f Facts) startOf(name, endpoint string) string {
 }
 
 func lastShutdown(f Facts) Check {
-	down, waiting := f.stayDown()
-	later := "containers not restarted yet: " + strings.Join(waiting, ", ")
-	switch {
-	case len(down) > 0:
-		text := "containers that cannot be restarted: " + strings.Join(down, ", ")
-		if len(waiting) > 0 {
-			text += "; " + later
-		}
-		return warn("run `hostler ps --last-shutdown` for the reasons; fix them, then start the containers yourself", "%s", text)
-	case len(waiting) > 0:
-		return warn("wait: hostler starts each container once its units are up; see `systemctl list-jobs` and `systemctl --failed`", "%s", later)
+	ended, found := endOf(f.Last), f.restartFaults()
+	if len(found) == 0 {
+		return ended
 	}
-	switch r := f.Last; {
+	if ended.Status != OK {
+		found.add(ended)
+	}
+	return found.joined("\n", Check{})
+}
+
+// endOf judges how a shutdown ended.
+func endOf(r *journal.Record) Check {
+	switch {
 	case r == nil:
 		return ok("none recorded")
 	case r.Graceful && r.Killed() > 0:
@@ -333,12 +333,13 @@ func countPods(n int) string {
 	return fmt.Sprintf("%d pods", n)
 }
 
-// stayDown names what a shutdown has stopped and does not start again, and, with its reason, what
+// restartFaults names what a shutdown has stopped and does not start again, and, with its reason, what
 // waits for that.
-func (f Facts) stayDown() (down, waiting []string) {
+func (f Facts) restartFaults() (found faults) {
 	if f.Guard == nil {
-		return nil, nil
+		return nil
 	}
+	var down, waiting, silent []string // silent are runtimes that do not answer
 	for _, r := range f.Guard.Restarts {
 		name := cmp.Or(r.Name, r.ID)
 		switch {
@@ -346,9 +347,40 @@ func (f Facts) stayDown() (down, waiting []string) {
 			down = append(down, name)
 		case r.Outcome == "" && r.Reason != "" && !r.ByUnit:
 			waiting = append(waiting, fmt.Sprintf("%s (%s)", name, r.Reason))
+			if r.Reason == journal.AwaitsRuntime && !slices.Contains(silent, r.Runtime) {
+				silent = append(silent, r.Runtime)
+			}
 		}
 	}
-	return down, waiting
+	if len(down) > 0 {
+		found.add(warn("run `hostler ps --last-shutdown` for the reasons; fix them, then start the containers yourself", "containers that cannot be restarted: %s", strings.Join(down, ", ")))
+	}
+	later := "containers not restarted yet: " + strings.Join(waiting, ", ")
+	switch {
+	case len(silent) > 0:
+		var starts []string
+		for _, name := range silent {
+			starts = append(starts, f.startOfSilent(name))
+		}
+		found.add(warn(strings.Join(starts, "; "), "%s; no answer from %s", later, strings.Join(silent, ", ")))
+	case len(waiting) > 0:
+		found.add(warn("wait: hostler starts each container once its units are up; see `systemctl list-jobs` and `systemctl --failed`", "%s", later))
+	}
+	return found
+}
+
+// startOfSilent is how a runtime is started that has not answered since the boot, perhaps because it is
+// not enabled.
+func (f Facts) startOfSilent(name string) string {
+	endpoint := ""
+	if i := slices.IndexFunc(f.Runtimes.List, func(r Runtime) bool { return r.Name == name }); i >= 0 {
+		endpoint = f.Runtimes.List[i].Endpoint
+	}
+	fix := f.startOf(name, endpoint)
+	if units := servicesOf(name, endpoint); !f.Systemd.Missing && len(units) > 0 {
+		fix += "; to have it started at boot: systemctl enable " + strings.TrimSuffix(units[0], ".service")
+	}
+	return fix
 }
 
 // leastFree is what hostler's own files need room for, several times over.

@@ -49,6 +49,9 @@ const (
 	RestartFailed RestartOutcome = "failed"  // its runtime refused several times, or never reported the needed facts
 )
 
+// AwaitsRuntime is the Reason of a container whose runtime does not answer.
+const AwaitsRuntime = "waits for its runtime to answer"
+
 // StaysStopped says why nobody starts a container again, by the name of its runtime.Restart; empty if
 // somebody may.
 func StaysStopped(restart string, hostLived bool) string {

@@ -199,7 +199,7 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	case f.Unreachable(r.Runtime) && waited >= goneAfter:
 		return leave(journal.LeftStopped, "its runtime has not answered for a day")
 	case f.Unreachable(r.Runtime):
-		return wait("waits for its runtime to answer")
+		return wait(journal.AwaitsRuntime)
 	case f.Unable != nil && f.Unable(r.Runtime):
 		return leave(journal.LeftStopped, "its runtime cannot start it again")
 	case !there && r.ByUnit:
