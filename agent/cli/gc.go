@@ -224,6 +224,9 @@ func printReport(t *table, r runs.Report) {
 		t.line("warning: %s", strings.ReplaceAll(w, "; ", "\n  "))
 	}
 	t.line("removed %s in %s", removedWhat(r), r.Duration.Round(time.Millisecond))
+	if len(r.Kept) > 0 {
+		t.line("kept: %s", byReason(r.Kept))
+	}
 	if images > 0 || r.RequestedBytes > 0 || r.RequestedInodes > 0 {
 		on := ""
 		if len(r.Filesystems) > 0 {
