@@ -79,7 +79,7 @@ func returns(key garbagecollector.Key, alive bool) string {
 	case key.Kind == store.Leases.Name:
 		return "the server counts the host as dead until its agent creates the Lease again"
 	case key.Kind == store.Objects.Name && strings.HasPrefix(key.Name, store.Pods(true).Name+"/"):
-		return "this stops no pod: its host stores the object again while the pod runs"
+		return "this stops no pod: its host stores the object again within ten minutes while the pod runs"
 	}
 	return ""
 }

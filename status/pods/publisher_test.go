@@ -351,6 +351,20 @@ func TestObjectsWithoutAPodAreRemoved(t *testing.T) {
 	})
 }
 
+// hostler fleet delete and docs/reference/etcd.md say how long that takes.
+func TestAnObjectThatAnotherClientDeletesIsStoredAgainWithinTenMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := run(t, newStore(), web())
+		d.edit(t, "shop/web", deleted)
+		d.set("shop/web", nil)
+		time.Sleep(10*time.Minute + time.Second)
+		synctest.Wait()
+		if o := d.get(t, "shop/web"); o == nil || o.DeletionTimestamp != nil {
+			t.Errorf("object = %+v, want a new one, whose deletion is not requested", o)
+		}
+	})
+}
+
 func TestAfterAnOutageAllIsCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := run(t, newStore(), web())
