@@ -40,7 +40,8 @@ func reportOf(r executor.Report) report {
 }
 
 // reportOfNodes is that of the controller node-lifecycle. pods are those that cannot be read.
-func reportOfNodes(l lifecycle.Report, pods map[string]error) report {
+// onKubernetes is where this server deletes no objects.
+func reportOfNodes(l lifecycle.Report, pods map[string]error, onKubernetes bool) report {
 	r := reportOf(l.Report)
 	r.due, r.pending = len(l.Decision.Now)+len(l.Marks), len(l.Decision.Pending)
 	r.writes = r.writes.Add(l.Marking.Writes)
@@ -63,12 +64,12 @@ func reportOfNodes(l lifecycle.Report, pods map[string]error) report {
 		r.problems = append(r.problems, answer.Problem{Object: clean(store.Nodes.Key(i.Node)), Message: clean(i.Message), Hint: "remove it yourself if nobody needs it"})
 	}
 	r.actions = func() []answer.Action { return actionsOnNodes(l) }
-	r.settled = func() []answer.Settled { return settledNodes(l.Decision.Settled) }
+	r.settled = func() []answer.Settled { return settledNodes(l.Decision.Settled, onKubernetes) }
 	return r
 }
 
 // settledNodes says what comes next for Nodes that this controller has finished with.
-func settledNodes(nodes []lifecycle.Settled) []answer.Settled {
+func settledNodes(nodes []lifecycle.Settled, onKubernetes bool) []answer.Settled {
 	list := make([]answer.Settled, 0, len(nodes))
 	for _, n := range nodes {
 		s := answer.Settled{Node: clean(n.Node), Ready: string(n.Ready), Taints: []string{}, Next: "its pods are not evicted before it has a NoExecute taint"}
@@ -79,7 +80,11 @@ func settledNodes(nodes []lifecycle.Settled) []answer.Settled {
 			}
 			s.Next = "its pods are evicted when their toleration is over"
 			if n.Ready == corev1.ConditionUnknown {
-				s.Next += "; if the host does not return, delete its Node"
+				command := "hostler fleet delete nodes/" + clean(n.Node) + " --dry-run"
+				if onKubernetes {
+					command = "kubectl delete node " + clean(n.Node)
+				}
+				s.Next += "; if the host does not return, delete its Node: `" + command + "`"
 			}
 			if t.TimeAdded != nil && s.NoExecuteSince == nil {
 				since := t.TimeAdded.UTC()

@@ -180,7 +180,7 @@ func TestThePlanNamesWhatToDoIfAHostDoesNotReturn(t *testing.T) {
 	r.eventually("the host is Unknown and tainted", func(answer.Status) bool {
 		settled := decoded[answer.Plan](r, "/v1/fleet/plan").Controllers[0].Settled
 		return len(settled) == 1 && settled[0].Node == "lost" && settled[0].Ready == "Unknown" && settled[0].NoExecuteSince != nil &&
-			strings.HasSuffix(settled[0].Next, "; if the host does not return, delete its Node")
+			strings.HasSuffix(settled[0].Next, "; if the host does not return, delete its Node: `hostler fleet delete nodes/lost --dry-run`")
 	})
 }
 
