@@ -492,7 +492,8 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 		}, []string{"warn last-shutdown|cannot be restarted: gpu\ncontainers not restarted yet: 30d09f47dfb5 (waits for its runtime)|hostler ps --last-shutdown"}},
 		{"containers that wait for runtimes that do not answer, after a shutdown in which a pod was killed", func(f *doctor.Facts) {
 			f.Guard.Restarts = []journal.Restart{
-				{Name: "db", Runtime: "docker", Reason: journal.AwaitsRuntime}, {Name: "web", Runtime: "docker", Reason: journal.AwaitsRuntime},
+				{Name: "db", Runtime: "docker", Reason: journal.AwaitsRuntime},
+				{Name: "web", Runtime: "docker", Reason: journal.AwaitsRuntime},
 				{Name: "dns", Runtime: "podman", Reason: journal.AwaitsRuntime},
 			}
 			f.Last = &journal.Record{Graceful: true, Pods: []journal.PodRecord{{Outcome: journal.Killed}, {Outcome: journal.Stopped}}}
