@@ -43,6 +43,7 @@ type reference struct {
 	kind, name string
 	uid        types.UID
 	version    string
+	deletion   metav1.DeletionPropagation
 }
 
 // check says that no object of a kind had changed from one version to another.
@@ -70,11 +71,11 @@ func (f *Fleet) confirm(ctx context.Context, pre store.Preconditions, version st
 
 // confirmOther returns ErrConflict if another object is not in its state.
 func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
-	key := reference{o.Kind.Name, o.Name, o.UID, o.Version}
+	key := reference{o.Kind.Name, o.Name, o.UID, o.Version, o.Deletion}
 	f.seen.mu.Lock()
 	last, known := f.seen.others[key]
 	f.seen.mu.Unlock()
-	if known && (o.UID != "" && o.Version == "" || time.Since(last) < confirmedFor) {
+	if known && (o.UID != "" && o.Version == "" && o.Deletion == "" || time.Since(last) < confirmedFor) {
 		return nil
 	}
 	found, err := f.get(ctx, "get "+o.Kind.Key(o.Name), o.Kind.Metadata(), o.Name)

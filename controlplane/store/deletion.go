@@ -6,6 +6,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// DeletionOf is how the deletion of an object is carried out, by its finalizers; empty for an object whose
+// deletion was not requested.
+func DeletionOf(o Object) metav1.DeletionPropagation {
+	switch {
+	case o.GetDeletionTimestamp() == nil:
+		return ""
+	case slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents):
+		return metav1.DeletePropagationOrphan
+	case slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents):
+		return metav1.DeletePropagationForeground
+	}
+	return metav1.DeletePropagationBackground
+}
+
 // RequestDeletion changes an object as a request for its deletion does in a store that has no API server,
 // and reports whether nothing holds it, so that it is to be removed. A deletion that was requested before
 // keeps its time.

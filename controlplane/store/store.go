@@ -42,20 +42,24 @@ type Preconditions struct {
 // MostOthers is how many Others one write can have: etcd bounds the size of a transaction.
 const MostOthers = 50
 
-// Reference is the state of an object: absent, or one version.
+// Reference is the state of an object: one version, being deleted, or absent.
 type Reference struct {
 	Kind Kind
 	Name string    // that it is stored under
 	UID  types.UID // empty for any
-	// Version is the resourceVersion that the object must have. If it is empty, nothing may have the UID
-	// under the name.
-	Version string
+	// Version is the resourceVersion that the object must have, and Deletion how its deletion must be
+	// carried out at any version, see DeletionOf. If both are empty, nothing may have the UID under the name.
+	Version  string
+	Deletion metav1.DeletionPropagation
 }
 
 // Check returns ErrConflict if the stored object, nil if there is none, is not in the state.
 func (r Reference) Check(stored Object) error {
 	same := stored != nil && (r.UID == "" || stored.GetUID() == r.UID)
 	switch {
+	case r.Deletion != "" && (!same || DeletionOf(stored) != r.Deletion):
+		return fmt.Errorf("%w: %s is not being deleted any more with policy %s", controlplane.ErrConflict, r.Kind.Key(r.Name), r.Deletion)
+	case r.Deletion != "":
 	case r.Version == "" && same:
 		return fmt.Errorf("%w: %s exists", controlplane.ErrConflict, r.Kind.Key(r.Name))
 	case r.Version != "" && (!same || stored.GetResourceVersion() != r.Version):

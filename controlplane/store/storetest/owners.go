@@ -121,7 +121,17 @@ func checkOthers(b *bench) {
 	b.refused(b.Store, "a", others(was), "although the other object has changed", controlplane.ErrConflict)
 	was.Version = b.node("owner").ResourceVersion
 	b.update(store.Nodes, "a", others(was), "2")
-	b.delete("owner", "")
+	waits, orphans := owner, owner
+	waits.Deletion, orphans.Deletion = metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan
+	b.refused(b.Store, "a", others(waits), "although the deletion of the other object was not requested", controlplane.ErrConflict)
+	b.delete("owner", metav1.DeletePropagationForeground)
+	b.refused(b.Store, "a", others(orphans), "although the other object waits for its dependents", controlplane.ErrConflict)
+	b.update(store.Nodes, "a", others(waits), "4")
+	b.delete("owner", metav1.DeletePropagationOrphan)
+	forget()
+	b.refused(b.Store, "a", others(waits), "although the other object waits for its dependents no more", controlplane.ErrConflict)
+	b.update(store.Nodes, "a", others(orphans), "5")
+	b.delete("owner", metav1.DeletePropagationBackground)
 	forget()
 	b.refused(b.Store, "a", others(was), "although the other object does not exist", controlplane.ErrConflict)
 	b.update(store.Nodes, "a", others(owner, named), "3")
