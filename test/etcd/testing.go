@@ -11,16 +11,16 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// Prepare builds what clusters need, outside the lab.
-func Prepare(ctx context.Context, log *slog.Logger) error {
-	return kube.Prepare(ctx, log, kube.Etcd, kube.Etcdctl, kube.Etcdutl)
+// Prepare builds what clusters need, and other programs, outside the lab.
+func Prepare(ctx context.Context, log *slog.Logger, programs ...kube.Program) error {
+	return kube.Prepare(ctx, log, append([]kube.Program{kube.Etcd, kube.Etcdctl, kube.Etcdutl}, programs...)...)
 }
 
 // Main runs the tests of m in a lab where clusters can be started, and exits with their
-// code. It is all that a TestMain has to call.
-func Main(m *testing.M) {
+// code. It is all that a TestMain has to call. Programs are those that tests use beside etcd.
+func Main(m *testing.M, programs ...kube.Program) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if err := Prepare(context.Background(), log); err != nil {
+	if err := Prepare(context.Background(), log, programs...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

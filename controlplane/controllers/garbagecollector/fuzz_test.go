@@ -45,7 +45,7 @@ func FuzzMetadata(f *testing.F) {
 					t.Errorf("%s was deleted, although it cannot be read", name)
 				}
 			}
-			m := newModel(&claims{tried: map[state][]chan outcome{}})
+			m := newModel(newClaims(), onEtcd)
 			m.replay(j.all)
 			for _, fault := range m.faults {
 				t.Error(fault)

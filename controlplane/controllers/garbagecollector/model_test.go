@@ -4,13 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane/store"
 )
@@ -24,6 +27,8 @@ type record struct {
 	orphan     bool     // the finalizers of deletions
 	foreground bool     //
 	held       []string // finalizers of other programs
+	// since has the revision of the write with which the object got a reference that it has had ever since.
+	since map[string]int64
 }
 
 func newRecord(path string, revision int64, o store.Object) *record {
@@ -43,6 +48,20 @@ func newRecord(path string, revision int64, o store.Object) *record {
 		}
 	}
 	return r
+}
+
+// ages notes since when the object has had its references. before is its last state, nil for a new object.
+func (r *record) ages(before *record) {
+	r.since = map[string]int64{}
+	for _, ref := range r.meta.OwnerReferences {
+		r.since[text(ref)] = r.revision
+		if before == nil || before.meta.UID != r.meta.UID {
+			continue
+		}
+		if at, had := before.since[text(ref)]; had {
+			r.since[text(ref)] = at
+		}
+	}
 }
 
 func (r *record) deleting() bool { return r.meta.DeletionTimestamp != nil }
@@ -101,14 +120,36 @@ type model struct {
 	// can be removed at a time.
 	removed  []*record
 	claims   *claims
-	revision int64 // of the last change
+	rules    rules
+	orphaned map[types.UID]*record // owners that were deleted without their dependents
+	past     []past                // of the last moments, for an API server
+	revision int64                 // of the last change
 	faults   []string
 	counts   map[string]int // of writes, by who made them and what they did
 	last     []string       // the last changes, for a person
 }
 
-func newModel(c *claims) *model {
-	return &model{objects: map[string]*record{}, claims: c, counts: map[string]int{}}
+// rules are what differs from one store to another.
+type rules struct {
+	// namespaced are the types whose objects always have a namespace.
+	namespaced []schema.GroupKind
+	// server says that an API server stores the objects. It gives UIDs, removes objects whose last finalizer
+	// has gone, and compares the object that is written, but no other one. See model.excuses and until.
+	server bool
+}
+
+// onEtcd are the rules of etcd, and of a store in memory.
+var onEtcd = rules{namespaced: []schema.GroupKind{{Kind: "Pod"}}}
+
+// past is what an object was before a change.
+type past struct {
+	at     time.Time
+	path   string
+	before *record // nil if there was none
+}
+
+func newModel(c *claims, r rules) *model {
+	return &model{objects: map[string]*record{}, claims: c, rules: r, orphaned: map[types.UID]*record{}, counts: map[string]int{}}
 }
 
 // replay takes in all changes that it has not yet, by their revisions.
@@ -127,16 +168,28 @@ func (m *model) apply(c change) {
 	what := describe(before, c.after)
 	who := "people"
 	if before != nil && (c.after == nil || c.after.meta.UID == before.meta.UID) {
-		by := m.claims.take(c.path, before.revision)
+		by := m.claims.take(c.path, before.revision, c)
 		if by != stored {
 			why := m.judge(before, c.after)
 			switch {
 			case why == "" && by == nobody:
 				who = "collector"
+			case by == nobody && m.excuses(c, before):
+				who = "collector, as an owner was a moment ago"
 			case by == nobody:
 				m.faults = append(m.faults, fmt.Sprintf("revision %d: %s of %s is wrong: %s\n\tafter: %v\n\tlast: %s", c.revision, what, before, why, c.after, strings.Join(m.last, "\n\t\t")))
 			}
 		}
+	}
+	if c.after != nil {
+		c.after.ages(before)
+	}
+	if before != nil && before.deleting() && before.orphan && (c.after == nil || !c.after.orphan) {
+		m.orphaned[before.meta.UID] = before
+	}
+	if m.rules.server {
+		m.past = append(m.past, past{time.Now(), c.path, before})
+		m.past = m.past[max(0, len(m.past)-10_000):]
 	}
 	m.counts[who+": "+what]++
 	m.last = append(m.last, fmt.Sprintf("%d %s: %s: %v", c.revision, who, what, cmpOr(c.after, before)))
@@ -150,6 +203,49 @@ func (m *model) apply(c change) {
 	} else {
 		m.objects[c.path] = c.after
 	}
+}
+
+// moment is how long an API server may take from a read of an owner to the write of its dependent, with the
+// time that the read counts for: see store.Preconditions.
+const moment = 2 * time.Second
+
+// excuses reports whether a write to an object was right by a state that its owners had a moment ago. An API
+// server compares no owner in the write. So if a person changes how the deletion of an owner is carried out
+// between the read of the owner and the write of its dependent, the write is right by the state that was
+// read. The absence of an owner needs no excuse: no object gets its UID again. And when a write has removed the
+// last finalizer of an object, the API server removes the object without a comparison with what was written
+// meanwhile.
+func (m *model) excuses(c change, before *record) bool {
+	if !m.rules.server {
+		return false
+	}
+	m.past = slices.DeleteFunc(m.past, func(p past) bool { return time.Since(p.at) > moment })
+	now := m.objects
+	defer func() { m.objects = now }()
+	m.objects = maps.Clone(now)
+	for _, p := range slices.Backward(m.past) {
+		if p.path == c.path && c.after == nil && p.before != nil && p.before.meta.UID == before.meta.UID && m.judge(p.before, nil) == "" {
+			return true
+		}
+		owner := p.before != nil && p.path != c.path && slices.ContainsFunc(before.meta.OwnerReferences, func(ref metav1.OwnerReference) bool { return names(ref, p.before) })
+		if !owner {
+			continue
+		}
+		m.objects[p.path] = p.before
+		if m.judge(before, c.after) == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// until is the revision up to which dependents count when a finalizer of an owner is removed. An API server
+// cannot compare that none was created since the check of their kinds, which is up to the owner's version.
+func (m *model) until(owner *record) int64 {
+	if m.rules.server {
+		return owner.revision
+	}
+	return math.MaxInt64
 }
 
 func cmpOr(a, b *record) *record {
@@ -201,7 +297,7 @@ func (m *model) judge(before, after *record) string {
 	case owners && len(removed)+len(added) == 0:
 		return m.judgeOwners(before, after)
 	case !owners && before.deleting() && len(added) == 0 && len(removed) == 1:
-		return m.judgeFinalizer(before, removed[0])
+		return m.judgeFinalizer(before, removed[0], m.until(before))
 	}
 	return "it is no step of a collection"
 }
@@ -218,7 +314,7 @@ func (m *model) judgeRemoval(o *record) string {
 	case len(o.meta.Finalizers) > 1:
 		return "it has several finalizers"
 	case len(o.meta.Finalizers) == 1:
-		return m.judgeFinalizer(o, o.meta.Finalizers[0])
+		return m.judgeFinalizer(o, o.meta.Finalizers[0], m.until(o))
 	case o.host() != "" && m.objects["nodes/"+o.host()] != nil:
 		return "its host removes it"
 	}
@@ -249,6 +345,7 @@ func (m *model) judgeOwners(before, after *record) string {
 		}
 		switch r := m.role(before, ref); {
 		case r == orphaning:
+		case r == absent && m.rules.server && m.orphaned[ref.UID] != nil && owns(m.orphaned[ref.UID], before, false, math.MaxInt64):
 		case (r == absent || r == inForeground) && len(after.meta.OwnerReferences) > 0:
 		case r == absent || r == inForeground:
 			return fmt.Sprintf("its last owner %s/%s %s", ref.Kind, ref.Name, r)
@@ -262,18 +359,19 @@ func (m *model) judgeOwners(before, after *record) string {
 	return ""
 }
 
-// judgeFinalizer judges that a finalizer of an object is removed whose deletion was requested.
-func (m *model) judgeFinalizer(o *record, finalizer string) string {
+// judgeFinalizer judges that a finalizer of an object is removed whose deletion was requested. Dependents
+// count that have referred to it since a revision at the latest.
+func (m *model) judgeFinalizer(o *record, finalizer string, since int64) string {
 	switch finalizer {
 	case "orphan":
-		if len(o.held) > 0 {
+		if len(o.held) > 0 && !m.rules.server {
 			return "dependents that are created before it is gone are to stay"
 		}
-		if d := m.dependents(o); len(d) > 0 {
+		if d := m.dependents(o, since); len(d) > 0 {
 			return fmt.Sprintf("its dependent %s is to stay", d[0])
 		}
 	case "foregroundDeletion":
-		blocking := m.blocking(o)
+		blocking := m.blocking(o, since)
 		circle := func(d *record) bool { return d.waiting() && m.waitsFor(d, o, map[*record]bool{}) }
 		if i := slices.IndexFunc(blocking, func(d *record) bool { return !circle(d) }); i >= 0 {
 			return fmt.Sprintf("its dependent %s is to go first", blocking[i])
@@ -303,7 +401,7 @@ func (m *model) role(o *record, ref metav1.OwnerReference) role {
 	if version, err := schema.ParseGroupVersion(ref.APIVersion); err != nil || version.Version == "" || ref.Kind == "" || ref.Name == "" || ref.UID == "" || strings.Contains(ref.Name, "/") {
 		return unresolvable // Kubernetes refuses such a reference
 	}
-	if o.meta.Namespace == "" && ref.APIVersion == "v1" && ref.Kind == "Pod" { // which always has one
+	if o.meta.Namespace == "" && slices.Contains(m.rules.namespaced, schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()) {
 		found = unresolvable
 	}
 	for _, owner := range m.objects {
@@ -328,10 +426,10 @@ func names(ref metav1.OwnerReference, o *record) bool {
 	return ref.UID == o.meta.UID && ref.Name == o.meta.Name && schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind() == o.kind
 }
 
-// dependents are the objects that have an owner.
-func (m *model) dependents(owner *record) (list []*record) {
+// dependents are the objects that have an owner, since a revision at the latest.
+func (m *model) dependents(owner *record, since int64) (list []*record) {
 	for _, o := range m.objects {
-		if owns(owner, o, false) {
+		if owns(owner, o, false, since) {
 			list = append(list, o)
 		}
 	}
@@ -339,20 +437,20 @@ func (m *model) dependents(owner *record) (list []*record) {
 }
 
 // blocking are the dependents that a foreground deletion of the owner waits for.
-func (m *model) blocking(owner *record) (list []*record) {
+func (m *model) blocking(owner *record, since int64) (list []*record) {
 	for _, o := range m.objects {
-		if owns(owner, o, true) {
+		if owns(owner, o, true, since) {
 			list = append(list, o)
 		}
 	}
 	return list
 }
 
-// owns reports whether an object refers to an owner that it can have.
-func owns(owner, o *record, block bool) bool {
+// owns reports whether an object refers to an owner that it can have, since a revision at the latest.
+func owns(owner, o *record, block bool, since int64) bool {
 	return (owner.meta.Namespace == "" || owner.meta.Namespace == o.meta.Namespace) &&
 		slices.ContainsFunc(o.meta.OwnerReferences, func(ref metav1.OwnerReference) bool {
-			return names(ref, owner) && (!block || ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion)
+			return names(ref, owner) && (!block || ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion) && o.since[text(ref)] <= since
 		})
 }
 
@@ -360,7 +458,7 @@ func owns(owner, o *record, block bool) bool {
 func (m *model) waitsFor(o, other *record, seen map[*record]bool) bool {
 	seen[o] = true
 	for _, d := range slices.Concat(slices.Collect(maps.Values(m.objects)), m.removed) {
-		if owns(o, d, true) && (d == other || d.waiting() && !seen[d] && m.waitsFor(d, other, seen)) {
+		if owns(o, d, true, math.MaxInt64) && (d == other || d.waiting() && !seen[d] && m.waitsFor(d, other, seen)) {
 			return true
 		}
 	}
@@ -379,11 +477,11 @@ func (m *model) left() (list []string) {
 		case count[orphaning] > 0:
 			why = "its owner is being orphaned"
 		case o.deleting() && o.orphan:
-			if len(o.held) == 0 {
+			if len(o.held) == 0 || m.rules.server {
 				why = "nothing hinders its deletion without dependents"
 			}
 		case o.waiting():
-			if m.judgeFinalizer(o, "foregroundDeletion") == "" {
+			if m.judgeFinalizer(o, "foregroundDeletion", math.MaxInt64) == "" {
 				why = "nothing hinders its deletion in the foreground"
 			}
 		case o.deleting():
@@ -441,7 +539,15 @@ const (
 // object has one next, so that a claim tells who has made that.
 type claims struct {
 	mu    sync.Mutex // guards tried
-	tried map[state][]chan outcome
+	tried map[state][]claim
+}
+
+// claim is a write that was tried.
+type claim struct {
+	became chan outcome
+	// late says that an API server may make it to a later state, too: it removes the last finalizer of an
+	// object, see model.excuses.
+	late bool
 }
 
 type state struct {
@@ -449,24 +555,36 @@ type state struct {
 	revision int64
 }
 
+func newClaims() *claims { return &claims{tried: map[state][]claim{}} }
+
 // try notes a write before it is made. The caller sends its outcome.
-func (c *claims) try(path string, revision int64) chan<- outcome {
+func (c *claims) try(path string, revision int64, late bool) chan<- outcome {
 	became := make(chan outcome, 1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tried[state{path, revision}] = append(c.tried[state{path, revision}], became)
+	c.tried[state{path, revision}] = append(c.tried[state{path, revision}], claim{became, late})
 	return became
 }
 
-// take returns the outcome of the writes to an object in a state, as soon as it is known.
-func (c *claims) take(path string, revision int64) outcome {
+// take returns the outcome of the writes to an object in a state that can have made a change, as soon as it
+// is known.
+func (c *claims) take(path string, revision int64, made change) outcome {
 	c.mu.Lock()
 	tried := c.tried[state{path, revision}]
 	delete(c.tried, state{path, revision})
-	c.mu.Unlock()
 	best := nobody
-	for _, became := range tried {
-		best = max(best, <-became)
+	var waiting []claim
+	for _, one := range tried {
+		if one.late && made.after != nil {
+			next := state{path, made.revision}
+			c.tried[next] = append(c.tried[next], one)
+		} else {
+			waiting = append(waiting, one)
+		}
+	}
+	c.mu.Unlock()
+	for _, one := range waiting {
+		best = max(best, <-one.became)
 	}
 	return best
 }

@@ -5,9 +5,11 @@ package garbagecollector_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,42 +29,72 @@ import (
 
 const prefix = "/hostler"
 
+// operations is how many a test makes: few, many with HOSTLER_TEST_LONG=1, and with any other number that
+// many.
+func operations(few, many int64) int64 {
+	long := os.Getenv("HOSTLER_TEST_LONG")
+	if long == "" {
+		return few
+	}
+	if n, _ := strconv.ParseInt(long, 10, 64); n > 1 {
+		return n
+	}
+	return many
+}
+
 // TestRandomOperationsOnEtcdAreCollectedByTheRules has people change objects at random while collectors
 // and etcd are killed, and judges each write of a collector by the model, in the order of etcd's revisions.
-// HOSTLER_TEST_LONG=1 makes it a million operations, and any other number that many.
 func TestRandomOperationsOnEtcdAreCollectedByTheRules(t *testing.T) {
-	operations := int64(2500)
-	if long := os.Getenv("HOSTLER_TEST_LONG"); long != "" {
-		if operations, _ = strconv.ParseInt(long, 10, 64); operations < 2 {
-			operations = 1_000_000
-		}
-	}
+	operations := operations(2500, 1_000_000)
 	c := bed.For(t, bed.Options{Flags: []string{"--quota-backend-bytes=4294967296", "--auto-compaction-mode=periodic", "--auto-compaction-retention=5m"}})
 	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	o := &observer{client: client, model: newModel(&claims{tried: map[state][]chan outcome{}}), moved: make(chan struct{}, 1)}
-	watching, stop := context.WithCancel(t.Context())
-	defer stop()
-	var watched sync.WaitGroup
-	watched.Go(func() { o.watch(watching, t) })
-	crowd := &people{store: fleet(t, c), names: 4, claims: o.model.claims, create: o.create}
+	o := newObserver(client, prefix, onEtcd, func(key string) string {
+		if strings.HasPrefix(key, "nodes/") || strings.HasPrefix(key, "objects/") {
+			return key
+		}
+		return ""
+	})
+	defer o.start(t)()
+	crowd := &people{store: fleet(t, c), place: fleetPlace{}, names: 4, claims: o.model.claims, create: o.create}
+	done := crowd.work(t, operations)
+	pause := time.Second
+	if operations >= 10_000 {
+		pause *= 4
+	}
+	depose := trouble{"leaders deposed", func() error {
+		_, _ = client.Delete(t.Context(), prefix+"/elections/"+garbagecollector.Name)
+		return nil
+	}}
+	killEtcd := trouble{"kills of etcd", func() error { return errors.Join(c.Members[0].Kill(), c.Run(t.Context())) }}
+	start := func(name string) running {
+		p := &process{Fleet: fleet(t, c)}
+		return running{collect(t, p, name), p.kill}
+	}
+	counts := disturb(t, 3, start, pause, []trouble{killLeader, depose, killEtcd, depose, depose, killEtcd, depose, depose}, done)
+	t.Logf("%d operations were stored, and there were %v", crowd.made.Load(), counts)
+	o.settle(t, crowd)
+}
+
+// work has people change objects until so many operations were stored, and then closes done.
+func (p *people) work(t *testing.T, operations int64) (done chan struct{}) {
 	var acting sync.WaitGroup
 	var rest sync.RWMutex // held while people rest: else no collector could end a deletion
-	done := make(chan struct{})
+	done = make(chan struct{})
 	for i := range uint64(8) {
 		acting.Go(func() {
-			p := &person{crowd, rand.New(rand.NewPCG(1, i))}
-			for crowd.made.Load() < operations && t.Context().Err() == nil {
+			one := &person{p, rand.New(rand.NewPCG(1, i))}
+			for p.made.Load() < operations && t.Context().Err() == nil {
 				rest.RLock()
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				p.act(ctx)
+				one.act(ctx)
 				cancel()
 				rest.RUnlock()
 				if operations < 10_000 {
-					time.Sleep(time.Duration(p.IntN(20)) * time.Millisecond)
+					time.Sleep(time.Duration(one.IntN(20)) * time.Millisecond)
 				}
 			}
 		})
@@ -83,22 +115,7 @@ func TestRandomOperationsOnEtcdAreCollectedByTheRules(t *testing.T) {
 		acting.Wait()
 		close(done)
 	}()
-	pause := time.Second
-	if operations >= 10_000 {
-		pause *= 4
-	}
-	kills := disturb(t, c, client, pause, done)
-	t.Logf("%d operations were stored, and there were %v", crowd.made.Load(), kills)
-	o.quiet(t)
-	o.mu.Lock()
-	paths := o.model.held()
-	o.mu.Unlock()
-	crowd.releaseAll(t.Context(), paths)
-	o.quiet(t)
-	stop()
-	watched.Wait()
-	t.Logf("%v", o.model.counts)
-	o.model.report(t, "at the end")
+	return done
 }
 
 // fleet is a store with connections of its own.
@@ -132,51 +149,55 @@ func (p *process) Resign(ctx context.Context, term store.Term) error {
 	return p.Fleet.Resign(ctx, term)
 }
 
-// disturb kills leaders and etcd, and deposes leaders, until people have done their work, and lets at
-// least one of three collectors run after that.
-func disturb(t *testing.T, c *bed.Cluster, client *clientv3.Client, pause time.Duration, done <-chan struct{}) map[string]int {
-	kills := map[string]int{}
-	type running struct {
-		*replica
-		*process
-	}
-	next, kinds := 0, 0
-	start := func() running {
+// running is a collector, and what cuts it off as if it was killed.
+type running struct {
+	*replica
+	kill func()
+}
+
+// trouble is something that a fleet has to stand.
+type trouble struct {
+	name  string
+	cause func() error
+}
+
+// killLeader is the trouble that a collector is killed that leads. The next one leads after the end of the
+// term.
+var killLeader = trouble{name: "kills of a leader"}
+
+// disturb causes one trouble after the other until people have done their work, and lets collectors run
+// after that. It counts troubles.
+func disturb(t *testing.T, collectors int, start func(name string) running, pause time.Duration, troubles []trouble, done <-chan struct{}) map[string]int {
+	counts, next := map[string]int{}, 0
+	run := func() running {
 		next++
-		p := &process{Fleet: fleet(t, c)}
-		return running{collect(t, p, fmt.Sprint("server-", next)), p}
+		return start(fmt.Sprint("server-", next))
 	}
-	servers := []running{start(), start(), start()}
+	var servers []running
+	for range collectors {
+		servers = append(servers, run())
+	}
 	random := rand.New(rand.NewPCG(2, 2))
-	for {
+	for i := 0; ; i++ {
 		select {
 		case <-done:
-			return kills
+			return counts
 		case <-time.After(pause + time.Duration(random.Int64N(int64(2*pause)))):
 		}
-		switch kinds++; kinds % 8 {
-		case 1: // the next one leads after the end of the term
-			for i, s := range servers {
-				if s.election.Status().Leading {
-					s.kill()
-					s.stop()
-					servers[i] = start()
-					kills["kills of a leader"]++
-					break
-				}
-			}
-		case 3, 6:
-			if err := c.Members[0].Kill(); err != nil {
+		what := troubles[i%len(troubles)]
+		if what.cause != nil {
+			if err := what.cause(); err != nil {
 				t.Error(err)
+				return counts
 			}
-			if err := c.Run(t.Context()); err != nil {
-				t.Error(err)
-				return kills
-			}
-			kills["kills of etcd"]++
-		default:
-			_, _ = client.Delete(t.Context(), prefix+"/elections/"+garbagecollector.Name)
-			kills["leaders deposed"]++
+			counts[what.name]++
+			continue
+		}
+		if leader := slices.IndexFunc(servers, func(s running) bool { return s.election.Status().Leading }); leader >= 0 {
+			servers[leader].kill()
+			servers[leader].stop()
+			servers[leader] = run()
+			counts[what.name]++
 		}
 	}
 }
@@ -184,17 +205,50 @@ func disturb(t *testing.T, c *bed.Cluster, client *clientv3.Client, pause time.D
 // observer has the model follow etcd.
 type observer struct {
 	client *clientv3.Client
-	moved  chan struct{} // receives after changes
+	prefix string
+	path   func(key string) string // that the model has for a key; empty for one that it does not have
+	moved  chan struct{}           // receives after changes
 
 	mu     sync.Mutex // guards what follows
 	model  *model
 	marker string // the last
 }
 
+func newObserver(client *clientv3.Client, prefix string, r rules, path func(string) string) *observer {
+	return &observer{client: client, prefix: prefix, path: path, moved: make(chan struct{}, 1), model: newModel(newClaims(), r)}
+}
+
+// start watches until it is stopped, or the test ends.
+func (o *observer) start(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var watched sync.WaitGroup
+	watched.Go(func() { o.watch(ctx, t) })
+	return func() {
+		cancel()
+		watched.Wait()
+	}
+}
+
+// settle waits for quiet twice, the second time without finalizers of other programs, and reports what is
+// wrong.
+func (o *observer) settle(t *testing.T, crowd *people) {
+	t.Helper()
+	o.quiet(t)
+	o.mu.Lock()
+	paths := o.model.held()
+	o.mu.Unlock()
+	crowd.releaseAll(t.Context(), paths)
+	o.quiet(t)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t.Logf("%v", o.model.counts)
+	o.model.report(t, "at the end")
+}
+
 // create stores an object if there is none of that name.
-func (o *observer) create(ctx context.Context, kind store.Kind, name string, value []byte) error {
-	path := prefix + "/" + kind.Folder() + name
-	answer, err := o.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(path), "=", 0)).Then(clientv3.OpPut(path, string(value))).Commit()
+func (o *observer) create(ctx context.Context, kind store.Kind, name string, object *metav1.PartialObjectMetadata) error {
+	path := o.prefix + "/" + kind.Folder() + name
+	answer, err := o.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(path), "=", 0)).Then(clientv3.OpPut(path, text(object))).Commit()
 	if err == nil && !answer.Succeeded {
 		return controlplane.ErrConflict
 	}
@@ -203,7 +257,7 @@ func (o *observer) create(ctx context.Context, kind store.Kind, name string, val
 
 // watch takes in all changes from the first revision on.
 func (o *observer) watch(ctx context.Context, t *testing.T) {
-	for answer := range o.client.Watch(ctx, prefix+"/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
+	for answer := range o.client.Watch(ctx, o.prefix+"/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
 		if err := answer.Err(); err != nil && ctx.Err() == nil {
 			t.Errorf("the watch of the model ends: %v", err)
 			return
@@ -221,17 +275,20 @@ func (o *observer) watch(ctx context.Context, t *testing.T) {
 }
 
 func (o *observer) take(t *testing.T, e *clientv3.Event) {
-	path := strings.TrimPrefix(string(e.Kv.Key), prefix+"/")
-	switch {
-	case path == "marker":
+	key := strings.TrimPrefix(string(e.Kv.Key), o.prefix+"/")
+	if key == "marker" {
 		o.marker = string(e.Kv.Value)
-	case !strings.HasPrefix(path, "nodes/") && !strings.HasPrefix(path, "objects/"):
+		return
+	}
+	path := o.path(key)
+	switch {
+	case path == "":
 	case e.Type == clientv3.EventTypeDelete:
 		o.model.apply(change{e.Kv.ModRevision, path, nil})
 	default:
 		var object metav1.PartialObjectMetadata
 		if err := json.Unmarshal(e.Kv.Value, &object); err != nil {
-			t.Errorf("%s = %s: %v", path, e.Kv.Value, err)
+			t.Errorf("%s = %s: %v", key, e.Kv.Value, err)
 		}
 		o.model.apply(change{e.Kv.ModRevision, path, newRecord(path, e.Kv.ModRevision, &object)})
 	}
@@ -249,7 +306,7 @@ func (o *observer) quiet(t *testing.T) {
 	}
 	for round := 0; ; round++ {
 		marker := fmt.Sprint(rand.Uint64())
-		if _, err := o.client.Put(ctx, prefix+"/marker", marker); err != nil {
+		if _, err := o.client.Put(ctx, o.prefix+"/marker", marker); err != nil {
 			t.Fatal(err)
 		}
 		for seen := ""; seen != marker || len(left()) > 0; {

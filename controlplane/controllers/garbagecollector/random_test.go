@@ -2,7 +2,6 @@ package garbagecollector_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,8 +32,10 @@ const held = "example.com/f"
 
 // people change objects at random: few names, so that they meet each other and the collector.
 type people struct {
-	store  store.Store
-	create func(ctx context.Context, kind store.Kind, name string, value []byte) error
+	store store.Store
+	// create stores an object, and gives it a UID if the store does.
+	create func(ctx context.Context, kind store.Kind, name string, o *metav1.PartialObjectMetadata) error
+	place  place
 	claims *claims
 	names  int          // times how many names there are
 	made   atomic.Int64 // operations that were stored
@@ -49,8 +50,31 @@ type person struct {
 	*rand.Rand
 }
 
-// target is a random name of an object.
-func (p *person) target() (store.Kind, string) {
+// place is what objects there are in a store.
+type place interface {
+	// target is the random name of an object.
+	target(p *person) (store.Kind, string)
+	// object is a new object of that name.
+	object(p *person, kind store.Kind, name string) *metav1.PartialObjectMetadata
+	// at is the object that the model has at a path.
+	at(path string) (store.Kind, string)
+	rules() rules
+}
+
+// fleetPlace has Nodes, pods, and people's own kinds, some with namespaces.
+type fleetPlace struct{}
+
+func (fleetPlace) rules() rules { return onEtcd }
+
+func (fleetPlace) at(path string) (store.Kind, string) {
+	folder, name, _ := strings.Cut(path, "/")
+	if folder == store.Nodes.Name {
+		return store.Nodes, name
+	}
+	return store.Objects, name
+}
+
+func (fleetPlace) target(p *person) (store.Kind, string) {
 	switch n := p.IntN(20); n {
 	case 0, 1:
 		return store.Nodes, "h" + fmt.Sprint(n)
@@ -64,8 +88,7 @@ func (p *person) target() (store.Kind, string) {
 	return store.Objects, fmt.Sprintf("things/%c", 'a'+p.IntN(6*p.names))
 }
 
-// object is a new object of a name.
-func (p *person) object(kind store.Kind, name string) *metav1.PartialObjectMetadata {
+func (fleetPlace) object(p *person, kind store.Kind, name string) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Thing"}}
 	parts := strings.Split(name, "/")
 	o.Name, o.UID = parts[len(parts)-1], types.UID(fmt.Sprintf("u%x", p.Uint64()))
@@ -80,12 +103,6 @@ func (p *person) object(kind store.Kind, name string) *metav1.PartialObjectMetad
 	if parts[0] == "parts" {
 		o.Kind = "Part"
 	}
-	if p.IntN(8) == 0 {
-		o.Finalizers = append(o.Finalizers, held)
-	}
-	if p.IntN(30) == 0 {
-		o.Finalizers = append(o.Finalizers, []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}[p.IntN(2)])
-	}
 	return o
 }
 
@@ -94,11 +111,15 @@ func (p *person) owners(o store.Object) (refs []metav1.OwnerReference) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for range []int{0, 1, 1, 1, 1, 2, 2, 3}[p.IntN(8)] {
-		owner := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Thing"}, ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "never"}}
+		owner := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Part"}, ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "never"}}
 		switch n := p.IntN(20); {
 		case n == 0:
 		case n == 1:
-			owner.Kind, owner.Name, owner.UID = o.GetObjectKind().GroupVersionKind().Kind, o.GetName(), o.GetUID()
+			if o.GetUID() == "" { // the store gives it one
+				continue
+			}
+			owner.APIVersion, owner.Kind = o.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
+			owner.Name, owner.UID = o.GetName(), o.GetUID()
 		case len(p.recent) > 0:
 			owner = p.recent[len(p.recent)-1-min(p.IntN(len(p.recent)), p.IntN(len(p.recent)))]
 		}
@@ -114,7 +135,7 @@ func (p *person) owners(o store.Object) (refs []metav1.OwnerReference) {
 
 // act does something at random.
 func (p *person) act(ctx context.Context) {
-	kind, name := p.target()
+	kind, name := p.place.target(p)
 	o, err := p.store.Get(ctx, kind.Metadata(), name)
 	if errors.Is(err, controlplane.ErrNotFound) {
 		p.creates(ctx, kind, name)
@@ -146,13 +167,15 @@ func release(o store.Object) {
 }
 
 func (p *person) creates(ctx context.Context, kind store.Kind, name string) {
-	o := p.object(kind, name)
-	o.OwnerReferences = p.owners(o)
-	value, err := json.Marshal(o)
-	if err != nil {
-		panic(err)
+	o := p.place.object(p, kind, name)
+	if p.IntN(8) == 0 {
+		o.Finalizers = append(o.Finalizers, held)
 	}
-	if p.create(ctx, kind, name, value) != nil {
+	if p.IntN(30) == 0 {
+		o.Finalizers = append(o.Finalizers, []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}[p.IntN(2)])
+	}
+	o.OwnerReferences = p.owners(o)
+	if p.create(ctx, kind, name, o) != nil {
 		return
 	}
 	p.made.Add(1)
@@ -163,15 +186,16 @@ func (p *person) creates(ctx context.Context, kind store.Kind, name string) {
 	p.recent = p.recent[max(0, len(p.recent)-most):]
 }
 
-// writes makes a write to an object in a state.
-func (p *person) writes(kind store.Kind, name string, o store.Object, write func(pre store.Preconditions) error) {
-	became := p.claims.try(kind.Folder()+name, revisionOf(o.GetResourceVersion()))
+// writes makes a write to an object in a state, after which it is another one.
+func (p *person) writes(kind store.Kind, name string, o, after store.Object, write func(pre store.Preconditions) error) {
+	late := p.place.rules().server && store.Released(o, after)
+	became := p.claims.try(kind.Folder()+name, revisionOf(o.GetResourceVersion()), late)
 	err := write(store.Preconditions{UID: o.GetUID(), Version: o.GetResourceVersion()})
 	switch {
 	case err == nil:
 		p.made.Add(1)
 		became <- stored
-	case errors.Is(err, controlplane.ErrConflict), errors.Is(err, controlplane.ErrNotFound):
+	case errors.Is(err, controlplane.ErrConflict), errors.Is(err, controlplane.ErrNotFound), errors.Is(err, controlplane.ErrInvalid):
 		became <- nobody
 	default:
 		became <- unknown
@@ -179,7 +203,9 @@ func (p *person) writes(kind store.Kind, name string, o store.Object, write func
 }
 
 func (p *person) edits(ctx context.Context, kind store.Kind, name string, o store.Object, edit func(store.Object)) {
-	p.writes(kind, name, o, func(pre store.Preconditions) error {
+	after := o.DeepCopyObject().(store.Object)
+	edit(after)
+	p.writes(kind, name, o, after, func(pre store.Preconditions) error {
 		_, err := p.store.Update(ctx, kind.Metadata(), name, pre, func(o store.Object) error {
 			edit(o)
 			o.SetAnnotations(map[string]string{"edit": fmt.Sprint(p.Uint64())})
@@ -194,20 +220,22 @@ func (p *person) requests(ctx context.Context, kind store.Kind, name string, o s
 	if removed := store.RequestDeletion(after, policy, metav1.Now()); !removed && o.GetDeletionTimestamp() != nil && slices.Equal(after.GetFinalizers(), o.GetFinalizers()) {
 		return // it was requested before
 	}
-	p.writes(kind, name, o, func(pre store.Preconditions) error {
+	p.writes(kind, name, o, o, func(pre store.Preconditions) error {
 		return p.store.Delete(ctx, kind.Metadata(), name, pre, policy)
 	})
 }
 
 // removes deletes an object whatever its finalizers are.
 func (p *person) removes(ctx context.Context, kind store.Kind, name string, o store.Object) {
-	if len(o.GetFinalizers()) == 0 {
+	server := p.place.rules().server // which alone sets the time of a deletion
+	if len(o.GetFinalizers()) == 0 || server && o.GetDeletionTimestamp() == nil {
 		p.requests(ctx, kind, name, o, background)
 		return
 	}
 	p.edits(ctx, kind, name, o, func(o store.Object) {
-		now := metav1.Now()
-		o.SetDeletionTimestamp(&now)
+		if now := metav1.Now(); !server {
+			o.SetDeletionTimestamp(&now)
+		}
 		o.SetFinalizers(nil)
 	})
 }
@@ -234,9 +262,13 @@ func collect(t testing.TB, s store.Store, name string, with ...func(*garbagecoll
 	loops := []func(context.Context) error{
 		func(ctx context.Context) error { return contact.Run(ctx, s.Ping, quiet) },
 		func(ctx context.Context) error { return c.Run(ctx, quiet) },
-		func(ctx context.Context) error { return c.RunLookups(ctx, quiet) },
 		func(ctx context.Context) error { return e.Run(ctx, c.Lead, quiet) },
 	}
+	if d, able := s.(garbagecollector.Discoverer); able {
+		loops = append(loops, func(ctx context.Context) error { return c.RunKinds(ctx, d, quiet) })
+		return &replica{c, e, controllertest.Run(t, loops...)}
+	}
+	loops = append(loops, func(ctx context.Context) error { return c.RunLookups(ctx, quiet) })
 	for _, f := range c.Follows() {
 		loops = append(loops, func(ctx context.Context) error { return s.Follow(ctx, f.Kind, f.Scope, f.To) })
 	}
@@ -302,8 +334,8 @@ func runInMemory(t *testing.T, seed uint64) map[string]int {
 		journals = append(journals, j)
 		go func() { _ = s.Follow(t.Context(), kind, store.AllChanges, j) }()
 	}
-	crowd := &people{store: s, names: 1, claims: &claims{tried: map[state][]chan outcome{}}, create: func(_ context.Context, kind store.Kind, name string, value []byte) error {
-		s.PutRaw(kind, name, value) // which may be in the place of another object
+	crowd := &people{store: s, place: fleetPlace{}, names: 1, claims: newClaims(), create: func(_ context.Context, kind store.Kind, name string, o *metav1.PartialObjectMetadata) error {
+		s.PutRaw(kind, name, []byte(text(o))) // which may be in the place of another object
 		return nil
 	}}
 	var acting sync.WaitGroup
@@ -354,7 +386,7 @@ func runInMemory(t *testing.T, seed uint64) map[string]int {
 		}
 	}
 	s.Heal()
-	m := newModel(crowd.claims)
+	m := newModel(crowd.claims, onEtcd)
 	quiet := func() {
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
@@ -389,11 +421,7 @@ func (m *model) report(t *testing.T, round string) {
 func (p *people) releaseAll(ctx context.Context, paths []string) {
 	last := &person{p, rand.New(rand.NewPCG(0, 0))}
 	for _, path := range paths {
-		folder, name, _ := strings.Cut(path, "/")
-		kind := store.Objects
-		if folder == store.Nodes.Name {
-			kind = store.Nodes
-		}
+		kind, name := p.place.at(path)
 		for {
 			o, err := p.store.Get(ctx, kind.Metadata(), name)
 			if errors.Is(err, controlplane.ErrNotFound) || err == nil && !slices.Contains(o.GetFinalizers(), held) || ctx.Err() != nil {

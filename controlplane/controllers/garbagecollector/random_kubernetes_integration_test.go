@@ -1,0 +1,237 @@
+//go:build integration
+
+package garbagecollector_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
+	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/test/kube"
+)
+
+// registry is what the keys of kube-apiserver begin with.
+const registry = "/registry"
+
+// partType has parts, of which the API server knows no more than that they have a namespace.
+const partType = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: parts.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Part, plural: parts}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+`
+
+// TestRandomOperationsOnKubernetesAreCollectedByTheRules has people change objects at random on a
+// kube-apiserver without kube-controller-manager, while collectors and the API server are killed. The
+// model judges each write of a collector in the order of etcd's revisions, exactly but for two windows,
+// where the API server cannot compare another object in a write:
+//
+//   - A dependent was created, or got its reference, after the last change of its owner, and before the
+//     collector removed the owner's finalizer: see model.until. It is deleted or orphaned later.
+//   - A person has changed how the deletion of an owner is carried out after the collector has read the
+//     owner, and before its write to a dependent: see model.excuses.
+func TestRandomOperationsOnKubernetesAreCollectedByTheRules(t *testing.T) {
+	operations := operations(600, 20_000)
+	cluster := kube.For(t, kube.Options{APIServerFlags: []string{"--storage-media-type=application/json"}})
+	rights, err := os.ReadFile("../../../packaging/kubernetes/server-rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifests := strings.Join([]string{string(rights), partType, namespace("n"), namespace("m")}, "---\n")
+	if err := cluster.Apply(t.Context(), manifests); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.Kubectl(t.Context(), "wait", "--for=condition=established", "crd/parts.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + cluster.EtcdSocket()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	o := newObserver(client, registry, kubePlace{}.rules(), func(key string) string {
+		folder, name := path.Split(key)
+		for _, k := range kubeKinds {
+			if strings.HasPrefix(folder, k.key) && strings.HasPrefix(name, kubeName) {
+				return k.Folder() + strings.TrimPrefix(key, k.key)
+			}
+		}
+		return ""
+	})
+	defer o.start(t)()
+	config, err := clientcmd.BuildConfigFromFlags("", cluster.AdminKubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crowd := &people{
+		store: kubeFleet(t, cluster.AdminKubeconfig()), place: kubePlace{}, names: 4, claims: o.model.claims,
+		create: kubeCreate(admin, config.Host),
+	}
+	done := crowd.work(t, operations)
+	server, err := cluster.Kubeconfig(kube.User{Name: "hostler-server"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func(name string) running {
+		p := &kubeProcess{Fleet: kubeFleet(t, server)}
+		return running{collect(t, p, name), p.kill}
+	}
+	depose := trouble{"leaders deposed", func() error {
+		_, err := cluster.Kubectl(t.Context(), "delete", "lease", "-n", kubernetes.DefaultNamespace, "--ignore-not-found", "hostler-"+garbagecollector.Name)
+		return err
+	}}
+	killServer := trouble{"kills of the API server", func() error {
+		return errors.Join(cluster.APIServer.Kill(), cluster.APIServer.Start(), cluster.Ready(t.Context()))
+	}}
+	pause, troubles := time.Second, []trouble{killLeader, depose}
+	if operations >= 10_000 {
+		pause, troubles = 6*time.Second, []trouble{killLeader, depose, depose, killLeader, depose, killServer}
+	}
+	counts := disturb(t, 2, start, pause, troubles, done)
+	t.Logf("%d operations were stored, and there were %v", crowd.made.Load(), counts)
+	o.settle(t, crowd)
+}
+
+func namespace(name string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %q}\n", name)
+}
+
+func kubeFleet(t testing.TB, kubeconfig string) *kubernetes.Fleet {
+	t.Helper()
+	f, err := kubernetes.NewFleet(kubernetes.Options{Kubeconfig: kubeconfig, Version: "1.2.3", Log: slogDiscard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// kubeProcess is a store as one process has it that can be killed.
+type kubeProcess struct {
+	*kubernetes.Fleet
+	killed atomic.Bool
+}
+
+// kill cuts all connections.
+func (p *kubeProcess) kill() {
+	p.killed.Store(true)
+	_ = p.Close()
+}
+
+// Resign implements store.Elector: a process that was killed does not resign.
+func (p *kubeProcess) Resign(ctx context.Context, term store.Term) error {
+	if p.killed.Load() {
+		return controlplane.ErrUnavailable
+	}
+	return p.Fleet.Resign(ctx, term)
+}
+
+// kubeKind is a kind of objects that people change.
+type kubeKind struct {
+	store.Kind
+	key, url string // where its objects are, in etcd and on the API server
+}
+
+// kubeName is what names of people's objects begin with.
+const kubeName = "of-people-"
+
+var (
+	configMaps   = kubeKind{namespaced("configmaps", schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}), "configmaps/", "/api/v1/namespaces/%s/configmaps"}
+	parts        = kubeKind{namespaced("parts.example.com", schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Part"}), "example.com/parts/", "/apis/example.com/v1/namespaces/%s/parts"}
+	clusterRoles = kubeKind{store.Kind{
+		Name: "clusterroles.rbac.authorization.k8s.io", GVK: schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
+	}.Metadata(), "clusterroles/", "/apis/rbac.authorization.k8s.io/v1/clusterroles"}
+	kubeKinds = []kubeKind{configMaps, parts, clusterRoles}
+)
+
+func namespaced(name string, gvk schema.GroupVersionKind) store.Kind {
+	return store.Kind{Name: name, GVK: gvk, NameOf: func(o store.Object) string { return o.GetNamespace() + "/" + o.GetName() }}.Metadata()
+}
+
+// kubePlace has ConfigMaps and custom objects in two namespaces, and ClusterRoles, which have none.
+type kubePlace struct{}
+
+func (kubePlace) rules() rules {
+	return rules{server: true, namespaced: []schema.GroupKind{configMaps.GVK.GroupKind(), parts.GVK.GroupKind()}}
+}
+
+func (kubePlace) target(p *person) (store.Kind, string) {
+	switch n := p.IntN(20); {
+	case n < 4:
+		return parts.Kind, fmt.Sprintf("n/%s%c", kubeName, 'a'+p.IntN(4*p.names))
+	case n < 10:
+		return configMaps.Kind, fmt.Sprintf("n/%s%c", kubeName, 'a'+p.IntN(5*p.names))
+	case n < 14:
+		return configMaps.Kind, fmt.Sprintf("m/%s%c", kubeName, 'a'+p.IntN(3*p.names))
+	}
+	return clusterRoles.Kind, fmt.Sprintf("%s%c", kubeName, 'a'+p.IntN(6*p.names))
+}
+
+func (kubePlace) object(_ *person, kind store.Kind, name string) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(kind.GVK)
+	o.Namespace, o.Name = path.Split(name)
+	o.Namespace = strings.TrimSuffix(o.Namespace, "/")
+	return o
+}
+
+func (kubePlace) at(of string) (store.Kind, string) {
+	i := slices.IndexFunc(kubeKinds, func(k kubeKind) bool { return strings.HasPrefix(of, k.Folder()) })
+	return kubeKinds[i].Kind, strings.TrimPrefix(of, kubeKinds[i].Folder())
+}
+
+// kubeCreate posts objects. The API server gives them their UIDs.
+func kubeCreate(client *http.Client, host string) func(context.Context, store.Kind, string, *metav1.PartialObjectMetadata) error {
+	return func(ctx context.Context, kind store.Kind, _ string, o *metav1.PartialObjectMetadata) error {
+		url := kubeKinds[slices.IndexFunc(kubeKinds, func(k kubeKind) bool { return k.Name == kind.Name })].url
+		if o.Namespace != "" {
+			url = fmt.Sprintf(url, o.Namespace)
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, host+url, bytes.NewBufferString(text(o)))
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Content-Type", "application/json")
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		answer, err := io.ReadAll(response.Body)
+		if err != nil {
+			return err
+		}
+		if response.StatusCode != http.StatusCreated {
+			return fmt.Errorf("create %s/%s: %s: %s", kind.Name, o.Name, response.Status, answer)
+		}
+		return json.Unmarshal(answer, o)
+	}
+}
