@@ -317,7 +317,7 @@ func TestAnOwnerThatANodeCannotHaveIsAnEvent(t *testing.T) {
 	s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Ticket", Name: "a", UID: "a"}}}})
 	r := start(t, s)
 	r.eventually("it is an Event", func(answer.Status) bool {
-		return strings.Contains(r.events.published(), "Node/n1 Warning OwnerRefInvalidNamespace: owner tickets/a with UID a is in a namespace")
+		return strings.Contains(r.events.published(), "Node/n1 Warning OwnerRefInvalidNamespace: owner tickets/a with UID a: it is in namespace n")
 	})
 	if text := r.events.published(); strings.Count(text, "OwnerRefInvalidNamespace") != 1 {
 		t.Errorf("Events = %s, want one", text)

@@ -130,7 +130,7 @@ func (c *Controller) write(ctx context.Context, term store.Term, s Step) error {
 	}
 	if errors.Is(err, controlplane.ErrConflict) || errors.Is(err, controlplane.ErrNotFound) {
 		if s.Finalizer == metav1.FinalizerOrphanDependents {
-			c.graph.refused(s.UID)
+			c.graph.refused(s.Key)
 		}
 		c.graph.again(s.Key)
 		for _, o := range s.others {
@@ -149,7 +149,7 @@ func (c *Controller) try(ctx context.Context, kind store.Kind, term store.Term, 
 	case Detach, Release:
 	}
 	if s.Finalizer == metav1.FinalizerOrphanDependents {
-		c.graph.orphans(s.UID) // before it is gone
+		c.graph.orphans(s.Key) // before it is gone
 	}
 	return c.release(ctx, kind.Metadata(), pre, s)
 }

@@ -90,15 +90,16 @@ type owner struct {
 	state
 	others []store.Reference // where it is not, or as what
 	within *store.Kind       // the kind that it is not in, if its name there is unknown
-	why    string            // it is unknown
+	why    string            // it is unknown, or refused
+	// refused says that the dependent cannot have the owner, which is in another namespace.
+	refused bool
 }
 
-// verdict decides for one object.
-func (g *graph) verdict(o *Object) Verdict {
-	owners := make([]owner, len(o.Owners))
+// verdict decides for one object with such owners.
+func (g *graph) verdict(o *Object, owners []owner) Verdict {
 	detach := g.step(o, Detach, "its owner is being deleted without its dependents")
 	for i, ref := range o.Owners {
-		if owners[i] = g.owner(o, ref); owners[i].state == orphaning {
+		if owners[i].state == orphaning {
 			detach.loses(o, ref, owners[i])
 		}
 	}
@@ -192,8 +193,8 @@ func (g *graph) deletion(o *Object) Verdict {
 		if dependents := g.dependents(o); len(dependents) > 0 {
 			return Verdict{Waits: "dependents that are to stay: " + namesOf(dependents)}
 		}
-		if kind := g.neverListed(); kind != "" {
-			return Verdict{Waits: fmt.Sprintf("%s cannot be listed: they may have dependents that are to stay", kind)}
+		if kind := g.unseenKind(o, false); kind != "" {
+			return Verdict{Waits: kind + " cannot be listed: some may be dependents that are to stay"}
 		}
 		if g.finishes && len(o.Finalizers) > 1 { // a dependent that is created before it is gone is to stay, too
 			return Verdict{Waits: "finalizers of other programs: " + join(without(o.Finalizers, metav1.FinalizerOrphanDependents))}
@@ -206,6 +207,9 @@ func (g *graph) deletion(o *Object) Verdict {
 		blocking := slices.DeleteFunc(g.dependents(o), func(d *Object) bool { return !d.blocks(o) || g.reaches(d, o) })
 		if len(blocking) > 0 {
 			return Verdict{Waits: "dependents that are to be deleted first: " + namesOf(blocking)}
+		}
+		if kind := g.unseenKind(o, true); kind != "" {
+			return Verdict{Waits: kind + " cannot be listed: some may have to be deleted first"}
 		}
 		return g.release(o, metav1.FinalizerDeleteDependents)
 	case len(o.Finalizers) > 0:

@@ -15,7 +15,9 @@ const MostOrphaned = mostOrphaned
 func OrphanedAfter(deletions int) int {
 	g := newGraph(loop.NewSignal(), false)
 	for i := range deletions {
-		g.orphans(types.UID(strconv.Itoa(i)))
+		o := &Object{Key: Key{"things", strconv.Itoa(i)}, UID: types.UID(strconv.Itoa(i))}
+		g.objects[o.Key] = entry{Object: o}
+		g.orphans(o.Key)
 	}
 	return len(g.orphaned)
 }

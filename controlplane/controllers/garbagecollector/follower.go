@@ -14,6 +14,12 @@ type kind struct {
 	unreadable map[string]error // by name
 }
 
+// mayDepend reports whether objects of the kind can have an owner: one in a namespace has no dependents
+// without one.
+func (k *kind) mayDepend(owner *Object) bool {
+	return owner.Namespace == "" || k.Namespace != "" || k.Kind.NameOf != nil || k.Nested
+}
+
 // follower takes in the objects of one kind.
 type follower struct {
 	g    *graph

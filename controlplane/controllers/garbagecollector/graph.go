@@ -30,7 +30,7 @@ type graph struct {
 	// depends counts the references of each kind's objects to owners of a type.
 	depends map[schema.GroupKind]map[string]int
 	// orphaned are owners whose dependents were to stay, and who are gone. One that is seen late stays too.
-	orphaned map[types.UID]struct{}
+	orphaned map[identity]struct{}
 	dirty    map[*Object]struct{} // to be decided again
 	verdicts map[Key]Verdict      // that are not none
 	// deleted are Nodes that were seen to be deleted, by nodeIndex, as long as they have Events: these are
@@ -39,6 +39,16 @@ type graph struct {
 	lookups  map[Key]struct{}
 	refusals map[Key]refusal
 }
+
+// identity is what a dependent knows of an owner.
+type identity struct {
+	of        schema.GroupKind
+	namespace string
+	name      string
+	uid       types.UID
+}
+
+func (o *Object) identity() identity { return identity{o.Type, o.Namespace, o.Own, o.UID} }
 
 // entry is an object, and the last list that it was in.
 type entry struct {
@@ -50,7 +60,7 @@ func newGraph(changed loop.Signal, finishes bool) *graph {
 	return &graph{
 		changed: changed, unseen: loop.NewSignal(), lookups: map[Key]struct{}{}, finishes: finishes, kinds: map[string]*kind{}, objects: map[Key]entry{},
 		owners: map[string][]*Object{}, owning: map[string]map[*Object]struct{}{},
-		depends: map[schema.GroupKind]map[string]int{}, orphaned: map[types.UID]struct{}{},
+		depends: map[schema.GroupKind]map[string]int{}, orphaned: map[identity]struct{}{},
 		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[string]bool{},
 		refusals: map[Key]refusal{},
 	}
@@ -292,8 +302,9 @@ func (g *graph) decide() []Step {
 	defer g.mu.Unlock()
 	for o := range g.dirty {
 		delete(g.dirty, o)
-		g.refuse(o)
-		if v := g.verdict(o); v.none() {
+		owners := g.ownersOf(o)
+		g.refuse(o, owners)
+		if v := g.verdict(o, owners); v.none() {
 			delete(g.verdicts, o.Key)
 		} else {
 			g.verdicts[o.Key] = v
@@ -334,7 +345,7 @@ func (g *graph) renew(s Step) (Step, bool) {
 	if o == nil || o.Version != s.Revision {
 		return s, false
 	}
-	now := g.verdict(o).Step
+	now := g.verdict(o, g.ownersOf(o)).Step
 	positions, complete := g.positions()
 	if now == nil || now.Do != s.Do || now.Finalizer != s.Finalizer || !complete {
 		return s, false
@@ -347,28 +358,39 @@ const mostOrphaned = 100_000
 
 // orphans remembers an owner that is about to go without its dependents, where the write does not compare
 // that none was created.
-func (g *graph) orphans(uid types.UID) {
+func (g *graph) orphans(key Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.finishes {
+	o := g.objects[key].Object
+	if g.finishes || o == nil {
 		return
 	}
-	g.orphaned[uid] = struct{}{}
+	g.orphaned[o.identity()] = struct{}{}
 	for other := range g.orphaned { // any but the newest, whose dependents may not be seen yet
 		if len(g.orphaned) <= mostOrphaned {
 			break
 		}
-		if other != uid {
+		if other != o.identity() {
 			delete(g.orphaned, other)
 		}
 	}
 }
 
 // refused forgets that an owner was about to go without its dependents.
-func (g *graph) refused(uid types.UID) {
+func (g *graph) refused(key Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.orphaned, uid)
+	if o := g.objects[key].Object; o != nil {
+		delete(g.orphaned, o.identity())
+	}
+}
+
+// wasOrphaned reports whether an owner of an object in a namespace has gone without its dependents. The
+// caller holds mu.
+func (g *graph) wasOrphaned(ref Owner, namespace string) bool {
+	_, there := g.orphaned[identity{ref.Type, namespace, ref.Name, ref.UID}]
+	_, everywhere := g.orphaned[identity{ref.Type, "", ref.Name, ref.UID}]
+	return there || everywhere
 }
 
 // dependentKinds are the kinds in which an owner can have dependents that were not seen yet. Where it
@@ -378,8 +400,7 @@ func (g *graph) dependentKinds(owner Key, positions map[string]store.Position) [
 	var kinds []store.Position
 	o := g.objects[owner]
 	for name, p := range positions {
-		withNamespace := p.Kind.Namespace != "" || p.Kind.NameOf != nil || p.Kind.Nested
-		if (g.finishes || g.depends[o.Type][name] > 0) && (o.Namespace == "" || withNamespace) {
+		if (g.finishes || g.depends[o.Type][name] > 0) && g.kinds[name].mayDepend(o.Object) {
 			kinds = append(kinds, p)
 		}
 	}
@@ -393,7 +414,7 @@ func (g *graph) leaseOf(node Key) []store.Reference {
 		return nil
 	}
 	if known := g.objects[Key{leases.Name, node.Name}].Object; known != nil {
-		return g.stateOf(known)
+		return []store.Reference{{Kind: leases.Kind, Name: known.Name, UID: known.UID, Version: known.Version}}
 	}
 	return []store.Reference{{Kind: leases.Kind, Name: node.Name}}
 }

@@ -2,10 +2,12 @@ package garbagecollector
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"hostler.io/hostler/controlplane/store"
@@ -27,33 +29,48 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 	if ref.Invalid != "" {
 		return owner{state: unknown, why: ref.Invalid}
 	}
+	elsewhere := ""
 	for _, found := range g.owners[ref.index()] {
 		switch {
 		case found.is(ref, o.Namespace) && found.orphans():
-			return owner{state: orphaning, others: g.stateOf(found)}
+			return owner{state: orphaning, others: g.deletionOf(found, metav1.DeletePropagationOrphan)}
 		case found.is(ref, o.Namespace) && found.waits():
-			return owner{state: waiting, others: g.stateOf(found)}
+			return owner{state: waiting, others: g.deletionOf(found, metav1.DeletePropagationForeground)}
 		case found.is(ref, o.Namespace):
 			return owner{state: present}
-		case found.Type == ref.Type && found.Own == ref.Name && found.UID == ref.UID && o.Namespace == "":
-			return owner{state: unknown, why: fmt.Sprintf("it is in namespace %s; an object without a namespace cannot have such an owner", found.Namespace)}
+		case found.Type == ref.Type && found.Own == ref.Name:
+			elsewhere = found.Namespace
 		}
 	}
-	if _, orphaned := g.orphaned[ref.UID]; orphaned {
+	switch {
+	case elsewhere != "" && o.Namespace == "":
+		return owner{state: unknown, why: fmt.Sprintf("it is in namespace %s; an object without a namespace cannot have such an owner", elsewhere), refused: true}
+	case g.wasOrphaned(ref, o.Namespace):
 		return owner{state: orphaning}
-	}
-	if ref.Implied && !g.deleted[ref.index()] {
+	case ref.Implied && !g.deleted[ref.index()]:
 		return owner{state: present}
 	}
-	return g.missing(o, ref)
+	own := g.missing(o, ref)
+	if elsewhere != "" {
+		own.why, own.refused = fmt.Sprintf("it is in namespace %s; an owner in another namespace counts as absent", elsewhere), true
+	}
+	return own
 }
 
-// stateOf is the state of an object that a write compares. The caller holds mu.
-func (g *graph) stateOf(o *Object) []store.Reference {
-	if !g.finishes { // an API server withdraws no deletion
-		return nil
+// ownersOf are the owners of an object as it sees them. The caller holds mu.
+func (g *graph) ownersOf(o *Object) []owner {
+	owners := make([]owner, len(o.Owners))
+	for i, ref := range o.Owners {
+		owners[i] = g.owner(o, ref)
 	}
-	return []store.Reference{{Kind: g.kinds[o.Kind].Kind, Name: o.Name, UID: o.UID, Version: o.Version}}
+	return owners
+}
+
+// deletionOf is the state of an owner that a write to a dependent compares: how its deletion is carried out,
+// which a person can change. Its version changes with each dependent if another controller counts them. The
+// caller holds mu.
+func (g *graph) deletionOf(o *Object, policy metav1.DeletionPropagation) []store.Reference {
+	return []store.Reference{{Kind: g.kinds[o.Kind].Kind, Name: o.Name, UID: o.UID, Deletion: policy}}
 }
 
 // missing decides whether an owner that is not in the graph is absent. The caller holds mu.
@@ -63,7 +80,7 @@ func (g *graph) missing(o *Object, ref Owner) owner {
 	case k == nil:
 		return owner{state: unknown, why: "the store has no such type"}
 	case o.Namespace == "" && (k.Kind.NameOf != nil || k.Namespace != "" || within != nil):
-		return owner{state: unknown, why: "its type has namespaces; an object without a namespace cannot have such an owner"}
+		return owner{state: unknown, why: "its type has namespaces; an object without a namespace cannot have such an owner", refused: true}
 	case k.err != nil:
 		return owner{state: unknown, why: fmt.Sprintf("%s cannot be listed: %v", k.Name, k.err)}
 	case k.synced == 0:
@@ -130,6 +147,19 @@ func (g *graph) neverListed() string {
 	for _, k := range g.kinds {
 		if k.synced == 0 {
 			return k.Name
+		}
+	}
+	return ""
+}
+
+// unseenKind names a kind that cannot be listed now, and may have dependents of an owner that are not known;
+// empty if there is none. likely leaves out kinds of which no object is known that has an owner of that type.
+// The caller holds mu.
+func (g *graph) unseenKind(o *Object, likely bool) string {
+	for _, name := range slices.Sorted(maps.Keys(g.kinds)) {
+		k := g.kinds[name]
+		if (k.synced == 0 || k.err != nil) && k.mayDepend(o) && (!likely || g.depends[o.Type][name] > 0) {
+			return name
 		}
 	}
 	return ""

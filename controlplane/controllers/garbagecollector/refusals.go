@@ -2,6 +2,7 @@ package garbagecollector
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -19,42 +20,17 @@ type refusal struct {
 	reported bool
 }
 
-// refuse notes whether an object has an owner that it cannot have. The caller holds mu.
-func (g *graph) refuse(o *Object) {
-	for _, ref := range o.Owners {
-		why := g.misplaced(o, ref)
-		if why == "" {
-			continue
-		}
-		if g.refusals[o.Key].why != why {
-			g.refusals[o.Key] = refusal{why: why}
-		}
+// refuse notes the first owner that an object cannot have. The caller holds mu.
+func (g *graph) refuse(o *Object, owners []owner) {
+	i := slices.IndexFunc(owners, func(own owner) bool { return own.refused })
+	if i < 0 {
+		delete(g.refusals, o.Key)
 		return
 	}
-	delete(g.refusals, o.Key)
-}
-
-// misplaced says why a reference cannot lead to its owner; empty if it can. The caller holds mu.
-func (g *graph) misplaced(o *Object, ref Owner) string {
-	if ref.UID == "" {
-		return ""
+	why := fmt.Sprintf("owner %s with UID %s: %s", o.Owners[i], o.Owners[i].UID, owners[i].why)
+	if g.refusals[o.Key].why != why {
+		g.refusals[o.Key] = refusal{why: why}
 	}
-	elsewhere := ""
-	for _, found := range g.owners[ref.index()] {
-		switch {
-		case found.is(ref, o.Namespace):
-			return ""
-		case found.Type == ref.Type && found.Own == ref.Name:
-			elsewhere = found.Namespace
-		}
-	}
-	switch k := g.byType(ref.Type); {
-	case elsewhere != "" && o.Namespace != "":
-		return fmt.Sprintf("owner %s with UID %s is in namespace %s: an owner in another namespace counts as absent", ref, ref.UID, elsewhere)
-	case elsewhere != "", o.Namespace == "" && k != nil && k.NameOf != nil:
-		return fmt.Sprintf("owner %s with UID %s is in a namespace: an object without a namespace cannot have such an owner", ref, ref.UID)
-	}
-	return ""
 }
 
 // takeRefusals returns those that were not reported yet.

@@ -131,9 +131,14 @@ func (r rig) things() string {
 	defer stop()
 	go func() { _ = r.store.Follow(ctx, store.Objects, store.AllChanges, seen) }()
 	<-seen.done
+	return inOrder(seen.objects)
+}
+
+// inOrder has objects in the notation of put, with + before those that are being deleted.
+func inOrder(objects map[string]store.Object) string {
 	var list []string
-	for _, key := range slices.Sorted(maps.Keys(seen.objects)) {
-		o := seen.objects[key]
+	for _, key := range slices.Sorted(maps.Keys(objects)) {
+		o := objects[key]
 		text := strings.TrimPrefix(key, "things/")
 		if o.GetDeletionTimestamp() != nil {
 			text = "+" + text

@@ -172,8 +172,8 @@ func TestAnOwnerInAnotherNamespaceIsReportedOnce(t *testing.T) {
 		r.settle()
 		slices.Sort(got)
 		want := []string{
-			"things/b: owner things/a with UID uid-of-n/a is in a namespace: an object without a namespace cannot have such an owner",
-			"things/m/c: owner things/a with UID uid-of-n/a is in namespace n: an owner in another namespace counts as absent",
+			"things/b: owner things/a with UID uid-of-n/a: it is in namespace n; an object without a namespace cannot have such an owner",
+			"things/m/c: owner things/a with UID uid-of-n/a: it is in namespace n; an owner in another namespace counts as absent",
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("reported = %q, want %q", got, want)

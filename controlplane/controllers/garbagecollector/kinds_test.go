@@ -1,0 +1,205 @@
+package garbagecollector_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+)
+
+// discovered is a store like an API server, with things and disks. Disks may fail to be listed.
+type discovered struct {
+	*testing.T
+	*memory.Store
+
+	mu   sync.Mutex    // guards what follows
+	down chan struct{} // closed while disks fail
+}
+
+var (
+	things = thingsIn("v1")
+	disks  = store.Kind{Name: "disks", GVK: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Disk"}, New: things.New}
+)
+
+// discover starts a collector on such a store.
+func discover(t *testing.T) (*discovered, *garbagecollector.Controller) {
+	d := &discovered{T: t, Store: memory.New(memory.Options{}), down: make(chan struct{})}
+	c := collect(t, d, "a").Controller
+	d.settle()
+	return d, c
+}
+
+func (d *discovered) settle() {
+	time.Sleep(5 * time.Minute)
+	synctest.Wait()
+}
+
+// fail has disks fail, or not any more.
+func (d *discovered) fail(fails bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if fails {
+		close(d.down)
+	} else {
+		d.down = make(chan struct{})
+	}
+}
+
+// Kinds implements garbagecollector.Discoverer.
+func (d *discovered) Kinds(context.Context) ([]store.Kind, func(store.Kind) bool, error) {
+	return []store.Kind{things, disks}, func(store.Kind) bool { return false }, nil
+}
+
+// Follow implements store.Store.
+func (d *discovered) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
+	if kind.Name != disks.Name {
+		return d.Store.Follow(ctx, kind, scope, to)
+	}
+	d.mu.Lock()
+	down := d.down
+	d.mu.Unlock()
+	select {
+	case <-down:
+		return controlplane.ErrUnavailable
+	default:
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-down:
+			cancel(controlplane.ErrUnavailable)
+		case <-ctx.Done():
+		}
+	}()
+	if err := d.Store.Follow(ctx, kind, scope, to); context.Cause(ctx) == nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// put stores an object whose owner, if it has a name, waits for it in the foreground.
+func (d *discovered) put(kind store.Kind, name string, owner store.Kind, of string) {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid(name)}}
+	if of != "" {
+		block := true
+		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: owner.GVK.Kind, Name: of, UID: uid(of), BlockOwnerDeletion: &block}}
+	}
+	d.Put(kind, o)
+}
+
+// request requests the deletion of a thing in a way, whatever was requested before.
+func (d *discovered) request(name, finalizer string) {
+	d.Helper()
+	_, err := d.Update(d.Context(), things, name, store.Preconditions{}, func(o store.Object) error {
+		now := metav1.Now()
+		o.SetDeletionTimestamp(&now)
+		o.SetFinalizers([]string{finalizer})
+		return nil
+	})
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
+// want compares the stored things and disks.
+func (d *discovered) want(when, want string) {
+	d.Helper()
+	var list []string
+	for _, kind := range []store.Kind{things, disks} {
+		seen := &listing{objects: map[string]store.Object{}, done: make(chan struct{})}
+		ctx, stop := context.WithCancel(d.Context())
+		go func() { _ = d.Store.Follow(ctx, kind, store.AllChanges, seen) }()
+		<-seen.done
+		stop()
+		list = append(list, inOrder(seen.objects))
+	}
+	if got := strings.Trim(strings.Join(list, "; "), "; "); got != want {
+		d.Errorf("stored %s = %q, want %q", when, got, want)
+	}
+}
+
+// TestAPersonMayChangeHowADeletionIsCarriedOut has a deletion in the foreground become one that orphans
+// while the collector is about to delete a dependent.
+func TestAPersonMayChangeHowADeletionIsCarriedOut(t *testing.T) {
+	for name, c := range map[string]struct{ first, then, want string }{
+		"to orphan":                  {metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents, "b"},
+		"from orphan":                {metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, ""},
+		"to another way":             {metav1.FinalizerDeleteDependents, held, "+a; b <- a"},
+		"from orphan to another way": {metav1.FinalizerOrphanDependents, held, "+a; b <- a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, _ := discover(t)
+				d.put(things, "a", things, "")
+				d.put(disks, "b", things, "a")
+				d.settle()
+				d.request("a", c.first)
+				for _, call := range []memory.Call{memory.Delete, memory.Update} {
+					d.Inject(call, memory.Fault{Delay: time.Second})
+				}
+				time.Sleep(500 * time.Millisecond)
+				d.Heal()
+				d.request("a", c.then)
+				d.settle()
+				d.want("at the end", c.want)
+			})
+		})
+	}
+}
+
+// TestAKindThatFailsAfterItWasListedHoldsUpDeletions has disks be created that the collector does not see.
+func TestAKindThatFailsAfterItWasListedHoldsUpDeletions(t *testing.T) {
+	for name, c := range map[string]struct{ finalizer, during, after string }{
+		"orphan":     {metav1.FinalizerOrphanDependents, "+a; e; b <- a; d <- e", "e; b; d <- e"},
+		"foreground": {metav1.FinalizerDeleteDependents, "+a; e; b <- a; d <- e", "e; d <- e"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, collector := discover(t)
+				d.put(things, "a", things, "")
+				d.put(things, "e", things, "")
+				d.put(disks, "d", things, "e")
+				d.settle()
+				d.fail(true)
+				d.settle()
+				d.put(disks, "b", things, "a")
+				d.request("a", c.finalizer)
+				d.settle()
+				d.want("while disks cannot be listed", c.during)
+				if facts := collector.Report().Facts; len(facts) != 1 || facts[0].String() != "things/a" || !strings.Contains(facts[0].Waits, "disks cannot be listed") {
+					t.Errorf("facts = %+v, want that a waits for disks", facts)
+				}
+				d.fail(false)
+				d.settle()
+				d.want("once disks can be listed", c.after)
+			})
+		})
+	}
+}
+
+// TestAKindThatFailsHoldsUpNoDeletionInTheForegroundWithoutSuchDependents deletes a thing. No disk is
+// known that a thing owns.
+func TestAKindThatFailsHoldsUpNoDeletionInTheForegroundWithoutSuchDependents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := discover(t)
+		d.put(things, "a", things, "")
+		d.put(things, "c", things, "a")
+		d.settle()
+		d.fail(true)
+		d.settle()
+		d.request("a", metav1.FinalizerDeleteDependents)
+		d.settle()
+		d.want("while disks cannot be listed", "")
+	})
+}
