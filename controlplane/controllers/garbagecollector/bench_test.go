@@ -58,3 +58,34 @@ func heap() uint64 {
 	goruntime.ReadMemStats(&stats)
 	return stats.HeapAlloc
 }
+
+// BenchmarkLists measures what it costs to decide again after the first list of each of 50 kinds, with
+// 100,000 objects whose owners are of the same kind.
+func BenchmarkLists(b *testing.B) {
+	const kinds, objects = 50, 2000
+	for b.Loop() {
+		b.StopTimer()
+		c := garbagecollector.New(memory.New(memory.Options{}), &store.Contact{}, slog.New(slog.DiscardHandler))
+		var followers []store.Tracker
+		for i := range kinds {
+			k := disks
+			k.Name, k.GVK.Kind = fmt.Sprintf("kind%ds", i), fmt.Sprintf("Kind%d", i)
+			followers = append(followers, c.Add(k))
+		}
+		b.StartTimer()
+		for i, to := range followers {
+			to.Begin()
+			for n := range objects {
+				o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: fmt.Sprintf("Kind%d", i)}}
+				o.Name, o.UID = fmt.Sprintf("o%d", n), types.UID(fmt.Sprintf("%d-%d", i, n))
+				o.OwnerReferences = []metav1.OwnerReference{{APIVersion: o.APIVersion, Kind: o.Kind, Name: fmt.Sprintf("o%d", n/10), UID: types.UID(fmt.Sprintf("%d-%d", i, n/10))}}
+				to.Set(o.Name, o)
+			}
+			to.Synced()
+			to.Reached("1")
+			if due := c.Decide(); due > 0 {
+				b.Fatalf("%d steps are due, want none", due)
+			}
+		}
+	}
+}

@@ -69,10 +69,13 @@ type Verdict struct {
 	Step      *Step
 	Waits     string // what the object waits for before it can be deleted
 	Undecided string // why it is not known whether to delete it
+	// again says that it has owners that cannot be seen now beside one that keeps it: once they can be seen,
+	// references to them may have to be removed.
+	again bool
 }
 
-// none reports whether there is nothing to do, and nothing to report.
-func (v Verdict) none() bool { return v == Verdict{} }
+// fact reports whether there is something to do, or to report.
+func (v Verdict) fact() bool { return v.Step != nil || v.Waits != "" || v.Undecided != "" }
 
 // state is what an owner is for its dependent.
 type state int
@@ -133,7 +136,7 @@ func (g *graph) owned(o *Object, owners []owner) Verdict {
 		gone.Do, gone.Reason = Detach, fmt.Sprintf("%s does not exist or is being deleted; other owners remain", names)
 		return Verdict{Step: gone}
 	case count[present] > 0:
-		return Verdict{}
+		return Verdict{again: count[unknown] > 0}
 	case count[unknown] > 0:
 		i := slices.IndexFunc(owners, func(own owner) bool { return own.state == unknown })
 		return Verdict{Undecided: fmt.Sprintf("owner %s: %s", o.Owners[i], owners[i].why)}

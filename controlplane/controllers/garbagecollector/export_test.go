@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/loop"
 )
 
@@ -28,3 +29,9 @@ func (c *Controller) Remembered() int {
 	defer c.graph.mu.Unlock()
 	return len(c.graph.deleted) + len(c.graph.depends)
 }
+
+// Add makes a kind known, and returns the follower of its objects.
+func (c *Controller) Add(k store.Kind) store.Tracker { return c.graph.add(k, store.AllChanges) }
+
+// Decide decides for all objects that have changed.
+func (c *Controller) Decide() int { return len(c.graph.decide()) }

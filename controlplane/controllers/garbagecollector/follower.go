@@ -57,7 +57,7 @@ func (f *follower) Set(name string, o store.Object) {
 func (f *follower) readable(name string) {
 	if f.kind.unreadable[name] != nil {
 		delete(f.kind.unreadable, name)
-		f.g.decideAll()
+		f.g.decideAgain()
 	}
 }
 
@@ -67,7 +67,7 @@ func (f *follower) Unreadable(name string, err error) {
 	defer f.g.mu.Unlock()
 	f.kind.unreadable[name] = err
 	if f.kind.position != "" {
-		f.g.decideAll() // it may be an owner
+		f.g.decideAgain() // it may be an owner
 	}
 	key := Key{f.kind.Name, name}
 	if known := f.g.objects[key]; known.Object != nil {
@@ -95,7 +95,7 @@ func (f *follower) Synced() {
 	f.kind.synced++
 	f.kind.err = nil
 	f.kind.Kind = f.as // the version that can be read is written, too
-	f.g.decideAll()
+	f.g.decideAgain()
 }
 
 // Reached implements store.Tracker.

@@ -32,7 +32,7 @@ type graph struct {
 	// orphaned are owners whose dependents were to stay, and who are gone. One that is seen late stays too.
 	orphaned map[identity]struct{}
 	dirty    map[*Object]struct{} // to be decided again
-	verdicts map[Key]Verdict      // that are not none
+	verdicts map[Key]Verdict      // of objects that are to be decided again when a kind can be seen
 	// deleted are Nodes that were seen to be deleted, by nodeIndex, as long as they have Events: these are
 	// deleted, but not those of a host that could never register.
 	deleted  map[string]bool
@@ -73,7 +73,7 @@ func (g *graph) add(k store.Kind, scope store.Scope) *follower {
 	if g.kinds[k.Name] == nil {
 		g.kinds[k.Name] = &kind{Kind: k, sparse: scope == store.Deletions, unreadable: map[string]error{}}
 	}
-	g.decideAll()
+	g.decideAgain()
 	return &follower{g, g.kinds[k.Name], k}
 }
 
@@ -87,7 +87,7 @@ func (g *graph) drop(name string) {
 		}
 	}
 	delete(g.kinds, name)
-	g.decideAll()
+	g.decideAgain()
 }
 
 // failed notes why a kind cannot be followed; nil once it can.
@@ -96,14 +96,15 @@ func (g *graph) failed(name string, err error) {
 	defer g.mu.Unlock()
 	if k := g.kinds[name]; k != nil && (k.err != nil || err != nil) {
 		k.err = err
-		g.decideAll()
+		g.decideAgain()
 	}
 }
 
-// decideAll marks all objects. The caller holds mu.
-func (g *graph) decideAll() {
-	for _, e := range g.objects {
-		g.mark(e.Object)
+// decideAgain marks the objects with a verdict: whether a kind can be seen changes nothing for an object all
+// of whose owners are known. The caller holds mu.
+func (g *graph) decideAgain() {
+	for key := range g.verdicts {
+		g.mark(g.objects[key].Object)
 	}
 	g.changed.Send()
 }
@@ -304,10 +305,10 @@ func (g *graph) decide() []Step {
 		delete(g.dirty, o)
 		owners := g.ownersOf(o)
 		g.refuse(o, owners)
-		if v := g.verdict(o, owners); v.none() {
-			delete(g.verdicts, o.Key)
-		} else {
+		if v := g.verdict(o, owners); v.fact() || v.again {
 			g.verdicts[o.Key] = v
+		} else {
+			delete(g.verdicts, o.Key)
 		}
 	}
 	g.dirty = map[*Object]struct{}{} // which was as large as the graph, after a list
@@ -447,7 +448,9 @@ func (g *graph) report(r *Report) {
 	defer g.mu.Unlock()
 	r.Objects, r.Kinds, r.Unreadable = len(g.objects), map[string]error{}, map[string]error{}
 	for key, v := range g.verdicts {
-		r.Facts = append(r.Facts, Fact{key, v})
+		if v.fact() {
+			r.Facts = append(r.Facts, Fact{key, v})
+		}
 	}
 	slices.SortFunc(r.Facts, func(a, b Fact) int { return cmp.Compare(a.String(), b.String()) })
 	for name, k := range g.kinds {

@@ -203,3 +203,22 @@ func TestAKindThatFailsHoldsUpNoDeletionInTheForegroundWithoutSuchDependents(t *
 		d.want("while disks cannot be listed", "")
 	})
 }
+
+// TestAReferenceIsRemovedOnceItsKindCanBeListed has an object with two owners, of which one is of a kind that
+// fails.
+func TestAReferenceIsRemovedOnceItsKindCanBeListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := discover(t)
+		d.fail(true)
+		d.settle()
+		d.put(things, "a", things, "")
+		d.Put(things, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: uid("b"), OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "example.com/v1", Kind: "Thing", Name: "a", UID: uid("a")}, {APIVersion: "example.com/v1", Kind: "Disk", Name: "gone", UID: uid("gone")},
+		}}})
+		d.settle()
+		d.want("while disks cannot be listed", "a; b <- a, gone")
+		d.fail(false)
+		d.settle()
+		d.want("once disks can be listed", "a; b <- a")
+	})
+}
