@@ -108,7 +108,10 @@ changed since.
 
 --cascade=background deletes the object at once, then its dependents.
 --cascade=foreground first deletes dependents with blockOwnerDeletion.
---cascade=orphan deletes the object alone. On Kubernetes, use kubectl delete.`
+--cascade=orphan deletes the object alone. On Kubernetes, use kubectl delete.
+
+An object that cannot be read is deleted in the background only: its finalizers
+are ignored.`
 	cmd.Example = `  hostler fleet delete tickets/disk-7 --dry-run`
 	cmd.Flags().StringVar(&req.Cascade, "cascade", answer.Background, "`POLICY` for dependents: background, foreground or orphan")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be deleted, and change nothing; group hostler may run this")

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -51,6 +52,9 @@ func (s *Server) planDeletion(o *reader) func(r *http.Request) (any, error) {
 		}
 		key := keyOf(req.Object)
 		tree, err := s.garbage.Tree(r.Context(), key, policies()[req.Cascade])
+		if errors.Is(err, store.ErrUnreadable) {
+			return planUnreadable(req, err)
+		}
 		if err != nil {
 			return nil, o.explain(r.Context(), req.Object, err)
 		}
@@ -69,6 +73,18 @@ func (s *Server) planDeletion(o *reader) func(r *http.Request) (any, error) {
 		}
 		return d, nil
 	}
+}
+
+// planUnreadable is what a deletion of an object does that cannot be read.
+func planUnreadable(req answer.DeletionRequest, why error) (any, error) {
+	if req.Cascade != answer.Background {
+		return nil, refusal(http.StatusBadRequest, fmt.Sprintf("%s cannot be read, so its dependents are not known: %s", req.Object, whyUnreadable(why)), "fix it in the store, or use `--cascade="+answer.Background+"`")
+	}
+	req.UID, req.Version, req.Unreadable = "", "", true
+	return answer.Deletion{
+		DeletionRequest: req, Objects: []answer.Branch{{Object: clean(req.Object), Fate: string(garbagecollector.Deleted), Note: clean("cannot be read: " + whyUnreadable(why))}},
+		Warnings: []string{"its finalizers are ignored, and the objects that it owns are deleted, too: neither can be read"},
+	}, nil
 }
 
 // returns says who stores an object again that is deleted; empty if nobody is known to.
@@ -92,8 +108,11 @@ func (s *Server) requestDeletion(o *reader) func(r *http.Request) (any, error) {
 			return nil, err
 		}
 		key := keyOf(req.Object)
-		pre := store.Preconditions{UID: types.UID(req.UID), Version: req.Version}
-		if err := s.o.Store.Delete(r.Context(), kindOf(key.Kind), key.Name, pre, policies()[req.Cascade]); err != nil {
+		pre, policy := store.Preconditions{UID: types.UID(req.UID), Version: req.Version}, policies()[req.Cascade]
+		if req.Unreadable {
+			pre, policy = store.Preconditions{Unreadable: true}, ""
+		}
+		if err := s.o.Store.Delete(r.Context(), kindOf(key.Kind), key.Name, pre, policy); err != nil {
 			return nil, o.explain(r.Context(), req.Object, err)
 		}
 		s.o.Log.Info("deletion requested", "object", clean(req.Object), "cascade", req.Cascade, "by", listen.UserOf(r.Context()))

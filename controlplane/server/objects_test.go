@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/server"
 	"hostler.io/hostler/controlplane/server/answer"
@@ -157,6 +158,9 @@ func TestWhatCannotBeShownOrDeletedHasAHint(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, path := range []string{"/v1/fleet/delete/plan", "/v1/fleet/delete"} {
+			if name == "tickets/broken" && path == "/v1/fleet/delete/plan" {
+				continue // see TestAnObjectThatCannotBeReadIsDeletedInTheBackground
+			}
 			code, text := r.ask("POST", path, string(body))
 			checked("POST "+path, code, text)
 		}
@@ -232,6 +236,49 @@ func TestADeletionIsOfWhatWasShown(t *testing.T) {
 	}
 	if r.log.Count("deletion requested") != 1 {
 		t.Errorf("the log does not say who has requested the deletion:\n%s", &r.log)
+	}
+}
+
+// TestAnObjectThatCannotBeReadIsDeletedInTheBackground also has such an object be fixed after the plan.
+func TestAnObjectThatCannotBeReadIsDeletedInTheBackground(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	for _, name := range []string{"tickets/broken", "tickets/t1"} {
+		s.PutRaw(store.Objects, name, []byte("{"))
+	}
+	r := start(t, s)
+	r.eventually("the collector runs", collects)
+	for _, cascade := range []string{answer.Foreground, answer.Orphan} {
+		code, text := r.ask("POST", "/v1/fleet/delete/plan", fmt.Sprintf(`{"object":"tickets/broken","cascade":%q}`, cascade))
+		if code != http.StatusBadRequest || !strings.Contains(text, "its dependents are not known: unexpected end of JSON input") || !strings.Contains(text, "--cascade=background") {
+			t.Errorf("plan with cascade %s = %d %s, want it refused, and what to use", cascade, code, text)
+		}
+	}
+	request := func(object string) (plan answer.Deletion, body string) {
+		t.Helper()
+		code, text := r.ask("POST", "/v1/fleet/delete/plan", fmt.Sprintf(`{"object":%q,"cascade":"background"}`, object))
+		if err := json.Unmarshal([]byte(text), &plan); code != http.StatusOK || err != nil {
+			t.Fatalf("plan of %s = %d %s", object, code, text)
+		}
+		encoded, err := json.Marshal(plan.DeletionRequest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plan, string(encoded)
+	}
+	plan, body := request("tickets/broken")
+	if len(plan.Objects) != 1 || plan.Objects[0].Note != "cannot be read: unexpected end of JSON input" || len(plan.Warnings) != 1 || !strings.Contains(plan.Warnings[0], "finalizers are ignored") {
+		t.Errorf("plan = %+v, want the object alone, why, and a warning", plan)
+	}
+	_, fixed := request("tickets/t1")
+	ticket(s, "t1", "")
+	if code, text := r.ask("POST", "/v1/fleet/delete", fixed); code != http.StatusConflict {
+		t.Errorf("deletion of an object that can be read now = %d %s, want 409", code, text)
+	}
+	if code, text := r.ask("POST", "/v1/fleet/delete", body); code != http.StatusOK {
+		t.Errorf("deletion = %d %s, want 200", code, text)
+	}
+	if _, err := s.Get(t.Context(), store.Objects, "tickets/broken"); !errors.Is(err, controlplane.ErrNotFound) {
+		t.Errorf("Get() = %v, want that it was removed", err)
 	}
 }
 

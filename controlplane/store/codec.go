@@ -212,6 +212,8 @@ func replace(fields, before, after map[string]any) {
 // Preconditions name.
 func (p Preconditions) Check(stored Object) error {
 	switch {
+	case p.Unreadable:
+		return fmt.Errorf("%w: it can be read now", controlplane.ErrConflict)
 	case p.UID != "" && stored.GetUID() != p.UID:
 		return fmt.Errorf("%w: its UID is %s, not %s", controlplane.ErrConflict, stored.GetUID(), p.UID)
 	case p.Version != "" && stored.GetResourceVersion() != p.Version:

@@ -28,6 +28,8 @@ type Object interface {
 type Preconditions struct {
 	UID     types.UID // of the stored object; empty for any
 	Version string    // resourceVersion of the stored object; empty for any
+	// Unreadable has the write refused if the stored object can be read. Kubernetes does not compare it.
+	Unreadable bool
 	// Term is the leadership under which the caller writes; the zero value is for a caller that needs none.
 	Term Term
 	// Others are the states that other objects must have. There are at most MostOthers. A store that

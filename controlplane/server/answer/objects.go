@@ -61,6 +61,8 @@ type DeletionRequest struct {
 	// UID and Version are those of the plan: a deletion of another object, or of a changed one, is refused.
 	UID     string `json:"uid,omitempty"`
 	Version string `json:"version,omitempty"`
+	// Unreadable says that the object cannot be read. It is deleted only as long as that is so.
+	Unreadable bool `json:"unreadable,omitempty"`
 }
 
 // Deletion is what a deletion does, as printed by `hostler fleet delete -o json`.

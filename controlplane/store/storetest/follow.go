@@ -8,6 +8,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 )
 
@@ -223,7 +224,10 @@ func checkUnreadable(b *bench) {
 	for marked := ""; marked != "1"; { // before, it may be listed again
 		marked = f.until(set, "c").object.GetAnnotations()[mark]
 	}
-	if err := b.Store.Delete(b.ctx, store.Nodes, "b", store.Preconditions{}, ""); err != nil {
+	if b.Store.EndsLeases() {
+		b.refused(b.Store, "c", store.Preconditions{Unreadable: true}, "although it can be read", controlplane.ErrConflict)
+	}
+	if err := b.Store.Delete(b.ctx, store.Nodes, "b", store.Preconditions{Unreadable: true}, ""); err != nil {
 		b.Errorf("Delete() of what cannot be read = %v, want no error", err)
 	}
 	f.gone("b")
