@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/server/config"
 	"hostler.io/hostler/internal/configfile"
+	"hostler.io/hostler/internal/few"
 )
 
 func (a *app) serverCommand() *cobra.Command {
@@ -177,15 +179,32 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 			t.row(zoneName(z.Name), z.State, fmt.Sprint(z.Nodes), fmt.Sprint(z.NotReady), rate, t.below(z.Paused))
 		}
 	}
-	if len(s.Problems) > 0 {
-		t.line("")
-		t.row("OBJECT", "PROBLEM")
-		for _, p := range s.Problems {
-			t.row(p.Object, strings.TrimSuffix(t.below(p.Message)+": "+p.Hint, ": "))
-		}
-	}
+	printServerProblems(t, s.Problems)
 	printServerLoops(t, out, s)
 	t.printCommands()
+}
+
+// mostProblems is how many problems with the same hint are listed.
+const mostProblems = 20
+
+// printServerProblems lists objects with problems, and only names further ones.
+func printServerProblems(t *table, problems []answer.Problem) {
+	if len(problems) == 0 {
+		return
+	}
+	t.line("")
+	t.row("OBJECT", "PROBLEM")
+	listed, more := map[string]int{}, map[string][]string{}
+	for _, p := range problems {
+		if listed[p.Hint]++; listed[p.Hint] <= mostProblems {
+			t.row(p.Object, strings.TrimSuffix(t.below(p.Message)+": "+p.Hint, ": "))
+		} else {
+			more[p.Hint] = append(more[p.Hint], p.Object)
+		}
+	}
+	for _, hint := range slices.Sorted(maps.Keys(more)) {
+		t.row(fmt.Sprint(len(more[hint]), " more"), strings.TrimSuffix(few.Names(more[hint], 3)+": "+hint, ": "))
+	}
 }
 
 // note says what a controller waits for. While the store does not answer, that is the cause of the rest.

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -85,6 +86,17 @@ func TestFleetStatusTellsMissingRightsFromSilence(t *testing.T) {
 		})
 		golden(t, "fleet/status-"+name, hostler("", "fleet", "status", "--socket", socket).stdout)
 	}
+}
+
+func TestFleetStatusNamesSomeOfManyProblems(t *testing.T) {
+	s := serveranswer.Status{Version: "1.2.3", Candidate: "e1_1_a", Store: serveranswer.Store{Type: "etcd", Endpoint: "https://e1:2379", Since: &time.Time{}}}
+	for i := range 1000 {
+		s.Problems = append(s.Problems, serveranswer.Problem{Object: fmt.Sprintf("tickets/broken-%03d", i), Message: "cannot be read: unexpected end of JSON input", Hint: "fix or delete it in the store"})
+	}
+	for i := range 22 {
+		s.Problems = append(s.Problems, serveranswer.Problem{Object: fmt.Sprintf("tickets/t%02d", i), Message: "cannot be written: " + refusal, Hint: "the server tries again"})
+	}
+	golden(t, "fleet/status-problems", hostler("", "fleet", "status", "--socket", serveFleet(t, "/v1/fleet/status", s)).stdout)
 }
 
 func TestFleetGCPlan(t *testing.T) {

@@ -154,7 +154,7 @@ func serverObjects(f Facts) Check {
 	var found faults
 	for i, p := range s.Problems {
 		if i == shown {
-			found.add(warn("`hostler fleet status` lists all", "%d more", len(s.Problems)-shown))
+			found.add(warn("`hostler fleet status` lists more", "%d more", len(s.Problems)-shown))
 			break
 		}
 		found.add(warn(p.Hint, "%s: %s", p.Object, p.Message))
