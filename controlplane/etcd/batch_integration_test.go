@@ -3,10 +3,12 @@
 package etcd_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,6 +139,61 @@ func TestAWriteIsNotInOneTransactionWithAChangeOfWhatItCompares(t *testing.T) {
 	for i := range pairs {
 		if owner, dependent := revision(fmt.Sprint("owner", i)), revision(fmt.Sprint("dependent", i)); owner == dependent {
 			t.Errorf("owner%d and dependent%d were changed at one revision", i, i)
+		}
+	}
+}
+
+// TestAWriteThatTimedOutIsNotMadeTwice has writes that compare whole kinds time out while their batch waits
+// for its turn, and be tried again. Each compares the version of its object, so one attempt is stored.
+func TestAWriteThatTimedOutIsNotMadeTwice(t *testing.T) {
+	t.Parallel()
+	c := bed.For(t, bed.Options{})
+	f := fleetAt(t, c, "/hostler")
+	const nodes = 200
+	var stored []store.Object
+	for i := range nodes {
+		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), UID: "u", Finalizers: []string{metav1.FinalizerOrphanDependents, "example.com/f"}}}
+		created, err := f.Create(t.Context(), store.Nodes, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored = append(stored, created)
+	}
+	now := strings.Split(stored[nodes-1].GetResourceVersion(), "-")[2]
+	var attempts, timedOut atomic.Int64
+	release := func(o store.Object, limit time.Duration) error { // removes a finalizer, as the garbage collector does
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		pre := store.Preconditions{UID: o.GetUID(), Version: o.GetResourceVersion(), Unchanged: []store.Position{{Kind: store.Leases, Version: now}}}
+		_, err := f.Update(ctx, store.Nodes, o.GetName(), pre, func(o store.Object) error {
+			o.SetFinalizers([]string{"example.com/f"})
+			o.SetAnnotations(map[string]string{"attempt": fmt.Sprint(attempts.Add(1))})
+			return nil
+		})
+		return err
+	}
+	var writing sync.WaitGroup
+	for i, o := range stored {
+		writing.Go(func() {
+			err := release(o, time.Duration(i%40+1)*time.Millisecond)
+			for errors.Is(err, context.DeadlineExceeded) || errors.Is(err, controlplane.ErrUnavailable) {
+				timedOut.Add(1)
+				err = release(o, time.Minute)
+			}
+			if err != nil && !errors.Is(err, controlplane.ErrConflict) {
+				t.Errorf("Update(%s) = %v, want no error or a conflict", o.GetName(), err)
+			}
+		})
+	}
+	writing.Wait()
+	if timedOut.Load() == 0 || attempts.Load() <= nodes {
+		t.Errorf("%d writes timed out, and %d were tried, want some of %d to be tried again", timedOut.Load(), attempts.Load(), nodes)
+	}
+	for _, o := range stored {
+		key := "/hostler/nodes/" + o.GetName()
+		text, err := c.Ctl(t.Context(), "get", key, "-w", "fields")
+		if err != nil || !strings.Contains(text, "\"Version\" : 2\n") || !strings.Contains(text, `[\"example.com/f\"]`) {
+			t.Errorf("%s = %s, %v, want one write after its creation, without the finalizer", key, text, err)
 		}
 	}
 }
