@@ -9,8 +9,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/kubernetes"
@@ -186,5 +189,34 @@ func TestAWriteEndsWithItsTerm(t *testing.T) {
 	}
 	if err := fleet.Extend(t.Context(), term); !errors.Is(err, store.ErrDeposed) {
 		t.Errorf("Extend() after the term = %v, want %q", err, store.ErrDeposed)
+	}
+}
+
+// TestAnOwnerIsReadOnceForAllItsDependents has dependents of one owner be deleted at a time.
+func TestAnOwnerIsReadOnceForAllItsDependents(t *testing.T) {
+	var reads atomic.Int64
+	all := make(chan struct{})
+	fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			reads.Add(1)
+			<-all
+			respond(w, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"owner","uid":"u","resourceVersion":"7","deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["foregroundDeletion"]}}`)
+			return
+		}
+		respond(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+	}))
+	owner := store.Reference{Kind: store.Nodes, Name: "owner", UID: "u", Deletion: metav1.DeletePropagationForeground}
+	var writing sync.WaitGroup
+	for i := range 16 {
+		writing.Go(func() {
+			if err := fleet.Delete(t.Context(), store.Nodes, fmt.Sprint("n", i), store.Preconditions{Others: []store.Reference{owner}}, ""); err != nil {
+				t.Errorf("Delete(n%d) = %v, want no error", i, err)
+			}
+		})
+	}
+	time.AfterFunc(300*time.Millisecond, func() { close(all) })
+	writing.Wait()
+	if got := reads.Load(); got != 1 {
+		t.Errorf("the owner was read %d times, want once", got)
 	}
 }

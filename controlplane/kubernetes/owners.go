@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -34,8 +35,9 @@ type seen struct {
 	others map[reference]time.Time // when they were read; absent ones stay so: a UID is not used again
 	merges map[string]bool         // kinds without a strategic merge patch
 
-	checking sync.Mutex       // guards checked; held while kinds are read
-	checked  map[string]check // by kind
+	reading  singleflight.Group // of others
+	checking sync.Mutex         // guards checked; held while kinds are read
+	checked  map[string]check   // by kind
 }
 
 // reference is a store.Reference as a key.
@@ -69,32 +71,50 @@ func (f *Fleet) confirm(ctx context.Context, pre store.Preconditions, version st
 	return nil
 }
 
-// confirmOther returns ErrConflict if another object is not in its state.
+// confirmOther returns ErrConflict if another object is not in its state. It is read once for all dependents
+// that are written at a time.
 func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
 	key := reference{o.Kind.Name, o.Name, o.UID, o.Version, o.Deletion}
-	f.seen.mu.Lock()
-	last, known := f.seen.others[key]
-	f.seen.mu.Unlock()
-	if known && (o.UID != "" && o.Version == "" && o.Deletion == "" || time.Since(last) < confirmedFor) {
+	if f.seen.recently(key) {
 		return nil
 	}
-	found, err := f.get(ctx, "get "+o.Kind.Key(o.Name), o.Kind.Metadata(), o.Name)
-	if errors.Is(err, controlplane.ErrNotFound) {
-		found, err = nil, nil
+	_, err, _ := f.seen.reading.Do(fmt.Sprint(key), func() (any, error) {
+		if f.seen.recently(key) {
+			return nil, nil
+		}
+		began := time.Now()
+		found, err := f.get(ctx, "get "+o.Kind.Key(o.Name), o.Kind.Metadata(), o.Name)
+		if errors.Is(err, controlplane.ErrNotFound) {
+			found, err = nil, nil
+		}
+		if err == nil {
+			err = o.Check(found)
+		}
+		if err == nil {
+			f.seen.note(key, began)
+		}
+		return nil, err
+	})
+	return err
+}
+
+// recently reports whether an object was in a state that counts still.
+func (s *seen) recently(key reference) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, known := s.others[key]
+	stays := key.uid != "" && key.version == "" && key.deletion == ""
+	return known && (stays || time.Since(last) < confirmedFor)
+}
+
+// note notes that an object was in a state at a time.
+func (s *seen) note(key reference, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.others) >= mostOthers {
+		clear(s.others)
 	}
-	if err == nil {
-		err = o.Check(found)
-	}
-	if err != nil {
-		return err
-	}
-	f.seen.mu.Lock()
-	defer f.seen.mu.Unlock()
-	if len(f.seen.others) >= mostOthers {
-		clear(f.seen.others)
-	}
-	f.seen.others[key] = time.Now()
-	return nil
+	s.others[key] = at
 }
 
 // confirmUnchanged returns ErrConflict if an object of a kind has changed after the position, and before
