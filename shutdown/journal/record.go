@@ -34,7 +34,9 @@ const (
 )
 
 // ByHost reports whether hostler decided to drain the host.
-func (t Trigger) ByHost() bool { return t == TriggerTaint || t == TriggerLeaseLost || t == TriggerReboot }
+func (t Trigger) ByHost() bool {
+	return t == TriggerTaint || t == TriggerLeaseLost || t == TriggerReboot
+}
 
 // LivesOn reports whether the host does not go down with the drain.
 func (t Trigger) LivesOn() bool { return t == TriggerManual || t == TriggerManualAll || t.ByHost() }
