@@ -126,7 +126,7 @@ func (c *Controller) settle(ctx context.Context, r Request) {
 	if c.round.settled == r.ID {
 		return
 	}
-	c.tidy(ctx, r)
+	c.tidy(ctx)
 	c.mu.Lock()
 	tidied := c.memory.Request.tidied()
 	c.mu.Unlock()
@@ -231,7 +231,7 @@ func (c *Controller) take(ctx context.Context, before Request, d Decision) {
 		return
 	}
 	if d.Step == controlplane.RebootWanted || d.Step == controlplane.RebootDone {
-		c.tidy(ctx, after)
+		c.tidy(ctx)
 	}
 	c.mu.Lock()
 	if d.Step == controlplane.RebootDone && before.Boot != c.o.Boot {
@@ -324,10 +324,10 @@ func (c *Controller) undo(ctx context.Context, r Request) {
 }
 
 // tidy undoes what an attempt has done: its drain, its cordon and its lock.
-func (c *Controller) tidy(ctx context.Context, r Request) {
+func (c *Controller) tidy(ctx context.Context) {
 	c.round.drain.end()
 	c.round.drain, c.round.command = nil, nil
-	r = c.edit(func(*Request) {}) // the drain may have noted its start
+	r := c.edit(func(*Request) {}) // with the start that the drain has noted
 	c.undo(ctx, r)
 	calling, cancel := context.WithTimeout(ctx, 2*callTime)
 	defer cancel()

@@ -129,10 +129,10 @@ type Change struct {
 }
 
 // Object implements executor.Action.
-func (c Change) Object() string { return c.object }
+func (change Change) Object() string { return change.object }
 
 // Version implements executor.Action.
-func (c Change) Version() string { return c.version }
+func (change Change) Version() string { return change.version }
 
 // change is what is due for a group, and the group as it is then.
 func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map[string]*slots.Holder, now time.Time) (Change, slots.State) {
@@ -180,31 +180,31 @@ func (f Facts) requests(group string, held map[string]*slots.Holder) []slots.Age
 }
 
 // apply makes the change to a group, and returns who got a slot.
-func (c Change) apply(s *slots.State, p slots.Policy, nodes slots.Nodes, self string, now time.Time) (granted []slots.Client) {
-	for _, o := range c.Deleted {
+func (change Change) apply(s *slots.State, p slots.Policy, nodes slots.Nodes, self string, now time.Time) (granted []slots.Client) {
+	for _, o := range change.Deleted {
 		s.Free(o, slots.NodeDeleted, self, now)
 	}
-	for _, o := range c.Done {
+	for _, o := range change.Done {
 		s.Free(o, slots.GivenBack, string(slots.Agent), now)
 	}
-	s.TakeIn(c.Requests, now)
+	s.TakeIn(change.Requests, now)
 	return s.Grant(p, nodes, now)
 }
 
 // note lists what the change does.
-func (c *Change) note(before, after slots.State, granted []slots.Client) {
-	add := func(action, reason string) { c.Steps = append(c.Steps, Step{action, reason}) }
-	for _, o := range c.Deleted {
+func (change *Change) note(before, after slots.State, granted []slots.Client) {
+	add := func(action, reason string) { change.Steps = append(change.Steps, Step{action, reason}) }
+	for _, o := range change.Deleted {
 		add("free the slot of "+o.ID, "its Node was deleted")
 	}
-	for _, o := range c.Done {
+	for _, o := range change.Done {
 		add("free the slot of "+o.ID, "its host does not need it any more")
 	}
 	for _, g := range granted {
 		add("give a slot to "+g.ID+", request "+g.Request, g.Reason)
 	}
 	switch {
-	case len(c.Steps) > 0:
+	case len(change.Steps) > 0:
 	case len(after.Waiting) > len(before.Waiting):
 		add("record requests", "hosts want to reboot")
 	case !reflect.DeepEqual(before, after):

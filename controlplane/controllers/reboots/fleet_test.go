@@ -128,8 +128,6 @@ func mirror(p *corev1.Pod) {
 	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 }
 
-func ended(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
-
 // edit changes a Node as another client does. It reports whether there is one.
 func edit(s *memory.Store, name string, change func(*corev1.Node)) bool {
 	return s.Edit(store.Nodes, name, func(o store.Object) { change(o.(*corev1.Node)) })
