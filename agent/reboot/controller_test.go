@@ -42,6 +42,7 @@ type machine struct {
 	cordoned  string                        // by whom
 	turn      reboot.Turn
 	released  int
+	refuses   error // what Release returns
 	events    []string
 	down      chan struct{} // a reboot was requested
 
@@ -76,17 +77,17 @@ func (m *machine) bootID() string { return fmt.Sprint("boot-", m.boot) }
 
 // starts begins a boot: the Node is Ready after half a minute.
 func (m *machine) starts() {
-	m.locked(func() { m.boot++ })
+	boot := 0
+	m.locked(func() { m.boot++; boot = m.boot })
 	m.edit(func(n *corev1.Node) {
 		n.Status.NodeInfo.BootID = m.bootID()
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "starting", Reason: "Boot"}}
 	})
 	m.agent()
-	boot := m.boot
 	go func() {
 		time.Sleep(30 * time.Second)
 		m.edit(func(n *corev1.Node) {
-			if m.boot == boot {
+			if n.Status.NodeInfo.BootID == fmt.Sprint("boot-", boot) {
 				n.Status.Conditions[0].Status = corev1.ConditionTrue
 			}
 		})
@@ -256,8 +257,12 @@ func (m *machine) Turn(_ context.Context, r *reboot.Request, node *corev1.Node) 
 func (m *machine) OnNode() bool { return true }
 
 func (m *machine) Release(context.Context, *reboot.Request) error {
-	m.locked(func() { m.released++ })
-	return nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refuses == nil {
+		m.released++
+	}
+	return m.refuses
 }
 
 // want checks how the reboot stands.
@@ -337,6 +342,19 @@ func TestADrainThatFailsIsUndoneAndTriedAgain(t *testing.T) {
 		m.want(controlplane.RebootWanted, "")
 		m.passes(10 * time.Minute)
 		m.want(controlplane.RebootDone, "")
+	})
+}
+
+func TestALockThatDoesNotAnswerIsGivenBackLater(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.drains = func() (time.Duration, error) { return time.Second, errors.New("pods still run") }
+		m.refuses = errors.New("no route to host")
+		m.asked()
+		m.want(controlplane.RebootWanted, "pods still run")
+		m.locked(func() { m.refuses = nil })
+		m.passes(time.Minute) // long before the next attempt
+		m.want(controlplane.RebootWanted, "pods still run")
+		m.clean()
 	})
 }
 
@@ -429,12 +447,15 @@ func TestRandomHistories(t *testing.T) {
 	for seed := range uint64(100) {
 		inMachine(t, func(m *machine) {
 			r := rand.New(rand.NewPCG(seed, 1))
-			m.drains = func() (time.Duration, error) {
-				if r.IntN(3) == 0 {
-					return time.Duration(r.IntN(30)) * time.Second, errors.New("pods still run")
+			drains := rand.New(rand.NewPCG(seed, 2))
+			m.locked(func() {
+				m.drains = func() (time.Duration, error) {
+					if drains.IntN(3) == 0 {
+						return time.Duration(drains.IntN(30)) * time.Second, errors.New("pods still run")
+					}
+					return time.Duration(drains.IntN(60)) * time.Second, nil
 				}
-				return time.Duration(r.IntN(60)) * time.Second, nil
-			}
+			})
 			for range 30 {
 				m.passes(time.Duration(r.IntN(120)) * time.Second)
 				switch r.IntN(9) {

@@ -265,6 +265,9 @@ func (c *Controller) tell(before Request, d Decision) {
 
 // act does what the present step is for.
 func (c *Controller) act(ctx context.Context, r Request, f Facts) {
+	if r.Step == controlplane.RebootWanted && !r.tidied() { // a lock that did not answer is given back later
+		c.tidy(ctx)
+	}
 	if f.Unannounced != "" && !r.Now && r.Step != controlplane.RebootVerifying {
 		return
 	}

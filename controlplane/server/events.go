@@ -74,11 +74,7 @@ func reasonOf(c lifecycle.Change) (kind, reason string) {
 
 // recordReboot records what has become of a Node that is to reboot.
 func (s *Server) recordReboot(e reboots.Event) {
-	kind := corev1.EventTypeNormal
-	if e.Warning {
-		kind = corev1.EventTypeWarning
-	}
-	s.events.Record(controlplane.NodeReference(e.Node), kind, e.Reason, e.Message)
+	s.events.Record(controlplane.NodeReference(e.Node), e.Type, e.Reason, e.Message)
 }
 
 // recordEviction records an eviction on the pod. On etcd, Events are about Nodes.

@@ -22,15 +22,15 @@ const blockedLong = 5 * time.Minute
 // Event is what has become of a Node.
 type Event struct {
 	Node    string
-	Warning bool
+	Type    string // such as corev1.EventTypeNormal
 	Reason  string
 	Message string
 }
 
 // tell reports an event.
-func (c *Controller) tell(e Event) {
+func (c *Controller) tell(node, kind, reason, message string) {
 	if c.OnEvent != nil {
-		c.OnEvent(e)
+		c.OnEvent(Event{node, kind, reason, message})
 	}
 }
 
@@ -176,13 +176,13 @@ func (c *Controller) answered(a Answer) {
 	name := a.Node.Name
 	switch {
 	case was.Granted == nil && is.Granted != nil:
-		c.tell(Event{name, false, "RebootSlotGranted", "the host may reboot now: " + a.before.Request.Reason})
+		c.tell(name, corev1.EventTypeNormal, "RebootSlotGranted", "the host may reboot now: "+a.before.Request.Reason)
 	case !was.Emptied && is.Emptied:
 		c.log.Info("Node emptied for its reboot", "node", name)
-		c.tell(Event{name, false, "RebootNodeEmptied", "no pod has to leave the Node any more"})
+		c.tell(name, corev1.EventTypeNormal, "RebootNodeEmptied", "no pod has to leave the Node any more")
 	case !was.Failed && is.Failed:
 		c.log.Warn("cannot empty Node for its reboot", "node", name, "reason", is.Message)
-		c.tell(Event{name, true, "RebootNodeNotEmptied", is.Message})
+		c.tell(name, corev1.EventTypeWarning, "RebootNodeNotEmptied", is.Message)
 	}
 	if a.Unschedulable != a.before.Unschedulable {
 		c.log.Info(map[bool]string{true: "cordoned Node", false: "uncordoned Node"}[a.Unschedulable], "node", name)
@@ -228,7 +228,7 @@ func (c *Controller) block(pod podcache.Pod, message string) {
 		c.log.Warn("pod cannot be evicted now, retrying", "pod", pod.Name, "node", pod.Node, "reason", message)
 	}
 	if long {
-		c.tell(Event{pod.Node, true, "RebootPodBlocked", fmt.Sprintf("pod %s cannot be evicted: %s", pod.Name, message)})
+		c.tell(pod.Node, corev1.EventTypeWarning, "RebootPodBlocked", fmt.Sprintf("pod %s cannot be evicted: %s", pod.Name, message))
 	}
 	c.changed.Send()
 }

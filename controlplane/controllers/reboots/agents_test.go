@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,6 +31,8 @@ type cluster struct {
 	*testing.T
 	*kubelets
 	*reboots.Controller
+
+	mu     sync.Mutex // guards what follows
 	events []reboots.Event
 }
 
@@ -61,7 +64,11 @@ func (c *cluster) serves(name string, p store.Store) (r *reboots.Controller, sto
 		c.Fatal(err)
 	}
 	r = reboots.New(p, slots.NewGroups(p, "hostler-system"), contact, cache, changed, reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: part}}, nil, name, log)
-	r.OnEvent = func(e reboots.Event) { c.events = append(c.events, e) }
+	r.OnEvent = func(e reboots.Event) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.events = append(c.events, e)
+	}
 	ignore := func(error) {}
 	e := election.New(p, reboots.Name, name, log)
 	stop = controllertest.Run(c,
@@ -78,6 +85,8 @@ func (c *cluster) serves(name string, p store.Store) (r *reboots.Controller, sto
 
 // reasons are those of the events so far.
 func (c *cluster) reasons() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var all []string
 	for _, e := range c.events {
 		all = append(all, e.Node+" "+e.Reason)
@@ -98,7 +107,7 @@ func TestABlockedPodIsToldAfterAWhile(t *testing.T) {
 			t.Errorf("events = %s, want %s", got, want)
 		}
 		time.Sleep(4 * time.Minute)
-		if got, want := c.reasons(), "n1 RebootSlotGranted, n1 RebootPodBlocked"; got != want || !c.events[1].Warning || !strings.Contains(c.events[1].Message, "disruption budget web") {
+		if got, want := c.reasons(), "n1 RebootSlotGranted, n1 RebootPodBlocked"; got != want || c.events[1].Type != corev1.EventTypeWarning || !strings.Contains(c.events[1].Message, "disruption budget web") {
 			t.Errorf("events = %+v, want %s", c.events, want)
 		}
 		r := c.Report()
