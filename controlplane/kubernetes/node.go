@@ -134,7 +134,13 @@ func (c *Client) Annotate(ctx context.Context, name string, uid types.UID, key, 
 	if err != nil {
 		return nil, fmt.Errorf("annotate node %q: %w", name, err)
 	}
-	return c.edit(ctx, "annotate node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}, patch)
+	stored, err := c.edit(ctx, "annotate node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}, patch)
+	if errors.Is(err, controlplane.ErrInvalid) { // the UID cannot be changed, or the annotation is too long
+		if now, readErr := c.Node(ctx, name); readErr == nil && now.UID != uid {
+			return nil, fmt.Errorf("annotate node %q: %w: it has another UID", name, controlplane.ErrConflict)
+		}
+	}
+	return stored, err
 }
 
 // edit applies a patch to a Node as a call of a caller's.
