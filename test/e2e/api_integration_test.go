@@ -29,7 +29,7 @@ func TestAnAgentAnswersAsItsAPIIsDescribed(t *testing.T) {
 	compiler := jsonschema.NewCompiler()
 	check(t, compiler.AddResource("openapi.json", doc))
 
-	a := startAgent(t, quick)
+	a := startAgent(t, quick+"reboot: {enabled: true, sentinels: [], command: \"true\"}\n")
 	a.await("the loops have done a round", func(s api.Status) bool {
 		return s.Lease != nil && s.ImageGC.LastRun != nil && s.ContainerGC.LastRun != nil && s.Shutdown.State != shutdown.Draining
 	})
