@@ -44,7 +44,7 @@ func (a *Agent) buildReboots(cfg config.Config) (err error) {
 	}
 	node := controlplane.NodeReference(a.node())
 	s.rebooter = reboot.New(reboot.Options{
-		Node: a.node(), Boot: a.host.machine.BootID, Policy: a.rebootPolicy, Host: rebootHost{a}, Lock: lock,
+		Node: a.node(), Boot: a.host.machine.BootID, Policy: func() reboot.Policy { return a.settings.Policies().Reboot }, Host: rebootHost{a}, Lock: lock,
 		Client: a.plane.Client, Machine: identity(a.host.machine),
 		Store: a.kept.folder.File("reboot"), Flush: a.kept.flush, Now: time.Now,
 		Announce: func(kind, reason, message string) { a.plane.recorder.Record(node, kind, reason, message) },
@@ -66,12 +66,6 @@ func (a *Agent) rebootLock(cfg config.Config) (reboot.Lock, error) {
 		return reboot.Alone{}, nil
 	}
 	return reboot.Server{}, nil
-}
-
-// rebootPolicy is the effective configuration, which was checked.
-func (a *Agent) rebootPolicy() reboot.Policy {
-	p, _ := a.config().Reboot.RebootPolicy()
-	return p
 }
 
 // rebootHost is the host for package reboot.

@@ -40,11 +40,12 @@ func drainRoutes(b Drainer) []route {
 	cordon := func(unschedulable bool) http.HandlerFunc {
 		return answer(func(r *http.Request) (any, error) { return b.Cordon(r.Context(), unschedulable) })
 	}
+	plan := answerTo(decodeAny, func(ctx context.Context, req maintenance.DrainRequest) (any, error) { return b.DrainPlan(ctx, req) })
 	leave := answer(func(r *http.Request) (any, error) { return b.Leave(r.Context()) })
 	undo := answer(func(r *http.Request) (any, error) { return b.Return(r.Context()) })
 	return []route{
 		{"POST /v1/drain", act, network, drain(b), "Cordons the Node and stops its pods. One line per pod; the last line is the report, the error, or both.", maintenance.DrainRequest{}, DrainLine{}, jsonLines},
-		{"POST /v1/drain/plan", read, network, drainPlan(b), "The pods that a drain would stop now, and when.", maintenance.DrainRequest{}, maintenance.DrainPlan{}, oneJSON},
+		{"POST /v1/drain/plan", read, network, plan, "The pods that a drain would stop now, and when.", maintenance.DrainRequest{}, maintenance.DrainPlan{}, oneJSON},
 		{"POST /v1/cordon", act, network, cordon(true), "Closes the Node to new pods.", nil, maintenance.CordonReport{}, oneJSON},
 		{"POST /v1/uncordon", act, network, cordon(false), "Opens the Node to new pods.", nil, maintenance.CordonReport{}, oneJSON},
 		{"POST /v1/leave", act, local, leave, "Deregisters the host: deletes its Node and Lease.", nil, maintenance.LeaveReport{}, oneJSON},
@@ -52,22 +53,11 @@ func drainRoutes(b Drainer) []route {
 	}
 }
 
-func drainPlan(b Drainer) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		req, err := decodeDrain(r)
-		if err != nil {
-			fail(w, http.StatusBadRequest, asError(err))
-			return
-		}
-		answer(func(r *http.Request) (any, error) { return b.DrainPlan(r.Context(), req) })(w, r)
-	}
-}
-
 // drain streams a line for each pod, and the report at the end. A caller that disconnects ends the
 // drain. A caller that only stops reading does not delay it.
 func drain(b Drainer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		req, err := decodeDrain(r)
+		req, err := decodeAny[maintenance.DrainRequest](r)
 		if err != nil {
 			fail(w, http.StatusBadRequest, asError(err))
 			return
@@ -91,12 +81,6 @@ func drain(b Drainer) http.HandlerFunc {
 		_ = stream.SetWriteDeadline(time.Now().Add(writeTime))
 		send(last)
 	}
-}
-
-func decodeDrain(r *http.Request) (maintenance.DrainRequest, error) {
-	var req maintenance.DrainRequest
-	err := decodeInto(r, &req)
-	return req, err
 }
 
 // Drain stops pods, calls progress for each that is done with, and returns the
@@ -153,17 +137,17 @@ func (c *Client) Return(ctx context.Context) (maintenance.LeaveReport, error) {
 	return ask[maintenance.LeaveReport](ctx, c, http.MethodPost, "/v1/leave/undo", nil)
 }
 
-// decodeInto reads a request of a few hundred bytes at the most.
-func decodeInto(r *http.Request, req any) error {
+// decodeAny reads a request of a few hundred bytes at the most.
+func decodeAny[Q any](r *http.Request) (req Q, err error) {
 	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 4<<10))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(req); errors.Is(err, io.EOF) {
-		return &Error{Message: "read request: no body", Hint: "send JSON, such as {}: see /usr/share/doc/hostler/docs/reference/api.md for the fields"}
+	if err := dec.Decode(&req); errors.Is(err, io.EOF) {
+		return req, &Error{Message: "read request: no body", Hint: "send JSON, such as {}: see /usr/share/doc/hostler/docs/reference/api.md for the fields"}
 	} else if err != nil {
-		return &Error{Message: "read request: " + err.Error()}
+		return req, &Error{Message: "read request: " + err.Error()}
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return &Error{Message: "read request: more than one JSON value, or too long a one"}
+		return req, &Error{Message: "read request: more than one JSON value, or too long a one"}
 	}
-	return nil
+	return req, nil
 }

@@ -37,14 +37,7 @@ type RebootPlan struct {
 
 // rebootRoutes are the routes of a Rebooter.
 func rebootRoutes(b Rebooter) []route {
-	request := func(w http.ResponseWriter, r *http.Request) {
-		var ask reboot.Ask
-		if err := decodeInto(r, &ask); err != nil {
-			fail(w, http.StatusBadRequest, asError(err))
-			return
-		}
-		answer(func(r *http.Request) (any, error) { return b.Reboot(r.Context(), ask) })(w, r)
-	}
+	request := answerTo(decodeAny, func(ctx context.Context, a reboot.Ask) (any, error) { return b.Reboot(ctx, a) })
 	cancel := answer(func(r *http.Request) (any, error) { return b.CancelReboot(r.Context()) })
 	plan := answer(func(r *http.Request) (any, error) { return b.RebootPlan(r.Context()) })
 	return []route{

@@ -90,7 +90,7 @@ func table(b Backend, metrics http.Handler) []route {
 		get("/v1/status", "The state of the host, as printed by `hostler status -o json`.", Status{}, func(ctx context.Context) (any, error) { return b.Status(ctx) }),
 		get("/v1/pods", "The pods of this host.", PodList{}, func(ctx context.Context) (any, error) { return b.Pods(ctx) }),
 		get("/v1/images", "The images of this host, and what a collection does with each.", ImageList{}, func(ctx context.Context) (any, error) { return b.Images(ctx) }),
-		{"POST /v1/gc/plan", read, network, collectPlan(b), "What a collection would remove now, and why.", CollectRequest{}, CollectPlan{}, oneJSON},
+		{"POST /v1/gc/plan", read, network, answerTo(decode, func(ctx context.Context, req CollectRequest) (any, error) { return b.CollectPlan(ctx, req) }), "What a collection would remove now, and why.", CollectRequest{}, CollectPlan{}, oneJSON},
 		{"POST /v1/gc/run", act, local, run(b), "Runs a collection now. One line per step; the last line is the report or the error.", CollectRequest{}, CollectLine{}, jsonLines},
 		get("/v1/gc/history", "Past collections.", CollectHistory{}, func(ctx context.Context) (any, error) { return b.CollectHistory(ctx) }),
 		get("/v1/shutdown/plan", "When each pod would stop in a shutdown, and the delay that logind grants.", ShutdownPlan{}, func(ctx context.Context) (any, error) { return b.ShutdownPlan(ctx) }),
@@ -194,14 +194,15 @@ func answer(f func(r *http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-func collectPlan(b Backend) http.HandlerFunc {
+// answerTo writes what f returns for the request that the body has, or an error.
+func answerTo[Q any](decode func(*http.Request) (Q, error), f func(context.Context, Q) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req, err := decode(r)
 		if err != nil {
 			fail(w, http.StatusBadRequest, asError(err))
 			return
 		}
-		answer(func(r *http.Request) (any, error) { return b.CollectPlan(r.Context(), req) })(w, r)
+		answer(func(r *http.Request) (any, error) { return f(r.Context(), req) })(w, r)
 	}
 }
 
@@ -250,8 +251,8 @@ func health(b Backend) http.HandlerFunc {
 
 // decode reads the request of a collection.
 func decode(r *http.Request) (CollectRequest, error) {
-	var req CollectRequest
-	if err := decodeInto(r, &req); err != nil {
+	req, err := decodeAny[CollectRequest](r)
+	if err != nil {
 		return req, err
 	}
 	if req.TargetPercent < 0 || req.TargetPercent > 100 {

@@ -53,19 +53,17 @@ func (b *Reboots) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
 	}
 	cfg := b.Settings.Config()
 	drain, err := b.Drainer.DrainPlan(ctx, maintenance.DrainRequest{})
+	report := b.Controller.Report()
 	p := api.RebootPlan{
-		Report: b.Controller.Report(), Node: drain.Node, Group: cfg.Reboot.Group, Drain: drain,
-		Command: cfg.Reboot.Command, ReadyFor: metav1.Duration{Duration: time.Duration(cfg.Reboot.ReadyFor)},
+		Report: report, Node: drain.Node, Group: cfg.Reboot.Group, Drain: drain,
+		Command: cfg.Reboot.Command, Window: b.Settings.Policies().Reboot.Window(time.Now(), report.Longest.Duration),
+		ReadyFor: metav1.Duration{Duration: time.Duration(cfg.Reboot.ReadyFor)},
 	}
 	switch {
 	case cfg.Reboot.Lock.FleetLock != "":
 		p.Slots = cfg.Reboot.Lock.FleetLock
 	case cfg.ControlPlane.Type != "embedded":
 		p.Slots = fmt.Sprintf("hostler server, through %s", cfg.ControlPlane.Type)
-	}
-	policy, badWindow := cfg.Reboot.RebootPolicy()
-	if badWindow == nil {
-		p.Window = policy.Window(time.Now(), p.Longest.Duration)
 	}
 	return p, err
 }

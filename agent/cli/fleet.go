@@ -11,6 +11,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/fleet"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/status"
 )
 
@@ -55,7 +56,7 @@ func see(out *output, m fleet.Member) hostRow {
 
 // nodeState is the Ready condition of a Node: "Ready 3d".
 func nodeState(out *output, node *corev1.Node) string {
-	ready := condition(node, corev1.NodeReady)
+	ready := controlplane.ConditionOf(node, corev1.NodeReady)
 	if ready == nil {
 		return "Unknown"
 	}
@@ -93,7 +94,7 @@ func version(node *corev1.Node) string {
 // line is a problem on one line, of a Node's condition with its reason.
 func (w problem) line(out *output, node *corev1.Node) string {
 	head := w.what
-	if ready := condition(node, corev1.NodeReady); w.what == "" && ready != nil {
+	if ready := controlplane.ConditionOf(node, corev1.NodeReady); w.what == "" && ready != nil {
 		head = ready.Reason
 	}
 	if w.what != "" && !w.since.IsZero() {
@@ -164,7 +165,7 @@ const stepLeaseExpired = "run `hostler doctor` (/usr/share/doc/hostler/docs/howt
 // memberProblems are what is wrong with a host, the worst first.
 func memberProblems(m fleet.Member) []problem {
 	list := conditionProblems(api.Status{Node: m.Node, NextSteps: status.NextSteps(m.Node.Status.Conditions, status.Facts{})})
-	ready := condition(m.Node, corev1.NodeReady)
+	ready := controlplane.ConditionOf(m.Node, corev1.NodeReady)
 	if ready == nil {
 		list = append(list, problem{what: "Ready unknown", text: "the host has not reported its status yet", severity: unseen})
 	}

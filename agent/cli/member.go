@@ -12,6 +12,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/fleet"
+	"hostler.io/hostler/controlplane"
 )
 
 // showMember prints one host in full, in the words of `hostler status`.
@@ -72,7 +73,7 @@ func printMember(t *table, out *output, m fleet.MemberOf) {
 
 // markedLost reports whether the control plane has written the Ready condition, and not the host.
 func markedLost(node *corev1.Node) bool {
-	ready := condition(node, corev1.NodeReady)
+	ready := controlplane.ConditionOf(node, corev1.NodeReady)
 	return ready != nil && ready.Status == corev1.ConditionUnknown && slices.Contains([]string{"NodeStatusUnknown", "NodeStatusNeverUpdated"}, ready.Reason)
 }
 

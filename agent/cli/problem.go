@@ -10,6 +10,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/reboots"
@@ -20,7 +21,7 @@ func headline(out *output, s api.Status) string {
 	if s.Node == nil {
 		return out.yellow("starting") + ": the host has not been checked yet"
 	}
-	ready := condition(s.Node, corev1.NodeReady)
+	ready := controlplane.ConditionOf(s.Node, corev1.NodeReady)
 	word := out.yellow("not known to be Ready")
 	switch {
 	case ready == nil:
@@ -298,7 +299,7 @@ func conditionProblems(s api.Status) []problem {
 			w.measured = c.LastHeartbeatTime.Time
 		case c.Type == status.ShutdownProtected:
 			w.what, w.severity = "shutdown", unprotected
-			switch ready := condition(s.Node, corev1.NodeReady); {
+			switch ready := controlplane.ConditionOf(s.Node, corev1.NodeReady); {
 			case c.Reason == status.ReasonStarting: // the guard may know more by now
 				w.severity, w.causes = info, nil
 			case c.Reason == status.ReasonSwitchedOff: // as somebody wants it
@@ -361,15 +362,6 @@ func anyDown(s api.Status, names []string) bool {
 	return slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool {
 		return !r.Ready && slices.Contains(names, r.Name)
 	})
-}
-
-func condition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == kind {
-			return &node.Status.Conditions[i]
-		}
-	}
-	return nil
 }
 
 func firstLine(text string) string {

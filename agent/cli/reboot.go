@@ -21,11 +21,11 @@ func (a *app) rebootCommand() *cobra.Command {
 		case dry:
 			return showReboot(ctx, c, out)
 		case cancel:
-			return a.rebootAnswer(out, c.CancelReboot, ctx)
+			return requestReboot(ctx, out, c.CancelReboot)
 		case ask.Reason == "":
 			return errors.New("say why the host is to reboot: --reason TEXT")
 		}
-		return a.rebootAnswer(out, func(ctx context.Context) (reboot.Report, error) { return c.Reboot(ctx, ask) }, ctx)
+		return requestReboot(ctx, out, func(ctx context.Context) (reboot.Report, error) { return c.Reboot(ctx, ask) })
 	})
 	cmd.Args = onThisHost
 	cmd.Long = `Request a reboot of this host, and return at once. The host waits for its window
@@ -41,8 +41,8 @@ pass. To follow it, run hostler status. It needs reboot.enabled: true.`
 	return cmd
 }
 
-// rebootAnswer prints how the reboot stands after a request.
-func (a *app) rebootAnswer(out *output, request func(context.Context) (reboot.Report, error), ctx context.Context) error {
+// requestReboot makes a request, and prints its result.
+func requestReboot(ctx context.Context, out *output, request func(context.Context) (reboot.Report, error)) error {
 	r, err := request(ctx)
 	if err != nil {
 		return err
@@ -99,10 +99,10 @@ func planned(p api.RebootPlan) (n int) {
 	return n
 }
 
-// describeReboot says in one line how the reboot stands.
+// describeReboot describes the state of the reboot in one line.
 func describeReboot(out *output, r *reboot.Report) string {
 	if r == nil || r.Request == nil {
-		return "no reboot was ever requested"
+		return "no reboot was requested yet"
 	}
 	why := r.Reason
 	if r.By != "" {

@@ -15,6 +15,7 @@ import (
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/selfdrain"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -222,7 +223,7 @@ func checked(s api.Status) bool {
 	if s.Node == nil {
 		return false
 	}
-	ready := condition(s.Node, corev1.NodeReady)
+	ready := controlplane.ConditionOf(s.Node, corev1.NodeReady)
 	return ready == nil || ready.Status != corev1.ConditionTrue && ready.Reason != status.ReasonStarting
 }
 

@@ -155,8 +155,8 @@ func (c Config) ConditionsPolicy() conditions.Policy {
 	}
 }
 
-// RebootPolicy is what reboots are decided by.
-func (r Reboot) RebootPolicy() (reboot.Policy, error) {
+// Policy is what reboots are decided by.
+func (r Reboot) Policy() (reboot.Policy, error) {
 	p := reboot.Policy{ReadyFor: time.Duration(r.ReadyFor)}
 	for i, text := range r.Window {
 		w, err := calendar.Parse(text, time.Local)

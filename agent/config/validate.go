@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/internal/calendar"
 	"hostler.io/hostler/internal/configfile"
 	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime/runc/root"
@@ -230,10 +229,8 @@ func (k *checker) reboot(c Config) {
 		k.Require(filepath.IsAbs(path), fmt.Sprintf("reboot.sentinels[%d]", i), "%q is not an absolute path", path)
 	}
 	k.Require(filepath.IsAbs(r.Checks), "reboot.checks", "%q is not an absolute path", r.Checks)
-	for i, text := range r.Window {
-		_, err := calendar.Parse(text, time.Local)
-		k.Accept(err, fmt.Sprintf("reboot.window[%d]", i))
-	}
+	_, err := r.Policy()
+	k.Accept(err, "reboot.window")
 	problems := validation.IsValidLabelValue(r.Group)
 	k.Require(r.Group != "" && len(problems) == 0, "reboot.group", "%q is not the value of a label: %s", r.Group, strings.Join(problems, "; "))
 	k.Require(r.ReadyFor >= 0, "reboot.readyFor", "%s is below 0", r.ReadyFor)

@@ -58,14 +58,19 @@ func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (CordonReport,
 		answer.Message = strings.TrimPrefix(answer.Message+"; it may not survive a power cut: "+err.Error(), "; ")
 	}
 	if changed {
-		reason, did := "NodeNotSchedulable", "cordoned"
-		if !unschedulable {
-			reason, did = "NodeSchedulable", "uncordoned"
-		}
-		d.o.Log.Info("node "+did, "by", want.By)
-		d.o.Recorder.Record(controlplane.NodeReference(d.o.Node), corev1.EventTypeNormal, reason, fmt.Sprintf("%s by %s with `hostler %s`", did, want.By, verb))
+		d.recordCordon(unschedulable, want.By, fmt.Sprintf(" with `hostler %s`", verb))
 	}
 	return answer, nil
+}
+
+// recordCordon logs a changed cordon, and makes an Event of it.
+func (d *Drainer) recordCordon(unschedulable bool, by, how string) {
+	reason, did := "NodeNotSchedulable", "cordoned"
+	if !unschedulable {
+		reason, did = "NodeSchedulable", "uncordoned"
+	}
+	d.o.Log.Info("node "+did, "by", by)
+	d.o.Recorder.Record(controlplane.NodeReference(d.o.Node), corev1.EventTypeNormal, reason, fmt.Sprintf("%s by %s%s", did, by, how))
 }
 
 // onDisk has what was learned written where a power cut does not reach it. A control plane that

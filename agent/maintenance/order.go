@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status/report"
@@ -40,8 +37,7 @@ const cordonedBy = "hostler, for a reboot"
 
 // CordonToReboot cordons the Node unless it is cordoned, or nobody can on this host.
 func (d *Drainer) CordonToReboot(ctx context.Context) error {
-	changed, err := d.o.Reporter.Cordon(ctx, report.Decision{Unschedulable: true, By: cordonedBy, At: time.Now().UTC(), Own: true})
-	return d.cordonedToReboot(ctx, changed, err, "NodeNotSchedulable", "cordoned")
+	return d.cordonToReboot(ctx, report.Decision{Unschedulable: true, Own: true})
 }
 
 // UncordonAfterReboot uncordons the Node if CordonToReboot has cordoned it, and nobody else has since.
@@ -49,17 +45,17 @@ func (d *Drainer) UncordonAfterReboot(ctx context.Context) error {
 	if now := d.o.Reporter.Decided(); now == nil || !now.Own || !now.Unschedulable {
 		return nil
 	}
-	changed, err := d.o.Reporter.Cordon(ctx, report.Decision{Unschedulable: false, By: cordonedBy, At: time.Now().UTC()})
-	return d.cordonedToReboot(ctx, changed, err, "NodeSchedulable", "uncordoned")
+	return d.cordonToReboot(ctx, report.Decision{Unschedulable: false})
 }
 
-func (d *Drainer) cordonedToReboot(ctx context.Context, changed bool, err error, reason, did string) error {
+func (d *Drainer) cordonToReboot(ctx context.Context, want report.Decision) error {
+	want.By, want.At = cordonedBy, time.Now().UTC()
+	changed, err := d.o.Reporter.Cordon(ctx, want)
 	if errors.Is(err, report.ErrNotOurs) || errors.Is(err, report.ErrNoCordoner) {
 		return nil
 	}
 	if changed {
-		d.o.Log.Info("node "+did, "by", cordonedBy)
-		d.o.Recorder.Record(controlplane.NodeReference(d.o.Node), corev1.EventTypeNormal, reason, fmt.Sprintf("%s by %s", did, cordonedBy))
+		d.recordCordon(want.Unschedulable, want.By, "")
 	}
 	if err != nil {
 		d.o.Log.Warn("cordon saved, and written to the control plane once it answers", "error", err)

@@ -2,6 +2,7 @@ package open
 
 import (
 	"hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
@@ -14,6 +15,7 @@ type Policies struct {
 	GC     gc.Policy
 	Phases []plan.PhaseSpec
 	Rules  plan.Rules
+	Reboot reboot.Policy
 }
 
 // NewPolicies translates a configuration. What can be judged without the host has been
@@ -28,7 +30,10 @@ func NewPolicies(cfg config.Config, hostName, version string) (p Policies, err e
 	if p.Phases, err = cfg.Shutdown.Phases(); err != nil {
 		return p, err
 	}
-	p.Rules, err = cfg.Shutdown.Rules()
+	if p.Rules, err = cfg.Shutdown.Rules(); err != nil {
+		return p, err
+	}
+	p.Reboot, err = cfg.Reboot.Policy()
 	return p, err
 }
 

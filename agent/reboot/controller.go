@@ -40,7 +40,7 @@ const (
 
 // Host is what the controller needs of the host. Its methods are bounded and safe for concurrent use.
 type Host interface {
-	// Wanted returns the files and checks that want a reboot, and the checks that do not answer.
+	// Wanted returns the files and checks that request a reboot, and the checks whose result is not known.
 	Wanted() (wanted, undecided []Finding)
 	// Drain stops all pods but critical ones, until ctx ends. It calls began before the first stop with the
 	// start of the record. began is that of a drain to continue, or zero.
@@ -114,7 +114,7 @@ type Controller struct {
 // found is what the last round has seen, for the report.
 type found struct{ wanted, undecided []Finding }
 
-// New returns a Controller that knows what an earlier process knew.
+// New returns a Controller with the Memory that an earlier process stored.
 func New(o Options) *Controller {
 	c := &Controller{o: o, log: o.Log.With("component", "reboot"), wake: loop.NewSignal()}
 	o.Store.Load(&c.memory)
@@ -128,7 +128,7 @@ type Ask struct {
 	Now    bool   `json:"now"` // without a slot, and outside of windows
 }
 
-// Request requests a reboot for a person. A reboot that is wanted already goes on for that reason.
+// Request requests a reboot for a person. If one is wanted already, it gets that reason.
 func (c *Controller) Request(who string, a Ask) (Report, error) {
 	defer c.onDisk(context.Background())
 	c.mu.Lock()
@@ -157,7 +157,7 @@ func (c *Controller) request(reason string, now time.Time) *Request {
 	return &Request{ID: rand.Text(), Step: controlplane.RebootWanted, Since: now, Wanted: now, Reason: reason, Boot: c.o.Boot}
 }
 
-// requested tells of a new request, and stores it. The caller holds mu.
+// requested logs a new request, makes an Event of it, and stores it. The caller holds mu.
 func (c *Controller) requested(who string) {
 	r := c.memory.Request
 	c.log.Info("reboot requested", "by", who, "reason", r.Reason, "now", r.Now)

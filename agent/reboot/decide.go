@@ -58,7 +58,7 @@ type Turn struct {
 	Emptied, Failed bool
 }
 
-// Progress is how a piece of work of the present step stands.
+// Progress is the state of a piece of work of the present step.
 type Progress struct {
 	Done   bool
 	Failed string // why; empty if it has not
@@ -84,7 +84,7 @@ type Facts struct {
 	NotStarted []string
 }
 
-// Decision is what becomes of a request.
+// Decision is the next step of a request.
 type Decision struct {
 	Step    controlplane.RebootStep
 	Message string // what it waits for, or why it failed
@@ -282,7 +282,7 @@ func pause(attempts int) time.Duration {
 	return min(firstPause<<min(attempts-1, 10), longestPause)
 }
 
-// since is how long the step has lasted. A clock that was set back makes it begin anew.
+// since is how long the step has lasted; zero after the clock was set back.
 func since(r Request, f Facts) time.Duration { return max(0, f.Now.Sub(r.Since)) }
 
 func clock(at time.Time) string { return at.Format("2006-01-02 15:04:05 MST") }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/internal/sanitize"
+	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/conditions"
 )
@@ -21,10 +21,8 @@ import (
 const (
 	// commandTime bounds the command that reboots the host.
 	commandTime = time.Minute
-	// mostPackages bounds what is read of the list of packages beside a file, and mostOutput what is
-	// shown of it and of a command, in bytes.
-	mostPackages = 4 << 10
-	mostOutput   = 300
+	// mostOutput bounds what is shown of a command's output, in bytes.
+	mostOutput = 300
 )
 
 // Run runs a command that reboots the host, such as `systemctl reboot`.
@@ -63,32 +61,25 @@ func Sentinels(paths []string, booted time.Time) (wanted, undecided []Finding) {
 
 // packages names the packages for which Debian wants a reboot: they are in a file beside.
 func packages(path string) string {
-	file, err := os.OpenFile(path+".pkgs", os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	text, err := trust.ReadUntrusted(path + ".pkgs")
 	if err != nil {
 		return ""
 	}
-	defer file.Close()
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return ""
-	}
-	text, _ := io.ReadAll(io.LimitReader(file, mostPackages))
 	return sanitize.Text(strings.Join(strings.Fields(string(text)), ", "), mostReason)
 }
 
 // Judge returns what checks say: code 0 for no reboot, 1 for one, and anything else for not now.
 func Judge(checks []conditions.Check, faults []conditions.Fault) (wanted, undecided []Finding) {
 	for _, c := range checks {
-		f := Finding{Source: filepath.Base(c.Path), Message: c.Answer.String() + ": " + c.Message}
+		f := Finding{Source: filepath.Base(c.Path), Message: c.Message}
 		switch {
 		case c.LastRun == nil:
 			f.Message, f.Pending = "it has not run since the agent started", true
 			undecided = append(undecided, f)
-		case c.Faulty:
+		case c.Faulty: // one of the faults says why
 		case c.Answer == status.Problem:
-			f.Message = c.Message
 			wanted = append(wanted, f)
 		case c.Answer != status.Passed:
-			f.Message = c.Message
 			undecided = append(undecided, f)
 		}
 	}

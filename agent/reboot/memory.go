@@ -76,7 +76,7 @@ func (r *Request) running() bool {
 // published is the request as the Node has it.
 func (r *Request) published(byServer bool) controlplane.RebootRequest {
 	p := controlplane.RebootRequest{
-		ID: r.ID, Step: r.Step, Since: stamp(r.Since), Wanted: stamp(r.Wanted), Reason: r.Reason, EmptiedByServer: byServer,
+		ID: r.ID, Step: r.Step, Since: metav1.NewTime(r.Since), Wanted: metav1.NewTime(r.Wanted), Reason: r.Reason, EmptiedByServer: byServer,
 	}
 	switch r.Step {
 	case controlplane.RebootWanted, controlplane.RebootVerifying, controlplane.RebootDone:
@@ -84,8 +84,6 @@ func (r *Request) published(byServer bool) controlplane.RebootRequest {
 	}
 	return p
 }
-
-func stamp(at time.Time) metav1.Time { return metav1.NewTime(at.UTC().Truncate(time.Second)) }
 
 // longest is how long the longest of the last reboots took.
 func (m Memory) longest() time.Duration {
@@ -105,7 +103,7 @@ func (m *Memory) over(r Request, now time.Time) {
 	m.Past = append([]Past{p}, m.Past[:min(len(m.Past), mostPast-1)]...)
 }
 
-// waive has no reboot for these reasons in this boot.
+// waive has hostler ignore these reasons in this boot.
 func (m *Memory) waive(boot string, wanted []Finding) {
 	m.WaivedBoot, m.Waived = boot, nil
 	for _, f := range wanted {

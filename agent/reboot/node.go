@@ -66,16 +66,13 @@ func notReady(n *corev1.Node, boot string) string {
 	if n.Status.NodeInfo.BootID != boot {
 		return "the Node's status is from before the reboot"
 	}
-	for _, c := range n.Status.Conditions {
-		switch {
-		case c.Type != corev1.NodeReady:
-		case c.Status == corev1.ConditionTrue:
-			return ""
-		default:
-			return fmt.Sprintf("the Node is not Ready: %s (%s)", c.Message, c.Reason)
-		}
+	switch ready := controlplane.ConditionOf(n, corev1.NodeReady); {
+	case ready == nil:
+		return "the Node has no condition Ready"
+	case ready.Status != corev1.ConditionTrue:
+		return fmt.Sprintf("the Node is not Ready: %s (%s)", ready.Message, ready.Reason)
 	}
-	return "the Node has no condition Ready"
+	return ""
 }
 
 // read reads the Node where no watch reports it, and after a failure.

@@ -44,7 +44,7 @@ func (c *Controller) begin(ctx context.Context, do func(context.Context) error) 
 	return w
 }
 
-// progress is how it stands; nil has not begun.
+// progress is its state. A nil work was not started.
 func (w *work) progress() Progress {
 	if w == nil {
 		return Progress{}
@@ -60,7 +60,7 @@ func (w *work) progress() Progress {
 	return Progress{Done: true}
 }
 
-// end ends it, and waits for that, though not for ever.
+// end cancels it, and waits at most endBound until it has ended.
 func (w *work) end() {
 	if w == nil {
 		return
@@ -121,7 +121,7 @@ func (c *Controller) once(ctx context.Context) time.Duration {
 	return interval
 }
 
-// settle has all undone of a reboot that is over, and says on the Node that it is, once.
+// settle undoes what is left of a reboot that is over, and writes on the Node once that it is over.
 func (c *Controller) settle(ctx context.Context, r Request) {
 	if c.round.settled == r.ID {
 		return
@@ -135,13 +135,17 @@ func (c *Controller) settle(ctx context.Context, r Request) {
 	}
 }
 
-// announce has the step written on the Node, and returns why it is not there.
+// announce reads the Node, and writes the step there. It returns why the step is not there; empty if it is, or
+// need not be.
 func (c *Controller) announce(ctx context.Context, r Request) string {
-	if !c.o.Host.HasNode() || !c.o.Lock.OnNode() {
+	if !c.o.Host.HasNode() {
 		return ""
 	}
 	n := &c.round.node
 	n.read(ctx, c.o.Boot)
+	if !c.o.Lock.OnNode() {
+		return ""
+	}
 	why := n.announce(ctx, r.published(c.o.Host.EmptiedByServer()), c.o.Boot)
 	if why != "" && n.err != nil {
 		return n.err.Error()
@@ -175,9 +179,6 @@ func (c *Controller) facts(ctx context.Context, r Request) Facts {
 	}
 	f.Unannounced = c.announce(ctx, r)
 	if host.HasNode() {
-		if !c.o.Lock.OnNode() { // it was not read yet
-			n.read(ctx, c.o.Boot)
-		}
 		if f.NotReady = notReady(n.stored, c.o.Boot); f.NotReady == "" {
 			f.ReadyFor = time.Since(n.ready)
 		}
@@ -240,11 +241,11 @@ func (c *Controller) take(ctx context.Context, before Request, d Decision) {
 	}
 	c.mu.Unlock()
 	c.onDisk(ctx)
-	c.tell(before, d)
+	c.announceStep(before, d)
 }
 
-// tell logs a step, and makes an Event of those that matter to others.
-func (c *Controller) tell(before Request, d Decision) {
+// announceStep logs a step, and makes an Event of those that matter to others.
+func (c *Controller) announceStep(before Request, d Decision) {
 	if d.Failed {
 		c.log.Warn("reboot failed, retrying later", "step", before.Step, "reason", d.Message, "at", d.Next)
 		c.o.Announce(corev1.EventTypeWarning, "RebootFailed", fmt.Sprintf("failed at step %s: %s; tries again at %s", before.Step, d.Message, d.Next.UTC().Format(time.RFC3339)))

@@ -131,7 +131,7 @@ var ours = map[string][]string{
 	// An example of a plugin, as anybody could write it.
 	"docs/examples/plugin-https": {"controlplane/plugin/v1"},
 
-	"agent/open":     {"agent/config", "controlplane", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/objects", "controlplane/plugin", "gc", "internal/listen", "internal/outbox", "internal/sanitize", "internal/statefile", "runtime/discovery", "runtime/local", "shutdown/plan", "status", "status/probe", "systemd", "systemd/journald"},
+	"agent/open":     {"agent/config", "agent/reboot", "controlplane", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/objects", "controlplane/plugin", "gc", "internal/listen", "internal/outbox", "internal/sanitize", "internal/statefile", "runtime/discovery", "runtime/local", "shutdown/plan", "status", "status/probe", "systemd", "systemd/journald"},
 	"agent/inspect":  {"agent/api", "agent/config", "agent/doctor", "agent/open", "agent/owner", "controlplane", "controlplane/conformance", "controlplane/embedded", "controlplane/etcd", "controlplane/etcd/endpoint", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "controlplane/plugin", "controlplane/server", "controlplane/server/config", "internal/listen", "internal/statefile", "runtime", "runtime/discovery", "shutdown/journal", "status", "status/conditions", "status/gather", "status/probe", "systemd"},
 	"agent/settings": {"agent/config", "agent/doctor", "agent/open", "status"},
 	"agent/doctor":   {"agent/owner", "agent/rebooters", "controlplane", "controlplane/kubernetes/certificate", "controlplane/server/answer", "gc", "internal/loop", "internal/trust", "shutdown", "shutdown/journal", "shutdown/plan", "status", "systemd", "systemd/logindconf"},
@@ -139,7 +139,7 @@ var ours = map[string][]string{
 	"agent/rebooters":   {"internal/tree", "internal/trust", "systemd"},
 	"agent/fleet":       {"controlplane", "internal/hint", "internal/sanitize"},
 	"agent/selfdrain":   {"agent/maintenance", "internal/loop", "shutdown/journal"},
-	"agent/reboot":      {"controlplane", "internal/bounded", "internal/calendar", "internal/hint", "internal/loop", "internal/sanitize", "shutdown/journal", "status", "status/conditions"},
+	"agent/reboot":      {"controlplane", "internal/bounded", "internal/calendar", "internal/hint", "internal/loop", "internal/sanitize", "internal/trust", "shutdown/journal", "status", "status/conditions"},
 	"agent/maintenance": {"agent/owner", "controlplane", "gc", "internal/bounded", "internal/caller", "internal/hint", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status/report"},
 
 	"agent/api":                    {"agent/doctor", "agent/fleet", "agent/maintenance", "agent/owner", "agent/reboot", "agent/selfdrain", "controlplane/server/answer", "gc", "gc/history", "gc/runs", "internal/caller", "internal/hint", "internal/listen", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/reboots"},

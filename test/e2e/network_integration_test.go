@@ -5,14 +5,12 @@ package e2e_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -22,6 +20,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/kube"
+	"hostler.io/hostler/test/lab"
 )
 
 // island is a network namespace of an agent's own, in which at first there is nothing
@@ -301,40 +300,6 @@ func relay(t testing.TB, from, to string) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", net.JoinHostPort(from, "0"))
 	check(t, err)
-	var carried sync.WaitGroup
-	var mu sync.Mutex
-	open := map[net.Conn]bool{}
-	carried.Go(func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return // the test ends
-			}
-			far, err := net.Dial("tcp", to)
-			if err != nil {
-				near.Close()
-				continue
-			}
-			mu.Lock()
-			open[near], open[far] = true, true
-			mu.Unlock()
-			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
-				carried.Go(func() {
-					_, _ = io.Copy(pair[0], pair[1]) // until either end closes
-					pair[0].Close()
-					pair[1].Close()
-				})
-			}
-		}
-	})
-	t.Cleanup(func() {
-		listener.Close()
-		mu.Lock()
-		for c := range open {
-			c.Close()
-		}
-		mu.Unlock()
-		carried.Wait()
-	})
+	t.Cleanup(lab.Relay(listener, to))
 	return listener.Addr().(*net.TCPAddr).Port
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -209,27 +208,6 @@ func (m *Machine) Forward(port int, address string) {
 	if err != nil {
 		m.t.Fatalf("forward port %d of %s: %v", port, m, err)
 	}
-	m.t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			inside, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer inside.Close()
-				outside, err := net.Dial("tcp", address)
-				if err != nil {
-					return
-				}
-				defer outside.Close()
-				go func() {
-					defer outside.Close()
-					_, _ = io.Copy(outside, inside)
-				}()
-				_, _ = io.Copy(inside, outside)
-			}()
-		}
-	}()
+	m.t.Cleanup(lab.Relay(l, address))
 	m.Run(fmt.Sprintf("systemctl enable --now forward-%d.socket", port))
 }

@@ -76,11 +76,8 @@ func take(before entry, o store.Object, _ bool) (now entry, _ bool) {
 	if len(validation.IsDNS1123Subdomain(node.Name)) > 0 {
 		now.MachineID = "" // no host has that name
 	}
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			now.Alive, now.heartbeat = condition.Status != corev1.ConditionUnknown, condition.LastHeartbeatTime.Time
-			break // the first of a type counts, as in Kubernetes
-		}
+	if ready := controlplane.ConditionOf(node, corev1.NodeReady); ready != nil {
+		now.Alive, now.heartbeat = ready.Status != corev1.ConditionUnknown, ready.LastHeartbeatTime.Time
 	}
 	now.Since, now.Reported = before.Since, before.Reported
 	switch {

@@ -9,7 +9,7 @@ type kind struct {
 	sparse     bool
 	err        error            // why it cannot be followed now
 	position   string           // up to which version; empty while it is listed
-	lists      int              // that were begun
+	lists      int              // that were started
 	synced     int              // and read to their end
 	unreadable map[string]error // by name
 }

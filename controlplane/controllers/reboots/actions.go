@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +20,7 @@ import (
 // blockedLong is for how long a pod may not be evicted before an Event says so.
 const blockedLong = 5 * time.Minute
 
-// Event is what has become of a Node.
+// Event is a change of a Node for its reboot.
 type Event struct {
 	Node    string
 	Type    string // such as corev1.EventTypeNormal
@@ -27,8 +28,8 @@ type Event struct {
 	Message string
 }
 
-// tell reports an event.
-func (c *Controller) tell(node, kind, reason, message string) {
+// event reports a change of a Node.
+func (c *Controller) event(node, kind, reason, message string) {
 	if c.OnEvent != nil {
 		c.OnEvent(Event{node, kind, reason, message})
 	}
@@ -97,7 +98,7 @@ func (c *Controller) changedGroup(before, after slots.State, granted []slots.Cli
 	}
 }
 
-// write changes a Node, if its host has not gone on meanwhile.
+// write changes a Node, unless its host has changed its request meanwhile.
 func (a Answer) write(ctx context.Context, c *Controller, term store.Term) error {
 	emptied := a.Slot != nil && a.Slot.Emptied && (a.before.Slot == nil || !a.before.Slot.Emptied)
 	if emptied {
@@ -176,13 +177,13 @@ func (c *Controller) answered(a Answer) {
 	name := a.Node.Name
 	switch {
 	case was.Granted == nil && is.Granted != nil:
-		c.tell(name, corev1.EventTypeNormal, "RebootSlotGranted", "the host may reboot now: "+a.before.Request.Reason)
+		c.event(name, corev1.EventTypeNormal, "RebootSlotGranted", "the host may reboot now: "+a.before.Request.Reason)
 	case !was.Emptied && is.Emptied:
 		c.log.Info("Node emptied for its reboot", "node", name)
-		c.tell(name, corev1.EventTypeNormal, "RebootNodeEmptied", "no pod has to leave the Node any more")
+		c.event(name, corev1.EventTypeNormal, "RebootNodeEmptied", "no pod has to leave the Node any more")
 	case !was.Failed && is.Failed:
 		c.log.Warn("cannot empty Node for its reboot", "node", name, "reason", is.Message)
-		c.tell(name, corev1.EventTypeWarning, "RebootNodeNotEmptied", is.Message)
+		c.event(name, corev1.EventTypeWarning, "RebootNodeNotEmptied", is.Message)
 	}
 	if a.Unschedulable != a.before.Unschedulable {
 		c.log.Info(map[bool]string{true: "cordoned Node", false: "uncordoned Node"}[a.Unschedulable], "node", name)
@@ -228,7 +229,7 @@ func (c *Controller) block(pod podcache.Pod, message string) {
 		c.log.Warn("pod cannot be evicted now, retrying", "pod", pod.Name, "node", pod.Node, "reason", message)
 	}
 	if long {
-		c.tell(pod.Node, corev1.EventTypeWarning, "RebootPodBlocked", fmt.Sprintf("pod %s cannot be evicted: %s", pod.Name, message))
+		c.event(pod.Node, corev1.EventTypeWarning, "RebootPodBlocked", fmt.Sprintf("pod %s cannot be evicted: %s", pod.Name, message))
 	}
 	c.changed.Send()
 }
@@ -238,11 +239,7 @@ func (c *Controller) forget(emptying map[string]Emptying) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, b := range c.blocked {
-		still := false
-		for _, pod := range emptying[b.Node].Left {
-			still = still || pod.Name == name && pod.UID == b.UID && !pod.Deleting
-		}
-		if !still {
+		if !slices.ContainsFunc(emptying[b.Node].Left, func(pod podcache.Pod) bool { return pod.Name == name && pod.UID == b.UID && !pod.Deleting }) {
 			delete(c.blocked, name)
 			c.log.Info("pod is no longer in the way of a reboot", "pod", name, "node", b.Node)
 		}

@@ -213,7 +213,7 @@ func (c *Controller) Release(ctx context.Context, group, id, who, reason string)
 	return err
 }
 
-// revoke has the Node of a holder say that its slot was taken away, before another host may get it.
+// revoke writes on the Node of a holder that its slot was released, before another host may get it.
 func (c *Controller) revoke(ctx context.Context, group, id string) error {
 	state, err := c.groups.Get(ctx, group)
 	held := state.Holder(id)

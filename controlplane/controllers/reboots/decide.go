@@ -15,7 +15,7 @@ import (
 )
 
 // A message on a Node that says the same in other words is written after a while only: each change of one slot
-// changes what all that wait are told.
+// changes the answers to all hosts that wait.
 const (
 	refreshWaiting  = 10 * time.Minute
 	refreshEmptying = time.Minute
@@ -81,8 +81,8 @@ func Decide(f Facts, now time.Time) Decision {
 	return d
 }
 
-// outlook is what becomes of requests once the changes of groups are stored: what a host is told of its request is
-// of then, so that it is told once.
+// outlook is the state of all requests after the due changes of the groups. The answer on a Node is made for
+// that state, so that it is written once.
 type outlook struct {
 	waits  map[string]*slots.Wait // of agents by Node; nil for one that gets a slot
 	groups map[string]slots.State
@@ -274,7 +274,7 @@ func (f Facts) slot(h Host, held *slots.Holder, ahead outlook) *controlplane.Reb
 		return h.Slot // the slot is about to be freed
 	case h.holds(held):
 		slot := controlplane.RebootSlot{ID: r.ID, Granted: held.Since.DeepCopy()}
-		if h.Slot != nil && h.Slot.ID == r.ID && h.Slot.Granted.Equal(slot.Granted) && begun(r.Step) {
+		if h.Slot != nil && h.Slot.ID == r.ID && h.Slot.Granted.Equal(slot.Granted) && mayBeCordoned(r.Step) {
 			slot = *h.Slot
 		}
 		return &slot
@@ -322,7 +322,7 @@ func lose(was controlplane.RebootSlot) controlplane.RebootSlot {
 	return controlplane.RebootSlot{ID: was.ID, Why: lost, Message: "the slot was released", Cordoned: was.Cordoned}
 }
 
-// released reports whether the Node says that the slot of its present request was taken away.
+// released reports whether the Node says that the slot of its present request was released.
 func (h Host) released() bool {
 	return h.Slot != nil && h.Request != nil && h.Slot.ID == h.Request.ID && h.Slot.Why == lost
 }
@@ -338,7 +338,7 @@ func without(h Host) *controlplane.RebootSlot {
 			slot.Cordoned = false
 		}
 		return &slot
-	case !h.Request.EmptiedByServer || !begun(h.Request.Step):
+	case !h.Request.EmptiedByServer || !mayBeCordoned(h.Request.Step):
 		return nil
 	case same && (h.Slot.Emptied || h.Slot.Failed || h.Slot.Cordoned):
 		slot := *h.Slot
@@ -357,8 +357,8 @@ func (f Facts) unsure() bool {
 	return false
 }
 
-// begun reports whether the Node may have been cordoned for the reboot.
-func begun(s controlplane.RebootStep) bool {
+// mayBeCordoned reports whether the server may have cordoned the Node for the reboot.
+func mayBeCordoned(s controlplane.RebootStep) bool {
 	return s == controlplane.RebootDraining || s == controlplane.RebootRebooting || s == controlplane.RebootVerifying
 }
 

@@ -25,7 +25,7 @@ const (
 	mostMessage = 2 << 10
 )
 
-// Emptying is what becomes of a Node that its host wants to be empty.
+// Emptying is the state of a Node that the server empties for its host.
 type Emptying struct {
 	Slot    controlplane.RebootSlot // what its Node has to say
 	Left    []podcache.Pod          // that have to leave

@@ -84,7 +84,7 @@ func taker(zoneLabels []string) func(before Host, o store.Object, listing bool) 
 	}
 }
 
-// mostAge bounds how long ago a step can have begun, by the clock of the host. A clock that is wrong by more fails
+// mostAge is the oldest start of a step, by the clock of the host. A clock that is wrong by more fails
 // no reboot.
 const mostAge = 24 * time.Hour
 
@@ -125,10 +125,8 @@ func nodeOf(node *corev1.Node, zoneLabels []string) slots.Node {
 
 // ready is the status of a Node's condition Ready; empty if there is none.
 func ready(node *corev1.Node) corev1.ConditionStatus {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status // the first of a type counts, as in Kubernetes
-		}
+	if c := controlplane.ConditionOf(node, corev1.NodeReady); c != nil {
+		return c.Status
 	}
 	return ""
 }
