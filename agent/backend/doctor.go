@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/inspect"
@@ -13,6 +14,7 @@ import (
 	"hostler.io/hostler/controlplane/etcd"
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown/plan"
@@ -25,12 +27,31 @@ type Checkup struct {
 	Network loop.Set // the loops that serve API and metrics
 	Logind  *systemd.Logind
 	Manager *systemd.Manager
+	Started time.Time // of this process
 	Log     *slog.Logger
+}
+
+// arming is how long after its start an agent may take to get protection: for its lock, and until logind
+// has read its new limit.
+const arming = 10 * time.Second
+
+// awaitProtection waits until a shutdown waits for the pods, as long as an agent is still starting: a
+// person often asks right after a restart.
+func (d *Checkup) awaitProtection(ctx context.Context) {
+	ctx, cancel := context.WithDeadline(ctx, d.Started.Add(arming))
+	defer cancel()
+	for ctx.Err() == nil {
+		if protected, _, _ := d.Host.Facts.Protected(d.Host.Guard.Status()); protected || len(d.Host.Settings.Policies().Phases) == 0 {
+			return
+		}
+		_ = bounded.Sleep(ctx, 100*time.Millisecond)
+	}
 }
 
 // Doctor checks all that protects the pods at a shutdown, and what lies below, and changes
 // nothing.
 func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
+	d.awaitProtection(ctx)
 	h, cfg := d.Host, d.Host.Settings.Config()
 	guard := h.Guard.Status()
 	states, asked := h.Runtimes.Current()

@@ -40,6 +40,10 @@ func ailments() []ailment {
 			reason: status.ReasonArmed, protected: true, check: "lock", verdict: doctor.OK, message: "hostler holds the shutdown lock", leave: "true",
 		},
 		{
+			name: "just restarted", enter: "systemctl restart hostler", // without waiting for it
+			protected: true, check: "lock", verdict: doctor.OK, message: "hostler holds the shutdown lock", leave: "true",
+		},
+		{
 			name: "logind stopped", enter: "systemctl stop systemd-logind",
 			reason: status.ReasonNoLogind, check: "logind", verdict: doctor.Fail, message: "systemd-logind", fix: "systemctl restart systemd-logind",
 		},
