@@ -46,6 +46,13 @@ func see(out *output, m fleet.Member) hostRow {
 		s.problems = append(s.problems, "cordoned: closed to new pods")
 		s.severity = min(s.severity, info)
 	}
+	ordinary := func(t corev1.Taint) bool {
+		return t.Effect != corev1.TaintEffectNoExecute || controlplane.Passing(t.Key)
+	}
+	if list := listTaints(node.Spec.Taints, ordinary); list != "" {
+		s.problems = append(s.problems, "taint: "+list)
+		s.severity = min(s.severity, info)
+	}
 	if out.wide() {
 		info := node.Status.NodeInfo
 		s.more = []string{info.ContainerRuntimeVersion, info.OSImage, info.KernelVersion, age(out.now().Sub(node.CreationTimestamp.Time)), strings.Join(s.problems, "; ")}

@@ -60,7 +60,10 @@ func fleets() map[string]*backend {
 			host("rack1-node03", "192.0.2.13", 14*time.Minute, says(corev1.NodeReady, corev1.ConditionUnknown, 13*time.Minute, "NodeStatusUnknown", "Kubelet stopped posting node status.")),
 			host("rack1-node04", "192.0.2.14", time.Second, says(corev1.NodeMemoryPressure, corev1.ConditionTrue, 90*time.Second, status.ReasonInsufficientMemory, "52Mi of 251.6Gi memory available, less than 100Mi"),
 				says(status.ShutdownProtected, corev1.ConditionFalse, time.Hour, status.ReasonNoBus, "a shutdown will not wait for the pods to stop"), cordoned),
-			host("rack2-node05", "192.0.2.15", 8*time.Second, func(m *fleet.Member) { m.Node.Status.NodeInfo.KubeletVersion = "v1.36.3" }),
+			host("rack2-node05", "192.0.2.15", 8*time.Second, func(m *fleet.Member) {
+				m.Node.Status.NodeInfo.KubeletVersion = "v1.36.3"
+				m.Node.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}, {Key: "example.com/maintenance", Value: "yes", Effect: corev1.TaintEffectNoExecute}}
+			}),
 			host("rack2-node06", "192.0.2.16", -2*time.Minute),
 			host("rack2-node08", "192.0.2.18", 0, withoutLease),
 			host("rack2-node09", "", 0, func(m *fleet.Member) { m.Node.Status = corev1.NodeStatus{} }),

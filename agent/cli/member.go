@@ -57,7 +57,7 @@ func printMember(t *table, out *output, m fleet.MemberOf) {
 		{"addresses", addresses(s)},
 		{"capacity", offered(s, capacityOf)},
 		{"allocatable", offered(s, allocatableOf)},
-		{"taints", taints(m.Node)},
+		{"taints", listTaints(m.Node.Spec.Taints, nil)},
 		{"labels", labels(m.Node)},
 		{"software", software(m.Node)},
 		{"machine", identity(m.Node)},
@@ -157,10 +157,21 @@ func ownHint(own bool) string {
 	return "for its current state, run `hostler status`"
 }
 
-func taints(node *corev1.Node) string {
+// ownTaints lists the taints of this host's Node without that of the cordon, which has a line of its own.
+func ownTaints(s api.Status) string {
+	if s.Node == nil {
+		return ""
+	}
+	return listTaints(s.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable })
+}
+
+// listTaints lists taints as kubectl writes them. omit may be nil.
+func listTaints(taints []corev1.Taint, omit func(corev1.Taint) bool) string {
 	var list []string
-	for _, t := range node.Spec.Taints {
-		list = append(list, t.ToString())
+	for _, t := range taints {
+		if omit == nil || !omit(t) {
+			list = append(list, t.ToString())
+		}
 	}
 	return strings.Join(list, ", ")
 }

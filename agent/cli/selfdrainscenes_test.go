@@ -3,6 +3,8 @@ package cli_test
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/shutdown/journal"
@@ -13,6 +15,7 @@ const maintenanceTaint = "taint example.com/maintenance=yes:NoExecute"
 // aboutToDrain is a host that drains itself in four minutes, and later for another cause.
 func aboutToDrain() api.Status {
 	s := healthy()
+	s.Node.Spec.Taints = []corev1.Taint{{Key: "example.com/maintenance", Value: "yes", Effect: corev1.TaintEffectNoExecute}}
 	s.SelfDrains = []selfdrain.Upcoming{
 		{
 			Trigger: journal.TriggerTaint, Cause: maintenanceTaint, Since: ago(time.Minute), DrainsAt: night.Add(4 * time.Minute), State: selfdrain.Scheduled,

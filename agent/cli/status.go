@@ -68,6 +68,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"control plane", controlPlane(s)},
 		{"runtimes", runtimes(s)},
 		{"cordon", cordon(out, s)},
+		{"taints", ownTaints(s)},
 		{"shutdown", guard(out, s, wrong)},
 		{"scheduled", scheduled(out, s)},
 		{"drain", drains(out, s)},
