@@ -57,7 +57,7 @@ func TestFleetPlanNamesNodesThatNothingIsDueFor(t *testing.T) {
 		Name: "node-lifecycle", State: serveranswer.Leading, At: "2026-11-17T14:04:00Z", Watches: "3 Nodes and their Leases",
 		Settled: []serveranswer.Settled{
 			{Node: "n1", Ready: "False", Next: "its pods are not evicted before it has a NoExecute taint"},
-			{Node: "n2", Ready: "Unknown", Taints: []string{"unreachable:NoSchedule", "unreachable:NoExecute"}, NoExecuteSince: &since, Next: "its pods are evicted when their toleration is over; if the host does not return, delete its Node: `hostler fleet delete nodes/n2 --dry-run`"},
+			{Node: "n2", Ready: "Unknown", Taints: []string{"unreachable:NoSchedule", "unreachable:NoExecute"}, NoExecuteSince: &since, Next: "no pod on it is left to evict; if the host does not return, delete its Node: `hostler fleet delete nodes/n2 --dry-run`"},
 		},
 	}}})
 	golden(t, "fleet/plan-settled", hostler("", "fleet", "plan", "--socket", socket).stdout)

@@ -40,8 +40,8 @@ func reportOf(r executor.Report) report {
 }
 
 // reportOfNodes is that of the controller node-lifecycle. pods are those that cannot be read.
-// onKubernetes is where this server deletes no objects.
-func reportOfNodes(l lifecycle.Report, pods map[string]error, onKubernetes bool) report {
+// evictions are what follows on Nodes with a taint. onKubernetes is where this server deletes no objects.
+func reportOfNodes(l lifecycle.Report, evictions eviction.Report, pods map[string]error, onKubernetes bool) report {
 	r := reportOf(l.Report)
 	r.due, r.pending = len(l.Decision.Now)+len(l.Marks), len(l.Decision.Pending)
 	r.writes = r.writes.Add(l.Marking.Writes)
@@ -64,12 +64,12 @@ func reportOfNodes(l lifecycle.Report, pods map[string]error, onKubernetes bool)
 		r.problems = append(r.problems, answer.Problem{Object: clean(store.Nodes.Key(i.Node)), Message: clean(i.Message), Hint: "remove it yourself if nobody needs it"})
 	}
 	r.actions = func() []answer.Action { return actionsOnNodes(l) }
-	r.settled = func() []answer.Settled { return settledNodes(l.Decision.Settled, onKubernetes) }
+	r.settled = func() []answer.Settled { return settledNodes(l.Decision.Settled, evictions, onKubernetes) }
 	return r
 }
 
 // settledNodes says what comes next for Nodes that this controller has finished with.
-func settledNodes(nodes []lifecycle.Settled, onKubernetes bool) []answer.Settled {
+func settledNodes(nodes []lifecycle.Settled, evictions eviction.Report, onKubernetes bool) []answer.Settled {
 	list := make([]answer.Settled, 0, len(nodes))
 	for _, n := range nodes {
 		s := answer.Settled{Node: clean(n.Node), Ready: string(n.Ready), Taints: []string{}, Next: "its pods are not evicted before it has a NoExecute taint"}
@@ -78,7 +78,7 @@ func settledNodes(nodes []lifecycle.Settled, onKubernetes bool) []answer.Settled
 			if t.Effect != corev1.TaintEffectNoExecute {
 				continue
 			}
-			s.Next = "its pods are evicted when their toleration is over"
+			s.Next = nextOnPods(n.Node, evictions)
 			if n.Ready == corev1.ConditionUnknown {
 				command := "hostler fleet delete nodes/" + clean(n.Node) + " --dry-run"
 				if onKubernetes {
@@ -94,6 +94,28 @@ func settledNodes(nodes []lifecycle.Settled, onKubernetes bool) []answer.Settled
 		list = append(list, s)
 	}
 	return list
+}
+
+// nextOnPods says what comes next for the pods on a Node with a NoExecute taint.
+func nextOnPods(node string, evictions eviction.Report) string {
+	if evictions.At.IsZero() || evictions.Paused != "" { // this server does not know
+		return "its pods are evicted when their toleration is over"
+	}
+	left := 0
+	for _, list := range [][]eviction.Eviction{evictions.Decision.Now, evictions.Decision.Pending} {
+		for _, e := range list {
+			if e.Node == node {
+				left++
+			}
+		}
+	}
+	switch left {
+	case 0:
+		return "no pod on it is left to evict"
+	case 1:
+		return "1 pod on it is still to be evicted, see below"
+	}
+	return fmt.Sprintf("%d pods on it are still to be evicted, see below", left)
 }
 
 func actionsOnNodes(l lifecycle.Report) []answer.Action {

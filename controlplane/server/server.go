@@ -130,7 +130,7 @@ func New(o Options) (*Server, error) {
 	readsPods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, pods.Follower()}
 	s.controllers = []*controlled{
 		s.control(&controlled{
-			name: lifecycle.Name, shared: true, lead: s.nodes.Lead, report: func() report { return reportOfNodes(s.nodes.Report(), pods.Unreadable(), !s.o.Store.EndsLeases()) },
+			name: lifecycle.Name, shared: true, lead: s.nodes.Lead, report: func() report { return reportOfNodes(s.nodes.Report(), evicter.Report(), pods.Unreadable(), !s.o.Store.EndsLeases()) },
 			follows: []follow{{store.Nodes, store.AllChanges, s.nodes.Nodes()}, {store.Leases, s.nodes.LeaseScope(), s.nodes.Leases()}, readsPods},
 			loops: []timed{
 				{lifecycle.Name, time.Minute + 3*time.Duration(o.Config.NodeLifecycle.MonitorPeriod), s.nodes.Run},
