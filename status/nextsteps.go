@@ -43,7 +43,7 @@ func nextSteps() map[string]string {
 		ReasonCheckTimedOut: "raise its `timeout`, or set a timeout in the check itself",
 		ReasonCheckNotRun:   "run `hostler doctor`",
 
-		ReasonDelayTooShort:  "run `hostler doctor`, which prints the commands to type",
+		ReasonDelayTooShort:  "run `hostler doctor`, which names what to change",
 		ReasonPodsOutOfReach: "run `systemctl status UNIT`",
 		ReasonSwitchedOff:    "if this is not intended, enable it in /etc/hostler (`conf.d` overrides `hostler.yaml`), then run `systemctl restart hostler`",
 		ReasonNoBus:          "run `systemctl start dbus.socket dbus.service && systemctl restart systemd-logind`",

@@ -94,7 +94,11 @@ func printPhases(t *table, out *output, p plan.Plan) {
 		if len(phase.Pods) == 0 {
 			continue
 		}
-		t.row("  NAMESPACE", "POD", "GRACE", "CONTAINERS")
+		columns := []string{"  NAMESPACE", "POD", "GRACE", "CONTAINERS"}
+		if out.wide() {
+			columns = []string{"  NAMESPACE", "POD", "PRIORITY", "GRACE", "CONTAINERS"}
+		}
+		t.row(columns...)
 		for _, pod := range phase.Pods {
 			containers := ""
 			for i, c := range pod.Containers {
@@ -116,7 +120,11 @@ func printPhases(t *table, out *output, p plan.Plan) {
 				}
 				containers += fmt.Sprintf("%s (%s%s)", c.Name, grace, by)
 			}
-			t.row("  "+pod.Namespace, pod.Name, pod.Grace.Duration.String(), containers)
+			cells := []string{"  " + pod.Namespace, pod.Name, pod.Grace.Duration.String(), containers}
+			if out.wide() {
+				cells = slices.Insert(cells, 2, fmt.Sprint(pod.Priority))
+			}
+			t.row(cells...)
 		}
 	}
 }

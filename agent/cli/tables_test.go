@@ -372,6 +372,7 @@ func TestTables(t *testing.T) {
 		"status-untimed":              {untimed, "status", 0},
 		"shutdown-plan-overridden":    {cut, "shutdown plan", 0},
 		"shutdown-plan":               {fullBackend(), "shutdown plan", 0},
+		"shutdown-plan-wide":          {fullBackend(), "shutdown plan -o wide", 0},
 		"shutdown-plan-json":          {fullBackend(), "shutdown plan -o json", 0},
 		"shutdown-plan-unused":        {onlyCritical, "shutdown plan", 0},
 		"shutdown-plan-too-long":      {short, "shutdown plan", 0},

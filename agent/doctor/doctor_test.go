@@ -261,7 +261,7 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 			for range 6 {
 				f.Runtimes.Ignored = append(f.Runtimes.Ignored, plan.Note{Namespace: "shop", Pod: "web", Container: "c", Key: "shutdown.hostler.io/grace", Value: strings.Repeat("9", 99), Problem: "is not a label of hostler"})
 			}
-		}, []string{"warn labels|shop/web, container c: ignored shutdown.hostler.io/grace=\"9999|9...\": it is not a label of hostler; |; and 1 more|docs/reference/labels.md"}},
+		}, []string{"warn labels|shop/web, container c: ignored shutdown.hostler.io/grace=\"9999|9...\": it is not a label of hostler; |; and 1 more: `hostler shutdown plan` lists all|docs/reference/labels.md"}},
 		{"a full disk", func(f *doctor.Facts) {
 			f.Machine.Pressures = []doctor.Fix{{Message: "DiskPressure is True: /run has 0 of 4Gi free", Command: "run `du -xh /run` to see what fills it"}}
 		}, []string{"warn pressure|/run has 0 of 4Gi free|du -xh /run"}},
@@ -566,6 +566,19 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A person who reads that the limit is too short, and then that a file with this limit is ok, believes neither.
+func TestTheFileOfALimitThatIsTooShortIsNotOK(t *testing.T) {
+	f := healthy()
+	overridden(&f)
+	f.Logind.Granted = 8 * time.Second
+	f.Protection = doctor.Protection{Reason: status.ReasonDelayTooShort}
+	for _, c := range doctor.Examine(f).Checks {
+		if c.Name == "delay-files" {
+			t.Errorf("Examine() = %+v, want no verdict beside the check delay, which fails", c)
+		}
 	}
 }
 

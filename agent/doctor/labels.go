@@ -19,7 +19,7 @@ func labels(f Facts) Check {
 		names = append(names, n.String())
 	}
 	if more := len(ignored) - len(names); more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
+		names = append(names, fmt.Sprintf("and %d more: `hostler shutdown plan` lists all", more))
 	}
 	return warn("correct the labels (/usr/share/doc/hostler/docs/reference/labels.md). Containers of Docker and Podman must be created again for that",
 		"%s", strings.Join(names, "; "))
