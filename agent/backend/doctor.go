@@ -31,17 +31,19 @@ type Checkup struct {
 	Log     *slog.Logger
 }
 
-// arming is how long after its start an agent may take to get protection: for its lock, and until logind
-// has read its new limit.
-const arming = 10 * time.Second
+// starting is how long after its start an agent may take to get its lock, to have logind read the new
+// limit, and to query the runtimes.
+const starting = 10 * time.Second
 
-// awaitProtection waits until a shutdown waits for the pods, as long as an agent is still starting: a
-// person often asks right after a restart.
-func (d *Checkup) awaitProtection(ctx context.Context) {
-	ctx, cancel := context.WithDeadline(ctx, d.Started.Add(arming))
+// awaitStart waits as long as an agent is still starting: a person often runs `hostler doctor` right after a
+// restart.
+func (d *Checkup) awaitStart(ctx context.Context) {
+	ctx, cancel := context.WithDeadline(ctx, d.Started.Add(starting))
 	defer cancel()
 	for ctx.Err() == nil {
-		if protected, _, _ := d.Host.Facts.Protected(d.Host.Guard.Status()); protected || len(d.Host.Settings.Policies().Phases) == 0 {
+		protected, _, _ := d.Host.Facts.Protected(d.Host.Guard.Status())
+		_, queried := d.Host.Runtimes.Current()
+		if queried && (protected || len(d.Host.Settings.Policies().Phases) == 0) {
 			return
 		}
 		_ = bounded.Sleep(ctx, 100*time.Millisecond)
@@ -51,7 +53,7 @@ func (d *Checkup) awaitProtection(ctx context.Context) {
 // Doctor checks all that protects the pods at a shutdown, and what lies below, and changes
 // nothing.
 func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
-	d.awaitProtection(ctx)
+	d.awaitStart(ctx)
 	h, cfg := d.Host, d.Host.Settings.Config()
 	guard := h.Guard.Status()
 	states, asked := h.Runtimes.Current()
