@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/shutdown"
 )
 
 const (
@@ -66,7 +68,11 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	if !a.naming.unnamed() { // else the start that finds a name does
 		loops.Go(func() { a.reports.bootEvents.ReportLastBoot(ctx) })
 	}
-	a.notify(a.host.notifier.Ready())
+	loops.Go(func() {
+		if a.awaitFirstChecks(ctx) {
+			a.notify(a.host.notifier.Ready())
+		}
+	})
 	a.log.Info("agent started", "version", a.version, "node", a.node(), "socket", a.config().API.Socket, "state", a.config().State.Directory)
 	a.logLastShutdown()
 
@@ -89,6 +95,27 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	}
 	a.log.Info("agent stopped")
 	return err
+}
+
+// firstChecks is how long the service manager waits at most for the first checks of an agent.
+const firstChecks = 5 * time.Second
+
+// awaitFirstChecks waits until the guard has its lock, or cannot get it, and the runtimes were queried. So the
+// commands that a person runs after `systemctl restart hostler` report the host, and not the start. It returns
+// false if the agent ends before.
+func (a *Agent) awaitFirstChecks(ctx context.Context) bool {
+	bound, cancel := context.WithTimeout(ctx, firstChecks)
+	defer cancel()
+	for bound.Err() == nil {
+		guard := a.shutdown.guard.Status()
+		undecided := guard.State == shutdown.Disarmed && (guard.Trouble == nil || errors.Is(guard.Trouble, shutdown.ErrStarting))
+		_, queried := a.host.runtimes.Current()
+		if queried && (!undecided || len(a.settings.Policies().Phases) == 0) {
+			break
+		}
+		_ = bounded.Sleep(bound, 50*time.Millisecond)
+	}
+	return ctx.Err() == nil
 }
 
 // logLastShutdown says once how the shutdown before this start went.

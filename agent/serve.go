@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/backend"
@@ -73,7 +72,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 		Host:          answers,
 		Workloads:     &backend.Workloads{Runtimes: a.host.runtimes, Guard: guard, Settings: a.settings},
 		Collections:   collections,
-		Checkup:       &backend.Checkup{Host: answers, Network: a.serving.network, Logind: a.host.logind, Manager: a.host.manager, Started: time.Now(), Log: a.log},
+		Checkup:       &backend.Checkup{Host: answers, Network: a.serving.network, Logind: a.host.logind, Manager: a.host.manager, Log: a.log},
 		Configuration: backend.Configuration{Settings: a.settings},
 		Health:        backend.Health{Loops: a.loops, Keeper: a.plane.keeper, Settings: a.settings},
 	}

@@ -230,11 +230,11 @@ func (j *judge) protection(img *ImageFact, q *queued) (Reason, string) {
 	if detail := j.kept(img); detail != "" {
 		return Protected, detail
 	}
-	if slices.Contains(j.leaveAlone, img.Runtime) {
-		return NotManaged, onRequest
-	}
 	if len(img.Digests) == 0 && !j.policy.IncludeLocal {
 		return Local, ""
+	}
+	if slices.Contains(j.leaveAlone, img.Runtime) {
+		return NotManaged, onRequest
 	}
 	young := q.unused
 	if !img.CreatedAt.IsZero() {

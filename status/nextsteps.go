@@ -45,7 +45,7 @@ func nextSteps() map[string]string {
 
 		ReasonDelayTooShort:  "run `hostler doctor`, which names what to change",
 		ReasonPodsOutOfReach: "run `systemctl status UNIT`",
-		ReasonSwitchedOff:    "if this is not intended, enable it in /etc/hostler (`conf.d` overrides `hostler.yaml`), then run `systemctl restart hostler`",
+		ReasonSwitchedOff:    "if this is not intended, enable it (`hostler doctor` names the file), then run `systemctl restart hostler`",
 		ReasonNoBus:          "run `systemctl start dbus.socket dbus.service && systemctl restart systemd-logind`",
 		ReasonNoLogind:       "run `systemctl unmask systemd-logind.service && systemctl restart systemd-logind`",
 		ReasonNoLock:         "run `hostler doctor`",

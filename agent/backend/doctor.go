@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"time"
 
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/inspect"
@@ -14,7 +13,6 @@ import (
 	"hostler.io/hostler/controlplane/etcd"
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown/plan"
@@ -27,33 +25,12 @@ type Checkup struct {
 	Network loop.Set // the loops that serve API and metrics
 	Logind  *systemd.Logind
 	Manager *systemd.Manager
-	Started time.Time // of this process
 	Log     *slog.Logger
-}
-
-// starting is how long after its start an agent may take to get its lock, to have logind read the new
-// limit, and to query the runtimes.
-const starting = 10 * time.Second
-
-// awaitStart waits as long as an agent is still starting: a person often runs `hostler doctor` right after a
-// restart.
-func (d *Checkup) awaitStart(ctx context.Context) {
-	ctx, cancel := context.WithDeadline(ctx, d.Started.Add(starting))
-	defer cancel()
-	for ctx.Err() == nil {
-		protected, _, _ := d.Host.Facts.Protected(d.Host.Guard.Status())
-		_, queried := d.Host.Runtimes.Current()
-		if queried && (protected || len(d.Host.Settings.Policies().Phases) == 0) {
-			return
-		}
-		_ = bounded.Sleep(ctx, 100*time.Millisecond)
-	}
 }
 
 // Doctor checks all that protects the pods at a shutdown, and what lies below, and changes
 // nothing.
 func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
-	d.awaitStart(ctx)
 	h, cfg := d.Host, d.Host.Settings.Config()
 	guard := h.Guard.Status()
 	states, asked := h.Runtimes.Current()

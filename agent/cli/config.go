@@ -73,13 +73,19 @@ func (a *app) withoutFaults(err error) error {
 	return err
 }
 
-// orDefaults returns the configuration for commands without an agent, and its file if it is not the
-// default one: from the environment, else from hostler.service. If files are faulty, the defaults
-// apply, and the fault is returned.
-func (a *app) orDefaults(ctx context.Context) (file string, cfg config.Config, fault error) {
-	if file = a.named(""); a.Getenv("HOSTLER_CONFIG") == "" {
-		file = inspect.ServiceConfig(ctx)
+// agentFile returns the configuration file that the agent reads: from the environment, else from
+// hostler.service. It is empty for the default file.
+func (a *app) agentFile(ctx context.Context) string {
+	if a.Getenv("HOSTLER_CONFIG") == "" {
+		return inspect.ServiceConfig(ctx)
 	}
+	return a.named("")
+}
+
+// orDefaults returns the configuration for commands without an agent, and its file if it is not the
+// default one. If files are faulty, the defaults apply, and the fault is returned.
+func (a *app) orDefaults(ctx context.Context) (file string, cfg config.Config, fault error) {
+	file = a.agentFile(ctx)
 	loaded, err := a.load(file)
 	if err != nil {
 		return file, config.Default(), err
@@ -153,6 +159,9 @@ With --server, validate ` + serverconfig.DefaultFile + ` and its server.d.`,
 			}
 			if server {
 				return a.checkServerConfig(cmp.Or(append(args, file)...), len(args) > 0)
+			}
+			if len(args) == 0 && file == "" {
+				file = a.agentFile(cmd.Context())
 			}
 			loaded, err := a.shownOrDraft(cmp.Or(append(args, file)...), len(args) > 0)
 			if err == nil && len(args) == 0 {
@@ -271,6 +280,7 @@ func (a *app) inForce(ctx context.Context, file string) ([]byte, error) {
 			return []byte(c.YAML), err
 		}
 		fmt.Fprintf(a.Stderr, "no agent answers at %s (%v): showing the configuration in the files\n", unreachable.Socket, unreachable.Cause)
+		file = a.agentFile(ctx)
 	}
 	loaded, err := a.shown(file)
 	if err != nil {

@@ -210,7 +210,7 @@ func (k *checker) shutdown(s Shutdown) {
 		k.Require(k.Given(field+".gracePeriod"), field, "has no gracePeriod; write {priority: 0, gracePeriod: 30s}, or 0s for no time at all")
 	}
 	k.Require(s.RestartAfterBoot == string(Auto) || s.RestartAfterBoot == RestartNever, "shutdown.restartAfterBoot", "%q is neither auto nor never", s.RestartAfterBoot)
-	k.Require(len(s.StopFirst) == 0 || s.Enabled == On, "shutdown.stopFirst", "needs shutdown.enabled: true: with %s a kubelet may be left to guard the shutdown, which is not to be stopped before it has", s.Enabled)
+	k.Require(len(s.StopFirst) == 0 || s.Enabled == On, "shutdown.stopFirst", "needs shutdown.enabled: true: with %s, hostler may leave the shutdown to a kubelet", s.Enabled)
 	for i, name := range s.StopFirst {
 		field := fmt.Sprintf("shutdown.stopFirst[%d]", i)
 		k.Require(trust.IsServiceName(name), field, "%q is not the name of a service, such as k3s.service", name)

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,7 +78,7 @@ func collection(f Facts) Check {
 	}
 	message := fmt.Sprintf("no automatic collection for %s; removable on request: %s", whose, strings.Join(waiting, " and "))
 	fix := fmt.Sprintf("show them with `hostler gc plan --all-unused`, remove them with `hostler gc run --all-unused`. For automatic collection, set %s in %s and run `systemctl restart hostler`",
-		strings.Join(settings, " and "), cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"))
+		strings.Join(settings, " and "), f.Configuration.path())
 	if len(full) > 0 {
 		return warn(fix, "%s is above the high threshold, and %s", strings.Join(full, " and "), message)
 	}

@@ -30,7 +30,7 @@ func protection(f Facts) Check {
 	case p.Protected:
 		return ok("%s", p.Message)
 	case len(f.Phases) == 0:
-		return warn("to protect pods, set shutdown.enabled: auto and shutdown.gracePeriod above 0s in /etc/hostler; then "+f.fixes().restart,
+		return warn("to protect pods, set shutdown.enabled: auto and shutdown.gracePeriod above 0s in "+f.Configuration.path()+"; then "+f.fixes().restart,
 			"a shutdown does not wait for the pods, as configured")
 	case !f.Agent.Answers:
 		return unchecked(f)
@@ -286,11 +286,13 @@ func delayFiles(f Facts) Check {
 		}
 		found.add(warn(hint, "logind grants %s now, but would grant only %s, after it has reloaded its files",
 			Span(f.Logind.Granted), source(files.Effective)))
+	case wanted && !f.Logind.reached() && obstacle(files, f) != "": // which is found now, and not after the fix of logind
+		found.add(warn(obstacle(files, f), "logind would grant %s of the %v that the phases take", source(files.Effective), f.needed()))
 	case files.MaskedBy != "" && f.Logind.Granted >= f.needed() && wanted:
 		found.add(warn("rm "+files.MaskedBy, "%s masks %s, which is not needed now", files.MaskedBy, systemd.DropInPath))
 	}
 	covered := wanted && f.Logind.reached() && files.Effective.Max == f.Logind.Granted && f.Logind.Granted < f.needed() // the check delay says it
-	if len(found) == 0 && (covered || f.Systemd.Missing) { // another logind reads other files
+	if len(found) == 0 && (covered || f.Systemd.Missing) {                                                              // another logind reads other files
 		return Check{}
 	}
 	return found.or(ok("by its files, logind grants %s", source(files.Effective)))

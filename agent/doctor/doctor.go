@@ -92,6 +92,29 @@ func (r Report) SeenBy(program string) Report {
 	return r
 }
 
+// Compare checks again outside the service what fails for the agent. If it works there, a setting of the
+// service hides it from the agent, and no other fix helps. outside is called only if such a check fails.
+func (r Report) Compare(outside func() (Report, error)) Report {
+	compared := []string{"dbus", "logind", "runtimes", "cluster", "etcd", "plugin"}
+	wrong := func(c Check) bool {
+		return (c.Status == Fail || c.Status == Warn) && slices.Contains(compared, c.Name)
+	}
+	if !slices.ContainsFunc(r.Checks, wrong) {
+		return r
+	}
+	other, err := outside()
+	if err != nil {
+		return r
+	}
+	r.Checks = slices.Clone(r.Checks)
+	for i, c := range r.Checks {
+		if wrong(c) && slices.ContainsFunc(other.Checks, func(o Check) bool { return o.Name == c.Name && o.Status == OK }) {
+			r.Checks[i].Hint = "this works outside of hostler.service: `systemctl cat hostler` shows its drop-ins; remove the setting that hides it, such as InaccessiblePaths= or PrivateNetwork=, then systemctl daemon-reload && systemctl restart hostler"
+		}
+	}
+	return r
+}
+
 // Failed reports whether a check failed.
 func (r Report) Failed() bool { return r.Count(Fail) > 0 }
 

@@ -237,6 +237,11 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 			disarm(f, status.ReasonNoLogind, "gone")
 			f.Logind.Login = systemd.ErrNoLogind
 		}, []string{"fail protection|NoLogind", "fail logind|systemctl restart systemd-logind"}},
+		{"no logind, and another file that sets too little", func(f *doctor.Facts) {
+			disarm(f, status.ReasonNoLogind, "gone")
+			overridden(f)
+			f.Logind.Login = systemd.ErrNoLogind
+		}, []string{"fail protection|NoLogind", "fail logind|systemctl restart systemd-logind", "warn delay-files|would grant 8s, set by " + zzz + " of the 36s|raise it there"}},
 		{"logind is there again", func(f *doctor.Facts) { disarm(f, status.ReasonNoLogind, "gone") }, []string{
 			"fail protection|NoLogind", "fail lock|retries within 3s|last error: gone|wait a few seconds",
 		}},
@@ -579,6 +584,23 @@ func TestTheFileOfALimitThatIsTooShortIsNotOK(t *testing.T) {
 		if c.Name == "delay-files" {
 			t.Errorf("Examine() = %+v, want no verdict beside the check delay, which fails", c)
 		}
+	}
+}
+
+func TestWhatOnlyTheServiceDoesNotReachIsNoFaultOfTheHost(t *testing.T) {
+	inside := doctor.Report{Checks: []doctor.Check{{Name: "dbus", Status: doctor.Fail, Hint: "start it"}, {Name: "etcd", Status: doctor.Fail, Hint: "check etcd"}, {Name: "lock", Status: doctor.Fail, Hint: "restart"}}}
+	outside := doctor.Report{Checks: []doctor.Check{{Name: "dbus", Status: doctor.OK}, {Name: "etcd", Status: doctor.Fail}, {Name: "lock", Status: doctor.OK}}}
+	got := inside.Compare(func() (doctor.Report, error) { return outside, nil }).Checks
+	if !strings.Contains(got[0].Hint, "`systemctl cat hostler`") || got[1].Hint != "check etcd" || got[2].Hint != "restart" {
+		t.Errorf("Compare() = %+v, want another fix for dbus only", got)
+	}
+	well := doctor.Report{Checks: []doctor.Check{{Name: "dbus", Status: doctor.OK}}}
+	well.Compare(func() (doctor.Report, error) {
+		t.Error("a host without faults is checked twice")
+		return outside, nil
+	})
+	if got := inside.Compare(func() (doctor.Report, error) { return outside, errors.New("no systemd") }).Checks; got[0].Hint != "start it" {
+		t.Errorf("Compare() = %+v without a second report, want the first", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -62,6 +63,9 @@ type Configuration struct {
 	// Fault is what is wrong with the files: nothing would start with them.
 	Fault string `json:"fault,omitempty"`
 }
+
+// path is the configuration file of the agent.
+func (c Configuration) path() string { return cmp.Or(c.File, "/etc/hostler/hostler.yaml") }
 
 // Trouble says why the files are not in force, several reasons on a line each; empty where
 // they are.

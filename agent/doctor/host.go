@@ -56,9 +56,9 @@ func configuration(f Facts) Check {
 	trouble, fix := f.Configuration.Trouble(), f.Configuration.fix(f.fixes())
 	switch {
 	case trouble == "" && f.Agent.Answers:
-		return ok("the effective configuration matches the files")
+		return ok("the effective configuration matches the files: %s and conf.d beside it", f.Configuration.path())
 	case trouble == "":
-		return ok("the files are valid")
+		return ok("the files are valid: %s and conf.d beside it", f.Configuration.path())
 	case !f.Agent.Answers:
 		return fail(fix+"; then "+start(f), "%s\nthe other checks use the defaults", trouble)
 	}
@@ -272,7 +272,7 @@ func runtimes(f Facts) Check {
 	case !f.Runtimes.Checked:
 		return warn("run `hostler doctor` again in some seconds", "no runtime checked yet")
 	case len(names) == 0:
-		found.add(warn("start one, or name its socket under runtimes in "+cmp.Or(f.Configuration.File, "/etc/hostler/hostler.yaml"), "no container runtime found: no pods to stop in order"))
+		found.add(warn("start one, or name its socket under runtimes in "+f.Configuration.path(), "no container runtime found: no pods to stop in order"))
 	}
 	return found.or(ok("ready: %s", strings.Join(names, ", ")))
 }

@@ -84,11 +84,11 @@ func plainly(output, line string) string {
 		return "a value that begins with " + value[:1] + ` must stand in quotes, such as "*/pause"`
 	case strings.HasPrefix(value, `"`) && strings.Contains(output, "unknown escape character"):
 		return `in double quotes a \ has a meaning; use single quotes`
-	case strings.HasPrefix(value, `"`), strings.HasPrefix(value, `'`):
+	case !closed(value) && strings.ContainsRune(`"'`, rune(value[0])):
 		return "a quote is not closed, or something stands behind it"
-	case strings.HasPrefix(value, "["):
+	case !closed(value) && value[0] == '[':
 		return "a list that begins with [ must end with ], with commas between"
-	case strings.HasPrefix(value, "{"):
+	case !closed(value) && value[0] == '{':
 		return "what begins with { must end with }, with commas between"
 	case strings.HasPrefix(content, "-") && !strings.HasPrefix(content, "- ") && strings.Contains(output, "could not find expected ':'"):
 		return "an entry of a list needs a blank behind its dash"
@@ -100,4 +100,20 @@ func plainly(output, line string) string {
 		return place
 	}
 	return ""
+}
+
+// closed reports whether what a value begins with is closed at its end: a quote or a bracket. A value that
+// begins with neither is closed.
+func closed(value string) bool {
+	ends := map[byte]string{'"': `"`, '\'': `'`, '[': "]", '{': "}"}
+	if value == "" || ends[value[0]] == "" {
+		return true
+	}
+	text, _, _ := strings.Cut(value, " #")
+	text = strings.TrimRight(text, " ")
+	begin, end := value[:1], ends[value[0]]
+	if begin == end {
+		return strings.Count(text, begin)%2 == 0 && strings.HasSuffix(text, end)
+	}
+	return strings.Count(text, begin) == strings.Count(text, end) && strings.HasSuffix(text, end)
 }

@@ -125,8 +125,9 @@ func TestTheTruthAboutProtection(t *testing.T) {
 			expectFixable(t, m, a)
 		}
 		for range 5 { // a person does not wait, either
-			if out := m.Run("systemctl restart hostler; hostler doctor || true"); !strings.HasPrefix(out, "pods are protected at a shutdown") || strings.Contains(out, "no runtime checked yet") {
-				t.Errorf("hostler doctor right after a restart:\n%s", out)
+			out := m.Run("systemctl restart hostler; hostler shutdown plan; hostler doctor || true")
+			if !strings.HasPrefix(out, "a shutdown waits at most ") || !strings.Contains(out, "\npods are protected at a shutdown") || strings.Contains(out, "no runtime checked yet") {
+				t.Errorf("hostler right after a restart:\n%s", out)
 			}
 		}
 	})
