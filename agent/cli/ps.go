@@ -240,6 +240,8 @@ func printRecord(t *table, r journal.Record, restarts []journal.Restart) {
 func podNote(p journal.PodRecord) string {
 	switch {
 	case len(p.Stuck) > 0:
+	case p.Error == "" && p.Outcome == journal.Stopped && p.StartedAt.IsZero() && !p.FinishedAt.IsZero():
+		return "ended by itself before its phase"
 	case p.Error == "" && p.Outcome == journal.Killed && len(p.Limits) == 0:
 		return fmt.Sprintf("did not end within its grace period of %s", p.Grace.Duration)
 	default:

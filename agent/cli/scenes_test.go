@@ -64,6 +64,7 @@ func scenes() map[string]api.Status {
 		"drains-itself":    drainsItself(),
 		"drained-itself":   drainedItself(),
 		"kept-its-pods":    keptItsPods(),
+		"drained-before":   drainedBefore(),
 		"disk-full":        diskFull(),
 		"no-runtime":       noRuntime(),
 		"rebooted":         rebooted(),

@@ -45,6 +45,13 @@ func drainedItself() api.Status {
 	return s
 }
 
+// drainedBefore is one whose taint was removed after the drain.
+func drainedBefore() api.Status {
+	s := healthy()
+	s.Shutdown.Drained = ownDrain()
+	return s
+}
+
 // keptItsPods is one whose drain was withdrawn, and that can start one of its pods again.
 func keptItsPods() api.Status {
 	s := healthy()

@@ -330,7 +330,15 @@ func drains(out *output, s api.Status) string {
 	if down := staysDown(s); down > 0 && len(parts) == 0 {
 		parts = append(parts, fmt.Sprintf("withdrawn, its cause ended; %s stopped, which hostler cannot start: see `hostler ps --last-shutdown`", count(down, "pod")))
 	}
+	if r := s.Shutdown.History().Drained; len(parts) == 0 && over(s, r) && out.now().Sub(r.StartedAt) < fresh {
+		parts = append(parts, fmt.Sprintf("the host was drained %s for %s; hostler does not start its pods again: see `hostler gc plan`, reason drained", out.ago(r.StartedAt), r.Cause))
+	}
 	return strings.Join(parts, "; ")
+}
+
+// over reports whether the last drain was one that hostler began itself and that is complete, in this boot.
+func over(s api.Status, r *journal.Record) bool {
+	return r != nil && r.Trigger.ByHost() && r.CancelledAt.IsZero() && s.Shutdown.ManualDrain == nil && !s.Shutdown.History().DrainedBefore()
 }
 
 // staysDown counts the pods that a withdrawn drain has stopped and that hostler cannot start again.

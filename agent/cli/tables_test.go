@@ -263,6 +263,10 @@ func TestTables(t *testing.T) {
 	shortened.status.Shutdown.Last = brief
 	unseen := fullBackend()
 	unseen.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerUnknown, AsOf: time.Date(2026, 11, 17, 3, 11, 58, 0, time.UTC), Error: "the host went down without a drain", Pods: []journal.PodRecord{}}
+	ended := fullBackend()
+	ended.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(30 * time.Second), FinishedAt: ago(20 * time.Second), Graceful: true, Pods: []journal.PodRecord{
+		{Runtime: "containerd", ID: "c", Namespace: "shop", Name: "cache", Phase: "critical", Grace: seconds(10), FinishedAt: ago(24 * time.Second), Outcome: journal.Stopped},
+	}}
 	emptied := fullBackend()
 	emptied.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(30 * time.Second), FinishedAt: ago(30*time.Second - 15*time.Millisecond), Graceful: true, Pods: []journal.PodRecord{}}
 	emptied.status.Shutdown.Drained = &emptied.drained.Record
@@ -324,6 +328,7 @@ func TestTables(t *testing.T) {
 		"shutdown-report-none":        {&backend{}, "shutdown report", 0},
 		"ps-last-shutdown-cut-off":    {cutOff, "ps --last-shutdown", 0},
 		"ps-last-shutdown-unseen":     {unseen, "ps --last-shutdown", 0},
+		"ps-last-shutdown-ended":      {ended, "ps --last-shutdown", 0},
 		"ps-last-shutdown-first":      {orchestrated, "ps --last-shutdown", 0},
 		"shutdown-plan-stop-first":    {orchestrated, "shutdown plan", 0},
 		"ps-last-shutdown-shortened":  {shortened, "ps --last-shutdown", 0},

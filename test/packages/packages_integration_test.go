@@ -213,8 +213,8 @@ func TestThePackagesSayWhatTheyAre(t *testing.T) {
 		rpm --eval '%%{lua:print(rpm.vercmp("0.1.0~dev.42+g0123456789ab", "0.1.0"))}'
 	`, version))
 	want := fmt.Sprintf("Package: hostler\nVersion: %[1]s\nArchitecture: arm64\nMaintainer: %[2]s\n"+
-		"Package: hostler-server\nDepends: hostler (= %[1]s), systemd\n"+
-		"hostler %[1]s aarch64 %[2]s localhost\nhostler = %[1]s\n-1\n", version, made.Maintainer)
+		"Package: hostler-server\nDepends: hostler (>= %[1]s), systemd\n"+
+		"hostler %[1]s aarch64 %[2]s localhost\nhostler >= %[1]s\n-1\n", version, made.Maintainer)
 	if got != want {
 		t.Errorf("the packages say\n%s\nwant\n%s", got, want)
 	}
