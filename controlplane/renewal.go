@@ -11,8 +11,8 @@ import (
 // clock returns times that never decrease, even if the wall clock is set back.
 type clock struct {
 	wall func() time.Time
-	last time.Time // what was given last
-	at   time.Time // when, with its monotonic reading
+	last time.Time // the last returned time
+	at   time.Time // when it was returned, with its monotonic reading
 }
 
 // now returns the wall clock's time, or the last returned time plus the elapsed time if that is
@@ -68,7 +68,7 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 func (k *LeaseKeeper) reread(ctx context.Context) error {
 	stored, err := k.client.Lease(ctx, k.policy.Node)
 	if errors.Is(err, ErrNotFound) {
-		return nil // renewing creates it
+		return nil // the next renewal creates it
 	}
 	if err != nil {
 		return err
@@ -83,8 +83,8 @@ func (k *LeaseKeeper) reread(ctx context.Context) error {
 	return nil
 }
 
-// ours returns the stored Lease with this keeper's duration and holder. Its renewTime is not before
-// what this keeper has sent, even if the answer is outdated.
+// ours returns the stored Lease with this keeper's duration and holder. Its renewTime is never
+// before the last one that this keeper sent, even if the answer is outdated.
 func (k *LeaseKeeper) ours(stored *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := stored.DeepCopy()
 	lease.Spec.HolderIdentity = k.lease.Spec.HolderIdentity
@@ -114,7 +114,7 @@ func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) e
 		return nil
 	}
 	holder := identityIn(stored.Annotations)
-	if holder == (Identity{}) { // a kubelet's: its Node tells
+	if holder == (Identity{}) { // a kubelet's Lease: only its Node names the machine
 		node, err := k.client.Node(ctx, k.policy.Node)
 		if errors.Is(err, ErrNotFound) {
 			return nil
