@@ -226,7 +226,7 @@ func checkStatus(ctx context.Context, b *Backend) error {
 	if err != nil {
 		return err
 	}
-	update := first.DeepCopy() // its resourceVersion is no longer the stored one
+	update := first.DeepCopy() // its resourceVersion is outdated now
 	update.Labels = map[string]string{"example.com/ignored": "label"}
 	update.Status.Conditions[0].Status = corev1.ConditionFalse
 	update.Status.Conditions[0].Reason = "NodeShutdown"

@@ -1,10 +1,9 @@
 package conformance
 
-// Feature is a part of what a control plane does for a fleet, in words for whoever
-// chooses one.
+// Feature is a feature of a control plane, in words for people who choose a control plane.
 type Feature string
 
-// The features, as Features lists them.
+// The features, grouped by topic.
 const (
 	registers       Feature = "A host registers itself, and keeps its Node when it restarts"
 	reconcile       Feature = "Configured labels and annotations are set; labels, taints and a cordon of others are kept"
@@ -28,7 +27,7 @@ const (
 	remembers       Feature = "All objects are kept across a restart of the agent"
 )
 
-// Features are all of them, those first that matter most to who chooses.
+// Features returns all features, the most important ones for a choice first.
 func Features() []Feature {
 	return []Feature{
 		registers, reconcile, keepsTaints, reports, refuses, replaces, leaves, heartbeats, expires, answers, doubts,
@@ -36,8 +35,8 @@ func Features() []Feature {
 	}
 }
 
-// Checks are all promises, each independent of the others. A control plane that
-// keeps one Node at a time serves them one after another.
+// Checks returns all checks. Each is independent of the others. For a control plane with one Node
+// at a time, they run one after another.
 func Checks() []Check {
 	return []Check{
 		{"a new node is stored as requested", registers, checkRegister},

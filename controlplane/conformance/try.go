@@ -14,10 +14,10 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Status is what became of a check.
+// Status is the outcome of a check.
 type Status string
 
-// What becomes of a check.
+// The outcomes of a check.
 const (
 	OK      Status = "ok"
 	Failed  Status = "failed"
@@ -25,21 +25,20 @@ const (
 	Untried Status = "not tried"
 )
 
-// Result is what became of one check.
+// Result is the result of one check.
 type Result struct {
 	Check   string `json:"check"`
 	Status  Status `json:"status"`
-	Message string `json:"message,omitempty"` // what was found, or why it was not tried or is not promised
-	// Forbidden is whether it was not tried because the credentials do not allow it.
+	Message string `json:"message,omitempty"` // the defect, or why the check was not tried, or why there is no such promise
+	// Forbidden reports that the check was not tried because the credentials do not allow it.
 	Forbidden bool `json:"-"`
-	// Left are the Nodes by whose names something is left, which could not be taken
-	// away.
+	// Left are the names of Nodes that could not be removed completely.
 	Left []string `json:"left,omitempty"`
 }
 
-// Try runs one check, removes what it has made, also after a failure or once ctx
-// has ended, and reports what became of both. The clean-up has another Timeout. The
-// Backend may have another Client afterwards, which the caller closes.
+// Try runs one check and returns its result. It removes all objects of the check, even after a
+// failure or when ctx has ended; the clean-up has its own Timeout. The Backend may have another
+// Client afterwards, which the caller closes.
 func Try(ctx context.Context, c Check, b *Backend) Result {
 	n := &noting{Client: b.Client}
 	b.Client = n
@@ -75,7 +74,7 @@ func Try(ctx context.Context, c Check, b *Backend) Result {
 	return r
 }
 
-// attempt runs the check within its time. A client that panics has failed.
+// attempt runs the check with its timeout. A panic of the client counts as a failure.
 func attempt(ctx context.Context, c Check, b *Backend) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -87,18 +86,18 @@ func attempt(ctx context.Context, c Check, b *Backend) (err error) {
 	return c.Run(ctx, b)
 }
 
-// noting is a Client that notes by which names something may have been stored, and
-// what it was forbidden.
+// noting is a Client that records the names of objects that it may have stored, and the calls that
+// were forbidden.
 type noting struct {
 	controlplane.Client
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	made       []string   // names of Nodes and Leases
 	withEvents []string   // names of Nodes that have Events
 	forbidden  []error
 }
 
-// note takes in how a call ended that stores something under that name.
+// note records the result of a call that stores something under that name.
 func (n *noting) note(names *[]string, name string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -115,8 +114,8 @@ func (n *noting) note(names *[]string, name string, err error) {
 	}
 }
 
-// refusal is what a check was forbidden that ended with that error: the call that it
-// reports, or the whole where that was one in a role, or an edit.
+// refusal returns the forbidden call that err wraps. If there is none, because the forbidden call
+// was one of a role or an edit, it returns err.
 func (n *noting) refusal(err error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,8 +125,9 @@ func (n *noting) refusal(err error) error {
 	return err
 }
 
-// clean removes what was made, and names what it could not. It asks three times:
-// others may write meanwhile, or a server be busy.
+// clean removes the objects of the check, and returns the names for which that failed. It tries
+// each removal three times, because other clients may write at the same time or a server may be
+// busy.
 func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err error) {
 	n.mu.Lock()
 	made, reported := slices.Clone(n.made), slices.Clone(n.withEvents)
@@ -144,7 +144,7 @@ func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err erro
 	}
 	for _, name := range reported {
 		err := retry(ctx, func() error { return remover.RemoveEvents(ctx, name) })
-		if err != nil && !errors.Is(err, controlplane.ErrForbidden) { // else the control plane forgets them by itself
+		if err != nil && !errors.Is(err, controlplane.ErrForbidden) { // if forbidden, the control plane removes old Events by itself
 			errs = append(errs, err)
 			if !slices.Contains(left, name) {
 				left = append(left, name)
@@ -154,7 +154,7 @@ func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err erro
 	return left, errors.Join(errs...)
 }
 
-// retry calls until it succeeds, a second apart.
+// retry makes up to three calls, a second apart, until one succeeds.
 func retry(ctx context.Context, call func() error) (err error) {
 	for range 3 {
 		if err = call(); err == nil || errors.Is(err, controlplane.ErrForbidden) {

@@ -1,8 +1,9 @@
-// Package executor carries out what a controller decides: writes that are due, several at a time but
-// one to each object, and again after an error. It writes only while the controller leads.
+// Package executor executes the decisions of a controller. It writes what is due, several objects
+// at a time but one write to each object, and retries after an error. It writes only while the
+// controller leads.
 //
-// A controller decides from a cache and gives a Job. The same decision is made again until the cache
-// shows that it was carried out or is no longer wanted, so no action is lost.
+// A controller decides from a cache and provides a Job. It makes the same decision again until the
+// cache shows that the action was executed or is no longer wanted. So no action is lost.
 package executor
 
 import (

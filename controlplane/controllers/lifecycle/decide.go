@@ -30,11 +30,11 @@ type Host struct {
 	Conditions    Conditions
 	ReadySince    time.Time // when Ready had its last transition
 	Taints        []corev1.Taint
-	// Tainted is when the Node got its last NoExecute taint from a controller, whether it still has it
-	// or not; zero if never. It counts against the rate of its zone.
+	// Tainted is when a controller last gave the Node a NoExecute taint, even if that was removed
+	// since; zero if never. It counts for the rate of its zone.
 	Tainted time.Time
-	// DeadAt is when the host counts as dead if it gives no sign of life before; zero while the store
-	// vouches for it (a Lease that etcd would end).
+	// DeadAt is when the host counts as dead if it gives no sign of life until then. It is zero while
+	// the store guarantees that the host is alive: etcd would have ended its Lease.
 	DeadAt time.Time
 }
 
