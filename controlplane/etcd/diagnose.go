@@ -18,32 +18,32 @@ import (
 // Diagnosis is the result of one check of a cluster. The check changes nothing.
 type Diagnosis struct {
 	Members []MemberDiagnosis // as in Options.Endpoints
-	// Node is whether that is known to be there, Leaseless whether its Lease is known
-	// not to be: neither is where it may not be read, or nobody answers.
+	// Node reports that the Node exists, Leaseless that its Lease does not. Both are false if they may
+	// not be read, or if no member answers.
 	Node, Leaseless bool
-	// Lacks are the rights that this host needs and lacks, such as "write /hostler/leases/n".
+	// Lacks are the rights that this host needs and does not have, such as "write /hostler/leases/n".
 	// RightsErr is why they are unknown.
 	Lacks     []string
 	RightsErr error
-	// Unreachable is the key of the settings for all hosts if this host may not read it; empty if it
-	// may.
+	// Unreachable is the key of the settings for all hosts if this host may not read it; otherwise
+	// empty.
 	Unreachable string
-	// Grants are the commands that give this host all of these rights, and who runs them.
+	// Grants says who runs which commands to give this host all of these rights.
 	Grants string
 }
 
-// MemberDiagnosis is how one member answers.
+// MemberDiagnosis is the result for one member.
 type MemberDiagnosis struct {
 	Endpoint string
-	Err      error // nil if it serves reads, with a majority behind it, be they refused
+	Err      error // nil if it serves reads confirmed by a majority, even if it refuses them
 }
 
-// Diagnose asks each member of those Options once, over connections of its own.
+// Diagnose checks each member of the Options once, over connections of its own.
 func Diagnose(ctx context.Context, o Options, node string) Diagnosis {
 	s := Diagnosis{Members: make([]MemberDiagnosis, len(o.Endpoints))}
 	var looking sync.WaitGroup
 	o.Node = node
-	var first sync.Once // that answers: one that hangs is to leave the others time
+	var first sync.Once // the first member that answers; one that hangs must not use up the time
 	for i, to := range o.Endpoints {
 		looking.Go(func() {
 			alone := o
@@ -65,7 +65,8 @@ func Diagnose(ctx context.Context, o Options, node string) Diagnosis {
 	return s
 }
 
-// finds reports whether the Node exists. It is an error if the majority does not answer, or refuses.
+// finds reports whether the Node exists; false if the read is forbidden. It returns an error if the
+// majority does not answer.
 func (s *Store) finds(ctx context.Context, node string) (bool, error) {
 	_, err := s.Get(ctx, objects.Key{Kind: objects.Node, Node: node})
 	if errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrForbidden) {
@@ -74,7 +75,7 @@ func (s *Store) finds(ctx context.Context, node string) (bool, error) {
 	return err == nil, err
 }
 
-// ask asks a member that answers for what all of them would say.
+// ask reads from one member what is the same for all members.
 func (s *Diagnosis) ask(ctx context.Context, store *Store, node string, found bool) {
 	_, err := store.Get(ctx, objects.Key{Kind: objects.Lease, Node: node})
 	s.Node, s.Leaseless = found, errors.Is(err, controlplane.ErrNotFound)
@@ -92,7 +93,7 @@ func (s *Diagnosis) ask(ctx context.Context, store *Store, node string, found bo
 	}
 }
 
-// lacks are the rights that a host would use and does not have.
+// lacks returns the rights that a host would use and does not have.
 func (s *Store) lacks(ctx context.Context, node string) (lacks []right, err error) {
 	for _, r := range s.rights(node) {
 		refused, err := s.refuses(ctx, r)
@@ -124,7 +125,7 @@ func (s *Store) refuses(ctx context.Context, r right) (bool, error) {
 	return false, s.o.fault(ctx, call{operation: "check permission to " + r.verb, object: r.path, right: r.verb, path: r.path}, s.Endpoint(), err)
 }
 
-// Life is when a client certificate begins and ends; zero without one.
+// Life returns when the client certificate begins and ends; zero without a certificate.
 func (o Options) Life() (begins, ends time.Time, err error) {
 	if o.Certificate == "" {
 		return begins, ends, nil
