@@ -20,19 +20,20 @@ import (
 )
 
 const (
-	// mostOthers bounds how many states of other objects are remembered.
+	// mostOthers limits how many states of other objects are remembered.
 	mostOthers = 10_000
 	// confirmedFor is how long an object that was read counts as unchanged: the dependents of one owner
 	// are written one after the other.
 	confirmedFor = 500 * time.Millisecond
-	// mostChecked is how many objects of a kind are read to see whether one has changed.
+	// mostChecked is the maximum number of objects of a kind that are listed to see whether one has
+	// changed.
 	mostChecked = 500
 )
 
-// seen is what was read of the server once and stays true.
+// seen is the memory of reads that are still valid.
 type seen struct {
-	mu     sync.Mutex              // guards what follows
-	others map[reference]time.Time // when they were read; absent ones stay so: a UID is not used again
+	mu     sync.Mutex              // guards others and merges
+	others map[reference]time.Time // when they were read; the absence of a UID is final, because a UID is not used again
 	merges map[string]bool         // kinds without a strategic merge patch
 
 	reading  singleflight.Group // of others
@@ -48,12 +49,13 @@ type reference struct {
 	deletion   metav1.DeletionPropagation
 }
 
-// check says that no object of a kind had changed from one version to another.
+// check records that no object of a kind changed between two versions.
 type check struct{ from, to string }
 
-// confirm returns ErrConflict unless the Preconditions about other objects are met for an object of a
-// version. Kubernetes cannot compare them in the write itself. So an owner that is created meanwhile has
-// another UID, and a dependent that is created meanwhile is seen if that was before the version.
+// confirm returns ErrConflict unless the Preconditions about other objects are met, for a write to
+// an object of that version. Kubernetes cannot compare them in the write itself. An owner that is
+// created meanwhile has another UID. A dependent that is created meanwhile is seen if it was
+// created before the version.
 func (f *Fleet) confirm(ctx context.Context, pre store.Preconditions, version string) error {
 	for _, o := range pre.Others {
 		if err := f.confirmOther(ctx, o); err != nil {
@@ -71,8 +73,8 @@ func (f *Fleet) confirm(ctx context.Context, pre store.Preconditions, version st
 	return nil
 }
 
-// confirmOther returns ErrConflict if another object is not in its state. It is read once for all dependents
-// that are written at a time.
+// confirmOther returns ErrConflict if another object is not in its state. It reads the object once
+// for all dependents that are written at the same time.
 func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
 	key := reference{o.Kind.Name, o.Name, o.UID, o.Version, o.Deletion}
 	if f.seen.recently(key) {
@@ -98,7 +100,7 @@ func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
 	return err
 }
 
-// recently reports whether an object was in a state that counts still.
+// recently reports whether the object had that state at a time that still counts.
 func (s *seen) recently(key reference) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +109,7 @@ func (s *seen) recently(key reference) bool {
 	return known && (stays || time.Since(last) < confirmedFor)
 }
 
-// note notes that an object was in a state at a time.
+// note records that an object had that state at that time.
 func (s *seen) note(key reference, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +119,9 @@ func (s *seen) note(key reference, at time.Time) {
 	s.others[key] = at
 }
 
-// confirmUnchanged returns ErrConflict if an object of a kind has changed after the position, and before
-// now. It lists the kind: the watch of a kind without changes reports its progress only once a minute.
+// confirmUnchanged returns ErrConflict if an object of a kind has changed since the position. It
+// lists the kind, because the watch of a kind without changes reports its progress only once a
+// minute.
 func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version string) error {
 	f.seen.checking.Lock()
 	defer f.seen.checking.Unlock()
@@ -203,7 +206,7 @@ func (s *seen) noteMerges(kind string) {
 	s.merges[kind] = true
 }
 
-// newer reports whether a version is newer than another, or may be.
+// newer reports whether a version is, or may be, newer than another.
 func newer(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err != nil || order > 0
