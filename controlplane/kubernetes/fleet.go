@@ -76,7 +76,7 @@ func (f *Fleet) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	return f.client.PublishEvent(ctx, event)
 }
 
-// Ping lists one Node's metadata, for which the server has to reach the majority of its etcd.
+// Ping lists one Node's metadata, which the server has to confirm with the majority of its etcd.
 func (f *Fleet) Ping(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ping %s: %w", f.Endpoint(), context.Cause(ctx))

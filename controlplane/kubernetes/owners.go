@@ -150,8 +150,8 @@ func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version 
 	return nil
 }
 
-// Release removes owner references and a finalizer without reading the object before. It returns
-// errors.ErrUnsupported, and changes nothing, for a type without a strategic merge patch.
+// Release removes owner references and a finalizer without reading the object first. For a type
+// without a strategic merge patch it returns errors.ErrUnsupported and changes nothing.
 func (f *Fleet) Release(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, owners []types.UID, finalizer string) error {
 	ctx, cancel, operation, err := began(ctx, "update", kind, name)
 	if err != nil {

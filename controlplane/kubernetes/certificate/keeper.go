@@ -205,8 +205,8 @@ func (k *Keeper) use(certificate *tls.Certificate, began time.Time) {
 	defer k.mu.Unlock()
 	life := certificate.Leaf.NotAfter.Sub(began)
 	k.certificate = certificate
-	// By the wall clock, as its end is: the monotonic one stands still while a host
-	// sleeps, and knows nothing of a clock that is set right after the start.
+	// Uses the wall clock, as the certificate's end does. The monotonic clock stops while the host is
+	// suspended, and ignores a wall clock that is set after the start.
 	k.renewAt = began.Round(0).Add(time.Duration(float64(life) * (renewFrom + rand.Float64()*(renewTo-renewFrom))))
 }
 
