@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// current is the term of a controller; nil if there is none. The caller holds mu.
+// current returns the term of a controller; nil if there is none. The caller holds mu.
 func (s *Store) current(controller string) *election {
 	if e := s.elections[controller]; e != nil && time.Now().Before(e.ends) {
 		return e
@@ -17,7 +17,7 @@ func (s *Store) current(controller string) *election {
 	return nil
 }
 
-// holds returns the term's own record; nil if it has ended. The caller holds mu.
+// holds returns the record of the term; nil if the term has ended. The caller holds mu.
 func (s *Store) holds(term store.Term) *election {
 	if e := s.current(term.Controller); e != nil && e.token == term.Token {
 		return e
@@ -25,7 +25,7 @@ func (s *Store) holds(term store.Term) *election {
 	return nil
 }
 
-// ballot makes a call about a controller or a setting, under the fault that befalls it.
+// ballot makes a call on a controller or a setting, with its fault.
 func (s *Store) ballot(ctx context.Context, c Call, name string, serve func() error) error {
 	fault, err := s.Begin(ctx, c, name)
 	if err != nil {

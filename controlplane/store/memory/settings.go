@@ -11,7 +11,7 @@ import (
 
 var _ store.Settings = (*Store)(nil)
 
-// PutSetting stores a setting as a person does; an empty value removes it. No fault befalls it.
+// PutSetting stores a setting as a person does; an empty value removes it. It has no faults.
 func (s *Store) PutSetting(name, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
