@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// In is Current for tests: it ends the test where there is no lab.
+// In is Current for tests: without a lab, it ends the test.
 func In(tb testing.TB) *Lab {
 	tb.Helper()
 	l, err := Current()
@@ -16,8 +16,7 @@ func In(tb testing.TB) *Lab {
 	return l
 }
 
-// LoginFor is StartLogin for the time of a test, which shows logind's log if it
-// fails.
+// LoginFor is StartLogin for the time of a test. If the test fails, it logs logind's output.
 func LoginFor(tb testing.TB, o LoginOptions) *Login {
 	tb.Helper()
 	g, err := In(tb).StartLogin(tb.Context(), o)
@@ -25,7 +24,7 @@ func LoginFor(tb testing.TB, o LoginOptions) *Login {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		// The test's own context is over by now.
+		// The test's own context has ended by now.
 		if err := g.Close(context.Background()); err != nil {
 			tb.Error(err)
 		}
@@ -51,14 +50,14 @@ func TreeFor(tb testing.TB, tree string) *Lab {
 	return l
 }
 
-// ContainerdFor is StartContainerd for the time of a test, which shows
-// containerd's log if it fails.
+// ContainerdFor is StartContainerd for the time of a test. If the test fails, it logs containerd's
+// output.
 func ContainerdFor(tb testing.TB, o ContainerdOptions) *Containerd {
 	tb.Helper()
 	return In(tb).ContainerdFor(tb, o)
 }
 
-// ContainerdFor is the function of that name in this lab.
+// ContainerdFor is the function ContainerdFor for this lab.
 func (l *Lab) ContainerdFor(tb testing.TB, o ContainerdOptions) *Containerd {
 	tb.Helper()
 	c, err := l.StartContainerd(tb.Context(), o)
