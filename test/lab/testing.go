@@ -81,7 +81,7 @@ func RuncFor(tb testing.TB, root string) *Runc {
 	return In(tb).RuncFor(tb, root)
 }
 
-// RuncFor is the function of that name in this lab.
+// RuncFor is the function RuncFor for this lab.
 func (l *Lab) RuncFor(tb testing.TB, root string) *Runc {
 	tb.Helper()
 	r, err := l.NewRunc(root)
@@ -94,14 +94,15 @@ func CrunFor(tb testing.TB, root string) *Runc {
 	return In(tb).CrunFor(tb, root)
 }
 
-// CrunFor is the function of that name in this lab.
+// CrunFor is the function CrunFor for this lab.
 func (l *Lab) CrunFor(tb testing.TB, root string) *Runc {
 	tb.Helper()
 	r, err := l.NewCrun(root)
 	return forTest(tb, r, err)
 }
 
-// Setenv has what the test starts find this one, with its libraries.
+// Setenv sets environment variables so that programs of the test find this runtime and its
+// libraries.
 func (r *Runc) Setenv(tb testing.TB) {
 	tb.Helper()
 	for _, variable := range r.Environ() {
@@ -123,8 +124,7 @@ func forTest(tb testing.TB, r *Runc, err error) *Runc {
 	return r
 }
 
-// DockerFor is StartDocker for the time of a test, which shows dockerd's log if it
-// fails.
+// DockerFor is StartDocker for the time of a test. If the test fails, it logs dockerd's output.
 func DockerFor(tb testing.TB, o DockerOptions) *Docker {
 	tb.Helper()
 	d, err := In(tb).StartDocker(tb.Context(), o)
@@ -142,14 +142,13 @@ func DockerFor(tb testing.TB, o DockerOptions) *Docker {
 	return d
 }
 
-// PodmanFor is StartPodman for the time of a test, which shows its service's log if it
-// fails.
+// PodmanFor is StartPodman for the time of a test. If the test fails, it logs the service's output.
 func PodmanFor(tb testing.TB, o PodmanOptions) *Podman {
 	tb.Helper()
 	return In(tb).PodmanFor(tb, o)
 }
 
-// PodmanFor is the function of that name in this lab.
+// PodmanFor is the function PodmanFor for this lab.
 func (l *Lab) PodmanFor(tb testing.TB, o PodmanOptions) *Podman {
 	tb.Helper()
 	p, err := l.StartPodman(tb.Context(), o)
