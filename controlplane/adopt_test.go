@@ -58,7 +58,7 @@ func TestClaimDecidesWhoseTheNodeIs(t *testing.T) {
 		stored          *corev1.Node
 		ours            controlplane.Identity
 		lease           *coordinationv1.Lease
-		takeover, watch bool // watch reports whether the Lease was watched for as long as it is good for
+		takeover, watch bool // watch reports whether the Lease was watched for its whole duration
 		others, refused bool
 	}{
 		"the same machine":                                 {stored: registered(t, nodeOf(here, nil)), ours: here, lease: leaseOf(t, here, start)},
@@ -165,7 +165,7 @@ func TestASpoiledListOfOwnedKeysKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// Whoever can write annotations could name hostler's own among those to delete.
+// Another client that can write annotations could list hostler's own ones as keys to delete.
 func TestTheMarksOfIdentityCannotBeDisowned(t *testing.T) {
 	stored := registered(t, nodeOf(here, nil))
 	stored.Annotations[controlplane.AnnotationOwned] = `{"annotations":["` + controlplane.AnnotationMachineID + `"]}`

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/controlplane/controlplanetest"
 )
 
-// instance is the policy of one process of this machine.
+// instance returns the policy of one process of this machine.
 func instance(name string) controlplane.LeasePolicy {
 	p := policy(here)
 	p.Instance = name

@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/controlplane/conformance"
 )
 
-// TestAWireHindersWhatTheServerSends has a server that sends each byte back, and tells
-// of what it has received.
+// TestAWireHindersWhatTheServerSends has a server that sends each byte back and reports what it has
+// received.
 func TestAWireHindersWhatTheServerSends(t *testing.T) {
 	server, err := net.Listen("tcp", "localhost:0")
 	if err != nil {
@@ -114,7 +114,7 @@ func TestAWireHindersWhatTheServerSends(t *testing.T) {
 	}
 }
 
-// greeting has a server send a letter to whoever connects.
+// greeting starts a server that sends a letter to each client.
 func greeting(t *testing.T, letter byte) (address string) {
 	t.Helper()
 	server, err := net.Listen("tcp", "localhost:0")
@@ -131,7 +131,7 @@ func greeting(t *testing.T, letter byte) (address string) {
 			go func() {
 				defer conn.Close()
 				_, _ = conn.Write([]byte{letter})
-				_, _ = io.Copy(io.Discard, conn) // until it is cut
+				_, _ = io.Copy(io.Discard, conn) // until the connection is cut
 			}()
 		}
 	}()
@@ -175,7 +175,7 @@ func TestAWireLeadsToWhoLiesInTheServersPlace(t *testing.T) {
 	greets('l')
 	restore()
 	greets('t')
-	restore() // once more changes nothing
+	restore() // a second call changes nothing
 	if err := last.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// classes are what callers branch on.
+// classes are the error classes that callers branch on.
 var classes = []error{
 	controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrForbidden, controlplane.ErrInvalid,
 	controlplane.ErrUnavailable, controlplane.ErrUnauthorized, controlplane.ErrUntrusted,
@@ -187,7 +187,7 @@ func TestInAnOutageCallsWaitForOneConnection(t *testing.T) {
 	var held sync.WaitGroup
 	held.Go(func() {
 		for {
-			conn, err := listener.Accept() // and never answers
+			conn, err := listener.Accept() // it never answers
 			if err != nil {
 				return
 			}

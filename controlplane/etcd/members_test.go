@@ -18,8 +18,7 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// stalled is a member whose disk does not answer: it takes connections and calls, and
-// answers none.
+// stalled is a member whose disk hangs: it accepts connections and calls, but does not answer.
 type stalled struct {
 	etcdserverpb.UnimplementedKVServer
 	etcdserverpb.UnimplementedLeaseServer
@@ -56,7 +55,7 @@ func serve(t *testing.T, register func(*grpc.Server)) string {
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Stop()
-		if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // before it began
+		if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // if it was stopped before it began to serve
 			t.Errorf("Serve() = %v, want no error", err)
 		}
 	})
@@ -80,7 +79,7 @@ func TestAMemberThatTakesCallsAndAnswersNoneIsLeft(t *testing.T) {
 				o.Endpoints = []string{serve(t, members[0].register), serve(t, members[1].register)}
 			})
 			used := map[string]bool{}
-			// As a renewal is tried again: each call with the time that it has.
+			// As for repeated renewals: each call has its own deadline.
 			for range 20 {
 				used[store.Endpoint()] = true
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -99,7 +98,7 @@ func TestAMemberThatTakesCallsAndAnswersNoneIsLeft(t *testing.T) {
 	}
 }
 
-// All of three have their turn before a renewal gives up, which has 8 s.
+// All three members are tried before the 8 s of a renewal have passed.
 func TestWhoHasFewMembersWaitsLongerForEach(t *testing.T) {
 	for members, want := range map[int]time.Duration{1: 7500 * time.Millisecond, 2: 3750 * time.Millisecond, 3: 2500 * time.Millisecond, 5: 2500 * time.Millisecond} {
 		if got := (etcd.Options{Endpoints: make([]string, members)}).Patience(); got != want {
@@ -108,7 +107,7 @@ func TestWhoHasFewMembersWaitsLongerForEach(t *testing.T) {
 	}
 }
 
-// forgetful is a member that ends its first watch with an answer, and no other.
+// forgetful is a member that ends only its first watch, with an answer.
 type forgetful struct {
 	etcdserverpb.UnimplementedKVServer
 	etcdserverpb.UnimplementedWatchServer
