@@ -20,8 +20,8 @@ type Clone struct {
 	Instance string
 }
 
-// AnnotationSameMachine names other running hosts with the machine ID of the Node's host. `hostler server`
-// sets it.
+// AnnotationSameMachine names other running hosts with the machine ID of the Node's host. `hostler
+// server` sets it.
 const AnnotationSameMachine = "hostler.io/same-machine-id"
 
 // MostClones is how many names AnnotationSameMachine has at most.
@@ -71,30 +71,30 @@ func (c Clone) Message(node string) string {
 // Fix returns the command to run on the copy.
 func (c Clone) Fix() string { return machineIDHint }
 
-// twins detects another process that renews this process's Lease as the same machine. The keeper
-// calls it when the stored Lease is not the keeper's own version. Earlier processes of this machine
-// do not count: the control plane refuses their renewals as outdated. The keeper's goroutine owns
-// it.
-type twins struct {
-	instance string        // of this process
-	patience time.Duration // a twin that has not renewed for this long is gone
+// cloneDetector detects another process that renews this process's Lease as the same machine. The
+// keeper calls it when the stored Lease is not the keeper's own version. Earlier processes of this
+// machine do not count: the control plane refuses their renewals as outdated. The keeper's
+// goroutine owns it.
+type cloneDetector struct {
+	instance  string        // of this process
+	goneAfter time.Duration // another process that has not renewed for this long is gone
 
 	renewed   metav1.MicroTime   // last renewal stored by this process; zero before the first
 	sent      map[int64]struct{} // renewTimes of attempts since then, in microseconds
 	sightings int
-	seenAt    time.Time // when the last renewal of a twin was found
-	twin      string    // instance of the twin
+	seenAt    time.Time // when its last renewal was found
+	other     string    // instance of the other process
 }
 
-// requiredSightings is how many renewals of a twin are found before it is reported. A single one
-// may come from an outdated answer.
+// requiredSightings is how many renewals of another process are found before it is reported. A
+// single one may come from an outdated answer.
 const requiredSightings = 2
 
 // maxSent bounds the number of remembered attempts: two hours of them.
 const maxSent = 1000
 
-// sends records an attempt. The control plane may store it even if no answer arrives.
-func (t *twins) sends(lease *coordinationv1.Lease) {
+// recordAttempt records an attempt. The control plane may store it even if no answer arrives.
+func (t *cloneDetector) recordAttempt(lease *coordinationv1.Lease) {
 	if t.sent == nil {
 		t.sent = map[int64]struct{}{}
 	}
@@ -105,18 +105,18 @@ func (t *twins) sends(lease *coordinationv1.Lease) {
 	t.sent[lease.Spec.RenewTime.UnixMicro()] = struct{}{}
 }
 
-// stored records that the attempt was stored.
-func (t *twins) stored(lease *coordinationv1.Lease) {
+// recordStored records that the attempt was stored.
+func (t *cloneDetector) recordStored(lease *coordinationv1.Lease) {
 	t.renewed = *lease.Spec.RenewTime
 	clear(t.sent)
-	if t.sightings > 0 && time.Since(t.seenAt) > t.patience {
+	if t.sightings > 0 && time.Since(t.seenAt) > t.goneAfter {
 		t.sightings = 0
 	}
 }
 
-// finds checks a stored Lease of this machine. A renewal belongs to another process if it is later
+// observe checks a stored Lease of this machine. A renewal belongs to another process if it is later
 // than this process's last one and has another instance, or was not sent by this process.
-func (t *twins) finds(lease *coordinationv1.Lease) {
+func (t *cloneDetector) observe(lease *coordinationv1.Lease) {
 	found := lease.Spec.RenewTime
 	if t.renewed.IsZero() || found == nil || !t.renewed.Before(found) {
 		return
@@ -128,13 +128,13 @@ func (t *twins) finds(lease *coordinationv1.Lease) {
 		}
 		instance = "" // a full copy with its memory, or a client that leaves the instance unchanged
 	}
-	t.sightings, t.seenAt, t.twin = t.sightings+1, time.Now(), instance
+	t.sightings, t.seenAt, t.other = t.sightings+1, time.Now(), instance
 }
 
-// clone returns the twin; nil if there is none.
-func (t *twins) clone(node string) *Clone {
+// clone returns the other process; nil if there is none.
+func (t *cloneDetector) clone(node string) *Clone {
 	if t.sightings < requiredSightings {
 		return nil
 	}
-	return &Clone{Node: node, Instance: t.twin}
+	return &Clone{Node: node, Instance: t.other}
 }

@@ -76,13 +76,13 @@ type LeaseKeeper struct {
 	lease    *coordinationv1.Lease // as last stored, or to be created; its renewTime never decreases
 	clock    clock
 	takeover bool
-	twins    twins
+	clones   cloneDetector
 	kept     pace // pace of the last renewal
 	stats    LeaseStats
 
 	// What other goroutines send to Run, and what Run publishes.
 	owner     atomic.Pointer[types.UID]
-	wants     atomic.Pointer[pace]
+	wanted    atomic.Pointer[pace]
 	published atomic.Pointer[LeaseStats]
 }
 
@@ -119,10 +119,10 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 		lease:    lease,
 		clock:    clock{wall: policy.Now},
 		takeover: policy.Takeover,
-		twins:    twins{instance: policy.Instance, patience: 3 * policy.Interval},
+		clones:   cloneDetector{instance: policy.Instance, goneAfter: 3 * policy.Interval},
 	}
 	k.owner.Store(new(types.UID))
-	k.wants.Store(new(policy.pace()))
+	k.wanted.Store(new(policy.pace()))
 	k.publish()
 	return k, nil
 }
@@ -139,7 +139,7 @@ func (k *LeaseKeeper) SetPace(duration time.Duration) {
 	if duration == k.policy.Duration {
 		wants = k.policy.pace()
 	}
-	k.wants.Store(&wants)
+	k.wanted.Store(&wants)
 	select {
 	case k.repaced <- struct{}{}:
 	default: // Run has not read the earlier token yet
@@ -171,7 +171,7 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 			if left := time.Until(identity.Until); left > 0 {
 				next = min(next, time.Since(started)+left)
 			}
-		case errors.Is(err, ErrConflict) && k.twins.clone(k.policy.Node) != nil:
+		case errors.Is(err, ErrConflict) && k.clones.clone(k.policy.Node) != nil:
 			// A retry as after a failure would let two keepers overwrite each other in a tight loop.
 		default:
 			next = min(next, pause(&backoff, err))
@@ -213,7 +213,7 @@ func (k *LeaseKeeper) pause(ctx context.Context, until time.Time) error {
 			return nil
 		case <-k.repaced:
 			timer.Stop()
-			if wants := k.wants.Load(); wants.duration < k.kept.duration {
+			if wants := k.wanted.Load(); wants.duration < k.kept.duration {
 				if soon := time.Now().Add(rand.N(wants.interval)); soon.Before(until) {
 					until = soon
 				}

@@ -86,10 +86,10 @@ type request struct {
 // NewPacing returns a Pacing without requests. It calls apply for each change, one call at a time.
 // Until the first change, the configured duration is effective. hint says how to remove the
 // annotation; messages about an invalid value contain it.
-func NewPacing(configured time.Duration, takeOff string, apply func(time.Duration), log *slog.Logger) *Pacing {
+func NewPacing(configured time.Duration, hint string, apply func(time.Duration), log *slog.Logger) *Pacing {
 	return &Pacing{
 		configured: configured, applied: configured, apply: apply, log: log.With("component", "lease"),
-		fixes: [requesters]string{RequestedForNode: takeOff, RequestedForAll: "correct or remove settings/lease-duration on the control plane, see /usr/share/doc/hostler/docs/explanation/heartbeats.md"},
+		fixes: [requesters]string{RequestedForNode: hint, RequestedForAll: "correct or remove settings/lease-duration on the control plane, see /usr/share/doc/hostler/docs/explanation/heartbeats.md"},
 	}
 }
 
@@ -151,8 +151,8 @@ func (p *Pacing) Pace() Pace {
 	return pace
 }
 
-// usable parses a requested duration. It returns 0 if this host keeps its longer one: a server chooses
-// a duration for all hosts, and does not know the configuration of each.
+// usable parses a requested duration. It returns 0 if this host keeps its longer one: a server
+// chooses a duration for all hosts, and does not know the configuration of each.
 func usable(text string, configured time.Duration, by Requester) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	switch {

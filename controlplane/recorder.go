@@ -50,12 +50,12 @@ type RecorderStats struct {
 // unreachable, up to 1,000 Events wait; then the oldest are dropped. If the same Event occurs again
 // within 10 minutes, the count of the first one is increased.
 type Recorder struct {
-	client   Publisher
-	host     string
-	now      func() time.Time
-	log      *slog.Logger
-	wake     chan struct{} // holds one token when the queue has grown
-	noAnswer func() bool   // while it returns true, nothing is recorded
+	client Publisher
+	host   string
+	now    func() time.Time
+	log    *slog.Logger
+	wake   chan struct{} // holds one token when the queue has grown
+	paused func() bool   // while it returns true, nothing is recorded
 
 	mu       sync.Mutex    // guards the fields below
 	queue    []*record     // the oldest first
@@ -75,14 +75,14 @@ type record struct {
 // NewRecorder returns a Recorder for Events of that host. now is the wall clock of their times;
 // time.Now if nil. If unresponsive is not nil, nothing is recorded while it returns true, such as
 // after the host has left.
-func NewRecorder(client Publisher, host string, now func() time.Time, unresponsive func() bool, log *slog.Logger) *Recorder {
+func NewRecorder(client Publisher, host string, now func() time.Time, paused func() bool, log *slog.Logger) *Recorder {
 	if now == nil {
 		now = time.Now
 	}
-	if unresponsive == nil {
-		unresponsive = func() bool { return false }
+	if paused == nil {
+		paused = func() bool { return false }
 	}
-	return &Recorder{client: client, host: host, now: now, noAnswer: unresponsive, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
+	return &Recorder{client: client, host: host, now: now, paused: paused, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
 }
 
 // NodeReference returns the object of an Event about that Node. Its UID is the name, as in kubelet's
@@ -94,7 +94,7 @@ func NodeReference(name string) corev1.ObjectReference {
 // Record queues an Event about object and returns at once. The type is corev1.EventTypeNormal or
 // corev1.EventTypeWarning; the reason is in CamelCase.
 func (r *Recorder) Record(object corev1.ObjectReference, eventType, reason, message string) {
-	if r.noAnswer() {
+	if r.paused() {
 		return
 	}
 	r.mu.Lock()
@@ -192,7 +192,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 			r.retain(rec)
 			return context.Cause(ctx)
 		}
-		if r.settle(rec, err) {
+		if r.recordResult(rec, err) {
 			backoff = Retry()
 			continue
 		}
@@ -234,9 +234,9 @@ func (r *Recorder) retain(rec *record) {
 	r.queue = slices.Insert(r.queue, 0, rec)
 }
 
-// settle records the result of an attempt, and reports whether the Event is done. Otherwise it is
-// queued again.
-func (r *Recorder) settle(rec *record, err error) bool {
+// recordResult records the result of an attempt, and reports whether the Event is done. Otherwise
+// it is queued again.
+func (r *Recorder) recordResult(rec *record, err error) bool {
 	refused := errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid)
 	if err != nil && !refused {
 		r.retain(rec)

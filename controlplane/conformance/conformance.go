@@ -115,7 +115,7 @@ func (b *Backend) Name(own string) string { return b.Prefix + own }
 // as returns the Client in one of its roles.
 func as[Role any](b *Backend) (role Role, able bool) {
 	client := b.Client
-	if n, noted := client.(*noting); noted {
+	if n, noted := client.(*recordingClient); noted {
 		client = n.Client
 	}
 	role, able = client.(Role)
@@ -125,7 +125,7 @@ func as[Role any](b *Backend) (role Role, able bool) {
 // restart continues with the client of the agent's next run.
 func (b *Backend) restart(ctx context.Context) error {
 	next, err := b.Restart(ctx)
-	switch n, noted := b.Client.(*noting); {
+	switch n, noted := b.Client.(*recordingClient); {
 	case next == nil: // the previous client stays in use
 	case noted:
 		n.Client = next

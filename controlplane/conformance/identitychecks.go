@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// dead registers a Node of that name for a machine that has died. Another client has written to the
-// Node, too. The returned watch knows that the machine is dead.
-func dead(ctx context.Context, b *Backend, name string) (*corev1.Node, *watch, error) {
+// registerDead registers a Node of that name for a machine that has died. Another client has
+// written to the Node, too. The returned watch knows that the machine is dead.
+func registerDead(ctx context.Context, b *Backend, name string) (*corev1.Node, *watch, error) {
 	wanted := newNode(name, there)
 	wanted.Labels["example.com/old"] = "yes"
 	if _, err := b.Client.Register(ctx, wanted, controlplane.RegisterOptions{}); err != nil {
@@ -77,7 +77,7 @@ func wantOurs(node, before *corev1.Node, replaced []*corev1.Node) error {
 }
 
 func checkDeadReplaced(ctx context.Context, b *Backend) error {
-	before, w, err := dead(ctx, b, b.Name("dead"))
+	before, w, err := registerDead(ctx, b, b.Name("dead"))
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func checkDeadReplaced(ctx context.Context, b *Backend) error {
 }
 
 func checkAdoptOnlyTakenOver(ctx context.Context, b *Backend) error {
-	before, w, err := dead(ctx, b, b.Name("kept"))
+	before, w, err := registerDead(ctx, b, b.Name("kept"))
 	if err != nil {
 		return err
 	}
@@ -192,9 +192,9 @@ func checkLeaveOwn(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-// checkNotesSpoiled writes another machine into the annotations of a Node whose status and Lease
-// belong to this machine.
-func checkNotesSpoiled(ctx context.Context, b *Backend) error {
+// checkAnnotationsChanged writes another machine into the annotations of a Node whose status and
+// Lease belong to this machine.
+func checkAnnotationsChanged(ctx context.Context, b *Backend) error {
 	before, err := register(ctx, b, b.Name("spoiled"), here)
 	if err != nil {
 		return err

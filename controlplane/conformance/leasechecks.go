@@ -149,7 +149,7 @@ func calls(c controlplane.Client, name string) map[string]func(context.Context) 
 }
 
 func checkCancelled(ctx context.Context, b *Backend) error {
-	if _, err := alive(ctx, b, b.Name("cancelled"), here); err != nil {
+	if _, err := registerAlive(ctx, b, b.Name("cancelled"), here); err != nil {
 		return err
 	}
 	cancelled, cancel := context.WithCancel(ctx)

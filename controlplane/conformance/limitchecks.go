@@ -18,7 +18,7 @@ func checkNames(ctx context.Context, b *Backend) error {
 	good := []string{b.Name("a"), b.Name("0"), b.Name("a-b.c-d"), longest}
 	bad := []string{"", longest + "a", b.Name("Upper"), b.Name("a/b"), b.Name("../b"), b.Name("a_b"), "-" + b.Name("a"), b.Name("a b"), b.Name("ä")}
 	for _, name := range good {
-		if _, err := alive(ctx, b, name, here); err != nil {
+		if _, err := registerAlive(ctx, b, name, here); err != nil {
 			return fmt.Errorf("name %q: %w", name, err)
 		}
 		node, err := b.Client.Node(ctx, name)

@@ -200,7 +200,7 @@ func checkWatch(ctx context.Context, b *Backend) error {
 		is   func(*corev1.Node) bool
 	}{
 		{"there being no node", func() error { return nil }, func(n *corev1.Node) bool { return n == nil }},
-		{"its creation", func() error { _, err := alive(ctx, b, b.Name("watched"), here); return err }, rack("r1")},
+		{"its creation", func() error { _, err := registerAlive(ctx, b, b.Name("watched"), here); return err }, rack("r1")},
 		{"a label", func() error {
 			return b.edit(ctx, b.Name("watched"), func(n *corev1.Node) { n.Labels["example.com/rack"] = "r2" })
 		}, rack("r2")},

@@ -16,7 +16,7 @@ func Table(types []string, results map[string][]Result) (string, error) {
 	for _, feature := range Features() {
 		row, all := "", true
 		for _, kind := range types {
-			verdict, whys, err := has(feature, results[kind])
+			verdict, whys, err := verdictOf(feature, results[kind])
 			if err != nil {
 				return "", fmt.Errorf("%s: %w", kind, err)
 			}
@@ -43,8 +43,8 @@ func Table(types []string, results map[string][]Result) (string, error) {
 	return text + "\n", nil
 }
 
-// has returns a verdict on a feature in one or two words, and why checks did not pass.
-func has(feature Feature, results []Result) (verdict string, whys []string, err error) {
+// verdictOf returns a verdict on a feature in one or two words, and why checks did not pass.
+func verdictOf(feature Feature, results []Result) (verdict string, whys []string, err error) {
 	counts, checks := map[Status]int{}, 0
 	for _, check := range Checks() {
 		if check.Feature != feature {

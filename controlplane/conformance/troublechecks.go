@@ -33,14 +33,14 @@ func endedEarly(err error) bool {
 // checkCancelledAnytime cancels each call several times, after increasing pauses.
 func checkCancelledAnytime(ctx context.Context, b *Backend) error {
 	name := b.Name("cancelled-anytime")
-	if _, err := alive(ctx, b, name, here); err != nil {
+	if _, err := registerAlive(ctx, b, name, here); err != nil {
 		return err
 	}
 	leaks := watchGoroutines(ctx)
 	for _, call := range slices.Sorted(maps.Keys(calls(b.Client, name))) {
 		run := calls(b.Client, name)[call]
 		for after := time.Duration(0); after <= 20*time.Millisecond; after = after*2 + 50*time.Microsecond {
-			err := leaks.under(func(ctx context.Context) error {
+			err := leaks.call(func(ctx context.Context) error {
 				ctx, cancel := context.WithCancel(ctx)
 				defer cancel()
 				stop := time.AfterFunc(after, cancel)
@@ -52,15 +52,15 @@ func checkCancelledAnytime(ctx context.Context, b *Backend) error {
 			}
 		}
 	}
-	if err := leaks.gone(ctx); err != nil {
+	if err := leaks.awaitEnd(ctx); err != nil {
 		return err
 	}
-	return worksAgain(ctx, b, name)
+	return recovers(ctx, b, name)
 }
 
-// worksAgain registers a Node and renews its Lease after a fault. It retries, because requests from
+// recovers registers a Node and renews its Lease after a fault. It retries, because requests from
 // the time of the fault may be executed late.
-func worksAgain(ctx context.Context, b *Backend, name string) error {
+func recovers(ctx context.Context, b *Backend, name string) error {
 	deadline := time.Now().Add(soon)
 	for {
 		err := works(ctx, b, name)
@@ -100,7 +100,7 @@ func works(ctx context.Context, b *Backend, name string) error {
 // withFault registers a Node with a Lease, and then causes a fault in answers.
 func withFault(ctx context.Context, b *Backend, own string, f Fault) (name string, restore func(), err error) {
 	name = b.Name(own)
-	if _, err = alive(ctx, b, name, here); err == nil {
+	if _, err = registerAlive(ctx, b, name, here); err == nil {
 		restore, err = b.injectFault(f)
 	}
 	return name, restore, err
@@ -112,7 +112,7 @@ func checkSlow(ctx context.Context, b *Backend) error {
 		return err
 	}
 	defer restore()
-	if err := worksAgain(ctx, b, name); err != nil {
+	if err := recovers(ctx, b, name); err != nil {
 		return fmt.Errorf("late answers: %w", err)
 	}
 	for call, run := range calls(b.Client, name) {
@@ -126,7 +126,7 @@ func checkSlow(ctx context.Context, b *Backend) error {
 		}
 	}
 	restore()
-	return worksAgain(ctx, b, name)
+	return recovers(ctx, b, name)
 }
 
 func checkNoAnswer(ctx context.Context, b *Backend) error {
@@ -137,7 +137,7 @@ func checkNoAnswer(ctx context.Context, b *Backend) error {
 	defer restore()
 	leaks := watchGoroutines(ctx)
 	for call, run := range calls(b.Client, name) {
-		err := leaks.under(func(ctx context.Context) error {
+		err := leaks.call(func(ctx context.Context) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer time.AfterFunc(100*time.Millisecond, cancel).Stop()
@@ -148,10 +148,10 @@ func checkNoAnswer(ctx context.Context, b *Backend) error {
 		}
 	}
 	restore()
-	if err := leaks.gone(ctx); err != nil {
+	if err := leaks.awaitEnd(ctx); err != nil {
 		return err
 	}
-	return worksAgain(ctx, b, name)
+	return recovers(ctx, b, name)
 }
 
 func checkDeadline(ctx context.Context, b *Backend) error {
@@ -190,7 +190,7 @@ func checkDeadline(ctx context.Context, b *Backend) error {
 		}
 	}
 	restore()
-	return worksAgain(ctx, b, name)
+	return recovers(ctx, b, name)
 }
 
 // checkLost executes each write but loses its answer. Then it repeats the write, as callers do.
@@ -234,7 +234,7 @@ func checkLost(ctx context.Context, b *Backend) error {
 	if can && len(events) != 1 {
 		return fmt.Errorf("Events() after one was published twice, its answer lost = %d, want 1", len(events))
 	}
-	if err := worksAgain(ctx, b, name); err != nil {
+	if err := recovers(ctx, b, name); err != nil {
 		return err
 	}
 	leave := func() error { return b.Client.Leave(ctx, name, controlplane.Identity{}) }
@@ -262,7 +262,7 @@ func checkWrongObject(ctx context.Context, b *Backend) error {
 		return fmt.Errorf("Lease(%q) answered by another object = %v, want an error", name, lease)
 	}
 	restore()
-	return worksAgain(ctx, b, name)
+	return recovers(ctx, b, name)
 }
 
 // within returns the result of a call, or an error if the call does not end.
@@ -293,18 +293,18 @@ func watchGoroutines(ctx context.Context) goroutines {
 	return goroutines{ctx: ctx, label: rand.Text()}
 }
 
-// under makes a call whose goroutines get the label.
-func (g goroutines) under(call func(context.Context) error) (err error) {
+// call makes a call whose goroutines get the label.
+func (g goroutines) call(call func(context.Context) error) (err error) {
 	pprof.Do(g.ctx, pprof.Labels(labelKey, g.label), func(ctx context.Context) { err = call(ctx) })
 	return err
 }
 
-// gone waits until every goroutine that calls started in hostler's code has ended. Goroutines of
+// awaitEnd waits until every goroutine that calls started in hostler's code has ended. Goroutines of
 // connections outlive a call, but run no code of hostler.
-func (g goroutines) gone(ctx context.Context) error {
+func (g goroutines) awaitEnd(ctx context.Context) error {
 	deadline := time.Now().Add(soon)
 	for {
-		left := g.left()
+		left := g.remaining()
 		switch {
 		case left == "":
 			return nil
@@ -317,8 +317,8 @@ func (g goroutines) gone(ctx context.Context) error {
 	}
 }
 
-// left returns the stack of a remaining goroutine; empty if there is none.
-func (g goroutines) left() string {
+// remaining returns the stack of a remaining goroutine; empty if there is none.
+func (g goroutines) remaining() string {
 	var text bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
 		return err.Error() // cannot happen: a buffer accepts all writes

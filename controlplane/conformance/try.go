@@ -40,7 +40,7 @@ type Result struct {
 // failure or when ctx has ended; the clean-up has its own Timeout. The Backend may have another
 // Client afterwards, which the caller closes.
 func Try(ctx context.Context, c Check, b *Backend) Result {
-	n := &noting{Client: b.Client}
+	n := &recordingClient{Client: b.Client}
 	b.Client = n
 	err := attempt(ctx, c, b)
 	b.Client = n.Client
@@ -86,9 +86,9 @@ func attempt(ctx context.Context, c Check, b *Backend) (err error) {
 	return c.Run(ctx, b)
 }
 
-// noting is a Client that records the names of objects that it may have stored, and the calls that
-// were forbidden.
-type noting struct {
+// recordingClient is a Client that records the names of objects that it may have stored, and the
+// calls that were forbidden.
+type recordingClient struct {
 	controlplane.Client
 
 	mu         sync.Mutex // guards the fields below
@@ -97,8 +97,8 @@ type noting struct {
 	forbidden  []error
 }
 
-// note records the result of a call that stores something under that name.
-func (n *noting) note(names *[]string, name string, err error) {
+// record records the result of a call that stores something under that name.
+func (n *recordingClient) record(names *[]string, name string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if errors.Is(err, controlplane.ErrForbidden) {
@@ -116,7 +116,7 @@ func (n *noting) note(names *[]string, name string, err error) {
 
 // refusal returns the forbidden call that err wraps. If there is none, because the forbidden call
 // was one of a role or an edit, it returns err.
-func (n *noting) refusal(err error) error {
+func (n *recordingClient) refusal(err error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if i := slices.IndexFunc(n.forbidden, func(call error) bool { return errors.Is(err, call) }); i >= 0 {
@@ -128,7 +128,7 @@ func (n *noting) refusal(err error) error {
 // clean removes the objects of the check, and returns the names for which that failed. It tries
 // each removal three times, because other clients may write at the same time or a server may be
 // busy.
-func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err error) {
+func (n *recordingClient) clean(ctx context.Context, b *Backend) (left []string, err error) {
 	n.mu.Lock()
 	made, reported := slices.Clone(n.made), slices.Clone(n.withEvents)
 	n.mu.Unlock()
@@ -170,50 +170,50 @@ func retry(ctx context.Context, call func() error) (err error) {
 }
 
 // Register implements controlplane.Client.
-func (n *noting) Register(ctx context.Context, node *corev1.Node, o controlplane.RegisterOptions) (*corev1.Node, error) {
+func (n *recordingClient) Register(ctx context.Context, node *corev1.Node, o controlplane.RegisterOptions) (*corev1.Node, error) {
 	stored, err := n.Client.Register(ctx, node, o)
-	n.note(&n.made, node.Name, err)
+	n.record(&n.made, node.Name, err)
 	return stored, err
 }
 
 // Node implements controlplane.Client.
-func (n *noting) Node(ctx context.Context, name string) (*corev1.Node, error) {
+func (n *recordingClient) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	stored, err := n.Client.Node(ctx, name)
-	n.note(nil, name, err)
+	n.record(nil, name, err)
 	return stored, err
 }
 
 // UpdateStatus implements controlplane.Client.
-func (n *noting) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+func (n *recordingClient) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	stored, err := n.Client.UpdateStatus(ctx, node)
-	n.note(nil, node.Name, err)
+	n.record(nil, node.Name, err)
 	return stored, err
 }
 
 // Lease implements controlplane.Client.
-func (n *noting) Lease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
+func (n *recordingClient) Lease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
 	stored, err := n.Client.Lease(ctx, name)
-	n.note(nil, name, err)
+	n.record(nil, name, err)
 	return stored, err
 }
 
 // RenewLease implements controlplane.Client.
-func (n *noting) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+func (n *recordingClient) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	stored, err := n.Client.RenewLease(ctx, lease)
-	n.note(&n.made, lease.Name, err)
+	n.record(&n.made, lease.Name, err)
 	return stored, err
 }
 
 // PublishEvent implements controlplane.Client.
-func (n *noting) PublishEvent(ctx context.Context, event *corev1.Event) error {
+func (n *recordingClient) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	err := n.Client.PublishEvent(ctx, event)
-	n.note(&n.withEvents, event.InvolvedObject.Name, err)
+	n.record(&n.withEvents, event.InvolvedObject.Name, err)
 	return err
 }
 
 // Leave implements controlplane.Client.
-func (n *noting) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
+func (n *recordingClient) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
 	err := n.Client.Leave(ctx, name, machine)
-	n.note(nil, name, err)
+	n.record(nil, name, err)
 	return err
 }

@@ -11,15 +11,15 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// family begins the names of all objects that are created on a control plane in use.
-const family = "hostler-verify-"
+// namePrefix begins the names of all objects that are created on a control plane in use.
+const namePrefix = "hostler-verify-"
 
 // probeTimeout limits the wait for a control plane that may not answer.
 const probeTimeout = 15 * time.Second
 
 // NewPrefix returns a new Prefix for a Backend: "hostler-verify-", eight random letters and digits,
 // and a dash.
-func NewPrefix() string { return family + strings.ToLower(rand.Text()[:8]) + "-" }
+func NewPrefix() string { return namePrefix + strings.ToLower(rand.Text()[:8]) + "-" }
 
 // Verify runs the checks, one after another, and calls report, if not nil, with each result. If ctx
 // ends, or the control plane stops answering, the other checks are not tried. It returns an error
@@ -64,12 +64,12 @@ func probe(ctx context.Context, b *Backend) error {
 // Remove removes what a check may have left under that name: Node, Lease and, if the client can
 // remove them, Events. It refuses a name without a prefix from NewPrefix.
 func Remove(ctx context.Context, client controlplane.Client, name string) error {
-	if !strings.HasPrefix(name, family) {
-		return fmt.Errorf("remove %q: not created here, its name does not begin with %s", name, family)
+	if !strings.HasPrefix(name, namePrefix) {
+		return fmt.Errorf("remove %q: not created here, its name does not begin with %s", name, namePrefix)
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	n := &noting{Client: client, made: []string{name}, withEvents: []string{name}}
+	n := &recordingClient{Client: client, made: []string{name}, withEvents: []string{name}}
 	_, err := n.clean(ctx, &Backend{Client: client})
 	return err
 }

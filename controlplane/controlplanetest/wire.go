@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/controlplane/conformance"
 )
 
-// slowness is the delay of a Wire with the fault Slow.
-const slowness = 250 * time.Millisecond
+// slowDelay is the delay of a Wire with the fault Slow.
+const slowDelay = 250 * time.Millisecond
 
 // Wire is a TCP proxy between clients and a server that causes faults in the server's answers. It
 // knows no protocol: for wrong objects, it connects clients to another server. Use NewWire.
@@ -67,8 +67,8 @@ func (w *Wire) cut() {
 	}
 }
 
-// to returns the target of new connections.
-func (w *Wire) to() string {
+// target returns the target of new connections.
+func (w *Wire) target() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fault == conformance.WrongObject {
@@ -97,7 +97,7 @@ func (w *Wire) serve() {
 		if err != nil {
 			return // it was closed
 		}
-		to := w.to()
+		to := w.target()
 		server, err := net.DialTimeout("tcp", to, 10*time.Second)
 		if err != nil {
 			_ = client.Close()
@@ -106,7 +106,7 @@ func (w *Wire) serve() {
 		w.mu.Lock()
 		w.ends[client], w.ends[server] = true, true
 		w.mu.Unlock()
-		if to != w.to() { // the target changed while this connection was dialed
+		if to != w.target() { // the target changed while this connection was dialed
 			w.cut()
 		}
 		cut := func() {
@@ -117,14 +117,14 @@ func (w *Wire) serve() {
 			delete(w.ends, server)
 		}
 		w.serving.Go(func() { _, _ = io.Copy(server, client); cut() })
-		w.serving.Go(func() { _ = w.down(client, server); cut() })
+		w.serving.Go(func() { _ = w.forward(client, server); cut() })
 	}
 }
 
-// down forwards what the server sends. A connection that has lost data forwards nothing more, even
+// forward forwards what the server sends. A connection that has lost data forwards nothing more, even
 // after the fault has ended, because the rest would make no sense.
-func (w *Wire) down(client io.Writer, server io.Reader) error {
-	unresponsive := false
+func (w *Wire) forward(client io.Writer, server io.Reader) error {
+	dropped := false
 	for chunk := make([]byte, 64<<10); ; {
 		n, err := server.Read(chunk)
 		if err != nil {
@@ -136,11 +136,11 @@ func (w *Wire) down(client io.Writer, server io.Reader) error {
 		switch {
 		case fault == conformance.Lost:
 			return errors.New("connection broken")
-		case fault == conformance.NoAnswer || unresponsive:
-			unresponsive = true
+		case fault == conformance.NoAnswer || dropped:
+			dropped = true
 			continue
 		case fault == conformance.Slow:
-			time.Sleep(slowness)
+			time.Sleep(slowDelay)
 		}
 		if _, err := client.Write(chunk[:n]); err != nil {
 			return err

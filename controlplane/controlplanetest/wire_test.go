@@ -76,8 +76,8 @@ func TestAWireHindersWhatTheServerSends(t *testing.T) {
 		t.Errorf("an answer over the wire = %v, want no error", err)
 	}
 	restore, started := hinder(conformance.Slow), time.Now()
-	if err := ask(conn, time.Minute); err != nil || time.Since(started) < slowness {
-		t.Errorf("an answer over a slow wire = %v after %v, want it after %v", err, time.Since(started), slowness)
+	if err := ask(conn, time.Minute); err != nil || time.Since(started) < slowDelay {
+		t.Errorf("an answer over a slow wire = %v after %v, want it after %v", err, time.Since(started), slowDelay)
 	}
 	restore()
 	restore = hinder(conformance.NoAnswer)

@@ -22,7 +22,7 @@ const (
 // folder and blocks other writes: 100 ms for 10,000 Nodes. So there is one transaction at a time.
 // It has all writes that wait for it.
 type batches struct {
-	turn sync.Mutex // held by the batch in progress
+	running sync.Mutex // held by the batch in progress
 
 	mu   sync.Mutex // guards next
 	next *batch     // accepts more writes; nil if there is none
@@ -39,9 +39,9 @@ type batch struct {
 	err     error
 }
 
-// takes reports whether the batch can accept another write. etcd makes all comparisons of a
+// accepts reports whether the batch can accept another write. etcd makes all comparisons of a
 // transaction before its first write. So if one write changes a key, another one cannot compare it.
-func (b *batch) takes(compare []clientv3.Cmp, then []clientv3.Op) bool {
+func (b *batch) accepts(compare []clientv3.Cmp, then []clientv3.Op) bool {
 	bytes := b.bytes
 	for _, cmp := range compare {
 		if b.keys[string(cmp.KeyBytes())] {
@@ -62,7 +62,7 @@ func (b *batch) takes(compare []clientv3.Cmp, then []clientv3.Op) bool {
 func (c *conn) commit(ctx context.Context, folders map[string]int64, compare []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	c.batches.mu.Lock()
 	b := c.batches.next
-	if b == nil || !b.takes(compare, then) {
+	if b == nil || !b.accepts(compare, then) {
 		b = &batch{folders: map[string]int64{}, keys: map[string]bool{}, done: make(chan struct{})}
 		c.batches.next = b
 		go c.run(context.WithoutCancel(ctx), b)
@@ -99,8 +99,8 @@ func (c *conn) commit(ctx context.Context, folders map[string]int64, compare []c
 // run waits for its turn and commits the batch.
 func (c *conn) run(ctx context.Context, b *batch) {
 	defer close(b.done)
-	c.batches.turn.Lock()
-	defer c.batches.turn.Unlock()
+	c.batches.running.Lock()
+	defer c.batches.running.Unlock()
 	c.batches.mu.Lock()
 	if c.batches.next == b {
 		c.batches.next = nil

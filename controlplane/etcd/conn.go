@@ -55,13 +55,13 @@ var errLost = errors.New("connection lost")
 // never connects again.
 type conn struct {
 	dial.Uses
-	endpoint string
-	number   int64         // differs for each connection of a dialer
-	patience time.Duration // limits the wait until it serves requests
-	client   *grpc.ClientConn
-	kv       clientv3.KV
-	leases   etcdserverpb.LeaseClient
-	watches  etcdserverpb.WatchClient
+	endpoint     string
+	number       int64         // differs for each connection of a dialer
+	readyTimeout time.Duration // limits the wait until it serves requests
+	client       *grpc.ClientConn
+	kv           clientv3.KV
+	leases       etcdserverpb.LeaseClient
+	watches      etcdserverpb.WatchClient
 
 	batches batches
 	token   token
@@ -80,7 +80,7 @@ type reported struct {
 
 // connect connects to an endpoint, and returns when the endpoint serves requests.
 func (o Options) connect(to string) (*conn, error) {
-	c := &conn{endpoint: to, patience: o.patience(), known: map[reported]bool{}}
+	c := &conn{endpoint: to, readyTimeout: o.readyTimeout(), known: map[reported]bool{}}
 	if err := c.open(o); err != nil {
 		c.Close()
 		return nil, connectFault(o, to, err)
@@ -88,8 +88,8 @@ func (o Options) connect(to string) (*conn, error) {
 	return c, nil
 }
 
-// patience returns how long to wait until an endpoint serves requests.
-func (o Options) patience() time.Duration {
+// readyTimeout returns how long to wait until an endpoint serves requests.
+func (o Options) readyTimeout() time.Duration {
 	return max(connectTimeout/time.Duration(len(o.Endpoints)), connectLeast)
 }
 
@@ -123,7 +123,7 @@ func (c *conn) open(o Options) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), c.patience, controlplane.ErrNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.readyTimeout, controlplane.ErrNoAnswer)
 	defer cancel()
 	if err := c.ready(ctx); err != nil {
 		if broken := c.broken.Load(); broken != nil {
@@ -175,7 +175,7 @@ func (c *conn) dial(ctx context.Context, address string) (net.Conn, error) {
 	if c.dialled.Swap(true) {
 		return nil, errLost
 	}
-	raw, err := (&net.Dialer{Timeout: c.patience, KeepAlive: pingAfter}).DialContext(ctx, "tcp", address)
+	raw, err := (&net.Dialer{Timeout: c.readyTimeout, KeepAlive: pingAfter}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		c.failed(err)
 	}

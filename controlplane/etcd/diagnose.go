@@ -41,11 +41,11 @@ type MemberDiagnosis struct {
 // Diagnose checks each member of the Options once, over connections of its own.
 func Diagnose(ctx context.Context, o Options, node string) Diagnosis {
 	s := Diagnosis{Members: make([]MemberDiagnosis, len(o.Endpoints))}
-	var looking sync.WaitGroup
+	var checks sync.WaitGroup
 	o.Node = node
 	var first sync.Once // the first member that answers; one that hangs must not use up the time
 	for i, to := range o.Endpoints {
-		looking.Go(func() {
+		checks.Go(func() {
 			alone := o
 			alone.Endpoints = []string{to}
 			s.Members[i].Endpoint = to
@@ -55,19 +55,19 @@ func Diagnose(ctx context.Context, o Options, node string) Diagnosis {
 				return
 			}
 			defer func() { _ = store.Close() }()
-			found, err := store.finds(ctx, node)
+			found, err := store.nodeExists(ctx, node)
 			if s.Members[i].Err = err; err == nil {
-				first.Do(func() { s.ask(ctx, store, node, found) })
+				first.Do(func() { s.readShared(ctx, store, node, found) })
 			}
 		})
 	}
-	looking.Wait()
+	checks.Wait()
 	return s
 }
 
-// finds reports whether the Node exists; false if the read is forbidden. It returns an error if the
-// majority does not answer.
-func (s *Store) finds(ctx context.Context, node string) (bool, error) {
+// nodeExists reports whether the Node exists; false if the read is forbidden. It returns an error
+// if the majority does not answer.
+func (s *Store) nodeExists(ctx context.Context, node string) (bool, error) {
 	_, err := s.Get(ctx, objects.Key{Kind: objects.Node, Node: node})
 	if errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrForbidden) {
 		return false, nil
@@ -75,12 +75,12 @@ func (s *Store) finds(ctx context.Context, node string) (bool, error) {
 	return err == nil, err
 }
 
-// ask reads from one member what is the same for all members.
-func (s *Diagnosis) ask(ctx context.Context, store *Store, node string, found bool) {
+// readShared reads from one member what is the same for all members.
+func (s *Diagnosis) readShared(ctx context.Context, store *Store, node string, found bool) {
 	_, err := store.Get(ctx, objects.Key{Kind: objects.Lease, Node: node})
 	s.Node, s.Leaseless = found, errors.Is(err, controlplane.ErrNotFound)
 	var lacks []right
-	if lacks, s.RightsErr = store.lacks(ctx, node); s.RightsErr != nil {
+	if lacks, s.RightsErr = store.missingRights(ctx, node); s.RightsErr != nil {
 		return
 	}
 	s.Grants = store.o.grants(hostRole(node), lacks)
@@ -93,8 +93,8 @@ func (s *Diagnosis) ask(ctx context.Context, store *Store, node string, found bo
 	}
 }
 
-// lacks returns the rights that a host would use and does not have.
-func (s *Store) lacks(ctx context.Context, node string) (lacks []right, err error) {
+// missingRights returns the rights that a host would use and does not have.
+func (s *Store) missingRights(ctx context.Context, node string) (lacks []right, err error) {
 	for _, r := range s.rights(node) {
 		refused, err := s.refuses(ctx, r)
 		if err != nil {

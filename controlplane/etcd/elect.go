@@ -30,16 +30,16 @@ const tokenFormat = "%d-%016x"
 // token returns the text that parse reads.
 func (t term) token() string { return fmt.Sprintf(tokenFormat, t.create, uint64(t.lease)) }
 
-// holds returns the comparisons of a transaction that fail once the term has ended.
-func (t term) holds() []clientv3.Cmp {
+// comparisons returns the comparisons of a transaction that fail once the term has ended.
+func (t term) comparisons() []clientv3.Cmp {
 	return []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(t.path), "=", t.create),
 		clientv3.Compare(clientv3.LeaseValue(t.path), "=", t.lease),
 	}
 }
 
-// is reports whether the found key belongs to the term.
-func (t term) is(found []*mvccpb.KeyValue) bool {
+// matches reports whether the found key belongs to the term.
+func (t term) matches(found []*mvccpb.KeyValue) bool {
 	return len(found) == 1 && found[0].CreateRevision == t.create && found[0].Lease == int64(t.lease)
 }
 
@@ -132,7 +132,7 @@ func (f *Fleet) Extend(ctx context.Context, of store.Term) error {
 			return orDeposed(err)
 		}
 		_, kv, err := c.read(ctx, path)
-		if errors.Is(err, controlplane.ErrNotFound) || err == nil && !t.is([]*mvccpb.KeyValue{kv}) {
+		if errors.Is(err, controlplane.ErrNotFound) || err == nil && !t.matches([]*mvccpb.KeyValue{kv}) {
 			return store.ErrDeposed
 		}
 		return err

@@ -71,7 +71,8 @@ func mustRedial(err error) bool {
 // connection.
 func cancelled(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// tooLarge reports whether a message is too large to be sent or received: gRPC has no other code for it.
+// tooLarge reports whether a message is too large to be sent or received: gRPC has no other code
+// for it.
 func tooLarge(err error) bool { return status.Code(err) == codes.ResourceExhausted }
 
 // fault returns the error of a failed call: an error class of controlplane, after the operation,
@@ -118,7 +119,7 @@ func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) err
 		if o.Username == "" {
 			hint = "set " + o.key("username") + " and passwordFile, or use a client certificate whose CN is a user; auth is enabled"
 		}
-		return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, o.who(), answer, hint)
+		return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, o.identity(), answer, hint)
 	case errors.Is(answer, rpctypes.ErrNoSpace):
 		return fmt.Errorf("%w: %s rejects writes: %v: as etcd root, free space and accept writes again: etcdctl compact REVISION; etcdctl defrag; etcdctl alarm disarm", controlplane.ErrUnavailable, endpoint, answer)
 	case errors.Is(answer, rpctypes.ErrRequestTooLarge), errors.Is(answer, rpctypes.ErrLeaseTTLTooLarge):
@@ -129,8 +130,8 @@ func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) err
 	return fmt.Errorf("%w: %s: %v", controlplane.ErrUnavailable, endpoint, answer)
 }
 
-// who names this host as the cluster identifies it.
-func (o Options) who() string {
+// identity names this host as the cluster identifies it.
+func (o Options) identity() string {
 	switch {
 	case o.Username != "":
 		return fmt.Sprintf("user %q", o.Username)
@@ -157,7 +158,7 @@ func connectFault(o Options, endpoint string, err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: %w", controlplane.ErrUnavailable, err)
 	case errors.Is(err, rpctypes.ErrAuthFailed):
-		return fmt.Errorf("%w: %s: %w %s: %v: check the password in %s", controlplane.ErrUnavailable, endpoint, controlplane.ErrUnauthorized, o.who(), err, o.PasswordFile)
+		return fmt.Errorf("%w: %s: %w %s: %v: check the password in %s", controlplane.ErrUnavailable, endpoint, controlplane.ErrUnauthorized, o.identity(), err, o.PasswordFile)
 	case strings.Contains(text, "remote error: tls:"): // in TLS 1.3 the alert arrives after the handshake, as text
 		hint := "check that it has not expired, and that the cluster's --trusted-ca-file contains its authority"
 		if o.Certificate == "" {

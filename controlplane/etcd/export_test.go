@@ -33,8 +33,8 @@ func (s *Store) Fault(err error) error {
 	return s.o.fault(context.Background(), s.on("put", objects.Key{Kind: objects.Node, Node: "n"}, "write"), s.o.Endpoints[0], err)
 }
 
-// Patience returns how long to wait until an endpoint serves requests.
-func (o Options) Patience() time.Duration { return o.patience() }
+// ReadyTimeout returns how long to wait until an endpoint serves requests.
+func (o Options) ReadyTimeout() time.Duration { return o.readyTimeout() }
 
 // MustRedial reports whether a connection is replaced after an error.
 func MustRedial(err error) bool { return mustRedial(err) }

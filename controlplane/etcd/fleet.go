@@ -263,7 +263,7 @@ func (f *Fleet) swap(ctx context.Context, c *conn, folders map[string]int64, com
 		if held, err = f.parse(of); err != nil {
 			return 0, err
 		}
-		compare = append(compare, held.holds()...)
+		compare = append(compare, held.comparisons()...)
 		otherwise = append(otherwise, clientv3.OpGet(held.path))
 	}
 	var answer *clientv3.TxnResponse
@@ -278,7 +278,7 @@ func (f *Fleet) swap(ctx context.Context, c *conn, folders map[string]int64, com
 		return 0, err
 	case answer.Succeeded:
 		return answer.Header.Revision, nil
-	case len(otherwise) > 0 && len(answer.Responses) > 0 && !held.is(answer.Responses[0].GetResponseRange().GetKvs()):
+	case len(otherwise) > 0 && len(answer.Responses) > 0 && !held.matches(answer.Responses[0].GetResponseRange().GetKvs()):
 		return 0, store.ErrDeposed
 	}
 	return 0, errChanged

@@ -101,7 +101,7 @@ func TestAMemberThatTakesCallsAndAnswersNoneIsLeft(t *testing.T) {
 // All three members are tried before the 8 s of a renewal have passed.
 func TestWhoHasFewMembersWaitsLongerForEach(t *testing.T) {
 	for members, want := range map[int]time.Duration{1: 7500 * time.Millisecond, 2: 3750 * time.Millisecond, 3: 2500 * time.Millisecond, 5: 2500 * time.Millisecond} {
-		if got := (etcd.Options{Endpoints: make([]string, members)}).Patience(); got != want {
+		if got := (etcd.Options{Endpoints: make([]string, members)}).ReadyTimeout(); got != want {
 			t.Errorf("Patience() of %d endpoints = %v, want %v", members, got, want)
 		}
 	}

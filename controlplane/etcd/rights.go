@@ -104,12 +104,12 @@ func (o Options) grants(role string, rights []right) string {
 	for i, command := range commands {
 		commands[i] = "etcdctl " + command
 	}
-	return o.doubt() + "as etcd root, for " + o.who() + ` (ignore "already exists"): ` + strings.Join(commands, "; ")
+	return o.certificateHint() + "as etcd root, for " + o.identity() + ` (ignore "already exists"): ` + strings.Join(commands, "; ")
 }
 
-// doubt says that this host may have the certificate of another host; empty if the CN is the Node's
-// name.
-func (o Options) doubt() string {
+// certificateHint says that this host may have the certificate of another host; empty if the CN is
+// the Node's name.
+func (o Options) certificateHint() string {
 	name := o.commonName()
 	if o.Username != "" || o.Node == "" || name == "" || name == o.Node {
 		return ""

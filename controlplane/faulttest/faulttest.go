@@ -152,7 +152,7 @@ func (b *Book[Call]) Watch(ctx context.Context, watch func(context.Context) erro
 	done := make(chan error, 1)
 	go func() { done <- watch(watching) }()
 	for {
-		fault, changed := b.under(calls)
+		fault, changed := b.faultOf(calls)
 		if fault.Hang || fault.Err != nil {
 			stop()
 			<-done
@@ -170,9 +170,9 @@ func (b *Book[Call]) Watch(ctx context.Context, watch func(context.Context) erro
 	}
 }
 
-// under returns the first fault of those names, for a call in progress, and a channel that the next
+// faultOf returns the first fault of those names, for a call in progress, and a channel that the next
 // Inject closes.
-func (b *Book[Call]) under(calls []Call) (Fault, <-chan struct{}) {
+func (b *Book[Call]) faultOf(calls []Call) (Fault, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, call := range calls {

@@ -179,14 +179,14 @@ func Writers(node *corev1.Node) map[string]time.Time {
 	return last
 }
 
-// listening reports the time in each answer.
-type listening struct {
+// dateReporter reports the time in each answer.
+type dateReporter struct {
 	carrier  http.RoundTripper
 	answered func(time.Time)
 }
 
 // RoundTrip implements http.RoundTripper.
-func (l listening) RoundTrip(request *http.Request) (*http.Response, error) {
+func (l dateReporter) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := l.carrier.RoundTrip(request)
 	if err == nil {
 		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
@@ -197,7 +197,7 @@ func (l listening) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // WrappedRoundTripper gives client-go access to the transport below.
-func (l listening) WrappedRoundTripper() http.RoundTripper { return l.carrier }
+func (l dateReporter) WrappedRoundTripper() http.RoundTripper { return l.carrier }
 
 // Held are the credentials in a kubeconfig, as far as they can be read.
 type Held struct {

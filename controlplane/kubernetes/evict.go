@@ -30,7 +30,7 @@ const pageOfPods = 500
 // Evict implements store.Evicter.
 func (f *Fleet) Evict(ctx context.Context, name string, uid types.UID, term store.Term) error {
 	kind := store.Pods(false)
-	ctx, cancel, operation, err := began(ctx, "evict", kind, name)
+	ctx, cancel, operation, err := startCall(ctx, "evict", kind, name)
 	if err != nil {
 		return err
 	}

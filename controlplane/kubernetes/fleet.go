@@ -28,7 +28,7 @@ type Fleet struct {
 	client *Client
 	all    *apiGroup // for metadata of any group
 	scheme *runtime.Scheme
-	seen   seen
+	reads  readCache
 
 	mu        sync.Mutex             // guards the fields below
 	terms     map[string]ownTerm     // of this process, by token
@@ -51,7 +51,7 @@ func NewFleet(o Options) (*Fleet, error) {
 	all := newGroup(client.o, corev1.SchemeGroupVersion)
 	all.relayed = true
 	return &Fleet{
-		client: client, all: all, scheme: scheme, seen: seen{others: map[reference]time.Time{}, merges: map[string]bool{}, checked: map[string]check{}},
+		client: client, all: all, scheme: scheme, reads: readCache{others: map[reference]time.Time{}, merges: map[string]bool{}, checked: map[string]check{}},
 		terms: map[string]ownTerm{}, elections: map[string]observation{},
 	}, nil
 }
@@ -104,7 +104,7 @@ func (f *Fleet) group(kind store.Kind) (*apiGroup, error) {
 
 // Get reads an object, confirmed by the majority.
 func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Object, error) {
-	ctx, cancel, operation, err := began(ctx, "get", kind, name)
+	ctx, cancel, operation, err := startCall(ctx, "get", kind, name)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +112,8 @@ func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Ob
 	return f.get(ctx, operation, kind, name)
 }
 
-// began checks the arguments of a call on an object, and adds a deadline.
-func began(ctx context.Context, operation string, kind store.Kind, name string) (bounded context.Context, cancel context.CancelFunc, on string, err error) {
+// startCall checks the arguments of a call on an object, and adds a deadline.
+func startCall(ctx context.Context, operation string, kind store.Kind, name string) (bounded context.Context, cancel context.CancelFunc, on string, err error) {
 	if err := kind.CheckCall(ctx, operation+" "+kind.Name, name); err != nil {
 		return nil, nil, "", err
 	}
@@ -122,11 +122,11 @@ func began(ctx context.Context, operation string, kind store.Kind, name string) 
 }
 
 func (f *Fleet) get(ctx context.Context, operation string, kind store.Kind, name string) (store.Object, error) {
-	return f.one(ctx, operation, kind, target{name: path.Base(name)}, func(r rest.Interface) *rest.Request { return at(kind, r.Get(), name) })
+	return f.requestObject(ctx, operation, kind, target{name: path.Base(name)}, func(r rest.Interface) *rest.Request { return at(kind, r.Get(), name) })
 }
 
-// one makes a request that returns an object.
-func (f *Fleet) one(ctx context.Context, operation string, kind store.Kind, a target, request func(rest.Interface) *rest.Request) (store.Object, error) {
+// requestObject makes a request that returns an object.
+func (f *Fleet) requestObject(ctx context.Context, operation string, kind store.Kind, a target, request func(rest.Interface) *rest.Request) (store.Object, error) {
 	group, err := f.group(kind)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
@@ -161,7 +161,7 @@ func read(kind store.Kind, o store.Object) store.Object {
 // Update reads an object and patches what edit changed, the status first. If the patch of the rest
 // fails, the status stays stored.
 func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
-	ctx, cancel, operation, err := began(ctx, "update", kind, name)
+	ctx, cancel, operation, err := startCall(ctx, "update", kind, name)
 	if err != nil {
 		return nil, err
 	}
@@ -207,14 +207,14 @@ func (f *Fleet) patch(ctx context.Context, operation string, kind store.Kind, st
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
 	defer cancel()
-	return f.one(ctx, operation, kind, target{stored.GetName(), stored.GetUID()}, func(r rest.Interface) *rest.Request {
+	return f.requestObject(ctx, operation, kind, target{stored.GetName(), stored.GetUID()}, func(r rest.Interface) *rest.Request {
 		return at(kind, r.Patch(patchType(kind)), kind.StoredName(stored)).SubResource(subresources...).Body(text)
 	})
 }
 
 // Delete removes an object. The server compares the Preconditions.
 func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
-	ctx, cancel, operation, err := began(ctx, "delete", kind, name)
+	ctx, cancel, operation, err := startCall(ctx, "delete", kind, name)
 	if err != nil {
 		return err
 	}

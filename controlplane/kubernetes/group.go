@@ -40,9 +40,9 @@ const (
 // apiGroup is an API group of the server. It has connections of its own.
 type apiGroup struct {
 	*dial.Shared[*conn]
-	o     Options
-	group schema.GroupVersion
-	turns chan struct{} // for requests that an exec plugin may block
+	o           Options
+	group       schema.GroupVersion
+	pluginSlots chan struct{} // for requests that an exec plugin may block
 	// relayed says that an error may come from another server, such as a webhook or an aggregated API.
 	// Such an error says nothing about the connection.
 	relayed bool
@@ -52,7 +52,7 @@ type apiGroup struct {
 }
 
 func newGroup(o Options, group schema.GroupVersion) *apiGroup {
-	g := &apiGroup{o: o, group: group, turns: make(chan struct{}, maxWaiting)}
+	g := &apiGroup{o: o, group: group, pluginSlots: make(chan struct{}, maxWaiting)}
 	g.Shared = dial.New(g.dial, func(cause error) error { return &fileError{o.source(), cause} })
 	return g
 }
@@ -187,7 +187,7 @@ func (g *apiGroup) client(config *rest.Config) (*conn, error) {
 	// client-go shares the connections of equal configurations. A dialer of its own makes this
 	// configuration different.
 	config.Dial = c.dialer.DialContext
-	transport, err := roundTripper(config, g.o, g.turns)
+	transport, err := roundTripper(config, g.o, g.pluginSlots)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func codecs() (runtime.NegotiatedSerializer, error) {
 }
 
 // roundTripper returns the transport to the server, with the credentials.
-func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.RoundTripper, error) {
+func roundTripper(config *rest.Config, o Options, pluginSlots chan struct{}) (http.RoundTripper, error) {
 	plugin := ""
 	if config.ExecProvider != nil {
 		plugin = config.ExecProvider.Command
@@ -236,10 +236,10 @@ func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.Rou
 		carrier = boundedAnswers{carrier}
 	}
 	if err == nil && o.answered != nil {
-		carrier = listening{carrier, o.answered}
+		carrier = dateReporter{carrier, o.answered}
 	}
 	if err != nil || config.ExecProvider == nil {
 		return carrier, err
 	}
-	return &boundedPlugin{carrier: carrier, turns: turns, plugin: plugin, asRoot: o.PluginAsRoot}, nil
+	return &boundedPlugin{carrier: carrier, pluginSlots: pluginSlots, plugin: plugin, asRoot: o.PluginAsRoot}, nil
 }

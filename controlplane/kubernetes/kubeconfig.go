@@ -130,7 +130,7 @@ func parse(path string, text []byte) (*rest.Config, error) {
 func checkFiles(config *rest.Config) error {
 	names := []string{config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile}
 	if config.ExecProvider != nil {
-		if program := found(config.ExecProvider.Command); program != "" {
+		if program := lookPath(config.ExecProvider.Command); program != "" {
 			config.ExecProvider.Command = program
 			names = append(names, program)
 		}
@@ -147,9 +147,9 @@ func checkFiles(config *rest.Config) error {
 	return nil
 }
 
-// found returns the program of a command as exec.LookPath finds it: a path, or the first program of
-// that name in PATH; empty if there is none.
-func found(command string) string {
+// lookPath returns the program of a command as exec.LookPath finds it: a path, or the first program
+// of that name in PATH; empty if there is none.
+func lookPath(command string) string {
 	if strings.Contains(command, "/") {
 		return command
 	}

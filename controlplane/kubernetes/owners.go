@@ -30,8 +30,8 @@ const (
 	mostChecked = 500
 )
 
-// seen is the memory of reads that are still valid.
-type seen struct {
+// readCache is the memory of reads that are still valid.
+type readCache struct {
 	mu     sync.Mutex              // guards others and merges
 	others map[reference]time.Time // when they were read; the absence of a UID is final, because a UID is not used again
 	merges map[string]bool         // kinds without a strategic merge patch
@@ -77,11 +77,11 @@ func (f *Fleet) confirm(ctx context.Context, pre store.Preconditions, version st
 // for all dependents that are written at the same time.
 func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
 	key := reference{o.Kind.Name, o.Name, o.UID, o.Version, o.Deletion}
-	if f.seen.recently(key) {
+	if f.reads.recently(key) {
 		return nil
 	}
-	_, err, _ := f.seen.reading.Do(fmt.Sprint(key), func() (any, error) {
-		if f.seen.recently(key) {
+	_, err, _ := f.reads.reading.Do(fmt.Sprint(key), func() (any, error) {
+		if f.reads.recently(key) {
 			return nil, nil
 		}
 		began := time.Now()
@@ -93,7 +93,7 @@ func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
 			err = o.Check(found)
 		}
 		if err == nil {
-			f.seen.note(key, began)
+			f.reads.record(key, began)
 		}
 		return nil, err
 	})
@@ -101,7 +101,7 @@ func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
 }
 
 // recently reports whether the object had that state at a time that still counts.
-func (s *seen) recently(key reference) bool {
+func (s *readCache) recently(key reference) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, known := s.others[key]
@@ -109,8 +109,8 @@ func (s *seen) recently(key reference) bool {
 	return known && (stays || time.Since(last) < confirmedFor)
 }
 
-// note records that an object had that state at that time.
-func (s *seen) note(key reference, at time.Time) {
+// record records that an object had that state at that time.
+func (s *readCache) record(key reference, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.others) >= mostOthers {
@@ -123,9 +123,9 @@ func (s *seen) note(key reference, at time.Time) {
 // lists the kind, because the watch of a kind without changes reports its progress only once a
 // minute.
 func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version string) error {
-	f.seen.checking.Lock()
-	defer f.seen.checking.Unlock()
-	if done, known := f.seen.checked[p.Kind.Name]; known && !newer(done.from, p.Version) && !newer(version, done.to) {
+	f.reads.checking.Lock()
+	defer f.reads.checking.Unlock()
+	if done, known := f.reads.checked[p.Kind.Name]; known && !newer(done.from, p.Version) && !newer(version, done.to) {
 		return nil
 	}
 	operation, page := "list "+p.Kind.Name, &metav1.PartialObjectMetadataList{}
@@ -146,19 +146,19 @@ func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version 
 	if page.Continue != "" {
 		return fmt.Errorf("%s: %w: there are more than %d; the watch has not reached version %s yet", operation, controlplane.ErrConflict, mostChecked, version)
 	}
-	f.seen.checked[p.Kind.Name] = check{p.Version, page.ResourceVersion}
+	f.reads.checked[p.Kind.Name] = check{p.Version, page.ResourceVersion}
 	return nil
 }
 
 // Release removes owner references and a finalizer without reading the object first. For a type
 // without a strategic merge patch it returns errors.ErrUnsupported and changes nothing.
 func (f *Fleet) Release(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, owners []types.UID, finalizer string) error {
-	ctx, cancel, operation, err := began(ctx, "update", kind, name)
+	ctx, cancel, operation, err := startCall(ctx, "update", kind, name)
 	if err != nil {
 		return err
 	}
 	defer cancel()
-	if f.seen.mergesOnly(kind.Name) {
+	if f.reads.mergesOnly(kind.Name) {
 		return errors.ErrUnsupported
 	}
 	if err := f.confirm(ctx, pre, pre.Version); err != nil {
@@ -184,23 +184,23 @@ func (f *Fleet) Release(ctx context.Context, kind store.Kind, name string, pre s
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	defer stop()
-	_, err = f.one(within, operation, kind, target{path.Base(name), pre.UID}, func(r rest.Interface) *rest.Request {
+	_, err = f.requestObject(within, operation, kind, target{path.Base(name), pre.UID}, func(r rest.Interface) *rest.Request {
 		return at(kind, r.Patch(types.StrategicMergePatchType), name).Body(text)
 	})
 	if errors.Is(err, errMediaType) {
-		f.seen.noteMerges(kind.Name)
+		f.reads.recordMerges(kind.Name)
 		return errors.ErrUnsupported
 	}
 	return err
 }
 
-func (s *seen) mergesOnly(kind string) bool {
+func (s *readCache) mergesOnly(kind string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.merges[kind]
 }
 
-func (s *seen) noteMerges(kind string) {
+func (s *readCache) recordMerges(kind string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.merges[kind] = true

@@ -53,10 +53,10 @@ func launched(plugin *clientcmdapi.ExecConfig, asRoot bool) *clientcmdapi.ExecCo
 // boundedPlugin returns when the context of a request ends. client-go runs exec plugins without a
 // context, so a plugin that hangs would block its caller for ever.
 type boundedPlugin struct {
-	carrier http.RoundTripper
-	turns   chan struct{}
-	plugin  string
-	asRoot  bool // the plugin runs as root
+	carrier     http.RoundTripper
+	pluginSlots chan struct{}
+	plugin      string
+	asRoot      bool // the plugin runs as root
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -70,18 +70,18 @@ func (p *boundedPlugin) RoundTrip(request *http.Request) (*http.Response, error)
 		return &pluginError{p.plugin, context.Cause(ctx)}
 	}
 	select {
-	case p.turns <- struct{}{}:
+	case p.pluginSlots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, late()
 	}
-	request = request.WithContext(context.WithValue(ctx, underWay{}, under))
+	request = request.WithContext(context.WithValue(ctx, requestSent{}, under))
 	type answer struct {
 		response *http.Response
 		err      error
 	}
 	answers := make(chan answer)
 	go func() {
-		defer func() { <-p.turns }()
+		defer func() { <-p.pluginSlots }()
 		response, err := p.carrier.RoundTrip(request)
 		select {
 		case answers <- answer{response, err}:
@@ -105,16 +105,16 @@ func (p *boundedPlugin) RoundTrip(request *http.Request) (*http.Response, error)
 // WrappedRoundTripper gives client-go access to the transport below.
 func (p *boundedPlugin) WrappedRoundTripper() http.RoundTripper { return p.carrier }
 
-// underWay is the context key of a flag: the request was sent to the server, and does not wait for
+// requestSent is the context key of a flag: the request was sent to the server, and does not wait for
 // a plugin.
-type underWay struct{}
+type requestSent struct{}
 
 // watchedTransport is the transport below the one in which client-go runs a plugin.
 type watchedTransport struct{ carrier http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (d watchedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	under, ok := request.Context().Value(underWay{}).(*atomic.Bool)
+	under, ok := request.Context().Value(requestSent{}).(*atomic.Bool)
 	if !ok {
 		return d.carrier.RoundTrip(request)
 	}

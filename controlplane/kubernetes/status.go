@@ -86,7 +86,7 @@ func (c *Client) writeStatus(ctx context.Context, base *known, node *corev1.Node
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := &known{node: essence(stored), stored: base.stored.With(node.Status)}
+	next := &known{node: patchBase(stored), stored: base.stored.With(node.Status)}
 	if c.known != nil && later(c.known.node, stored) { // the watch was faster than this answer
 		next.node = c.known.node
 	}
@@ -100,7 +100,7 @@ func (c *Client) read(ctx context.Context, name string) (*known, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := &known{node: essence(node)}
+	base := &known{node: patchBase(node)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known != nil && c.known.node.UID == node.UID {
@@ -124,7 +124,7 @@ func (c *Client) knownOf(name string) *known {
 func (c *Client) learn(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := &known{node: essence(node)}
+	next := &known{node: patchBase(node)}
 	if c.known != nil && c.known.node.UID == node.UID {
 		next.stored = c.known.stored
 	}
@@ -137,7 +137,7 @@ func (c *Client) update(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known != nil && later(node, c.known.node) {
-		c.known = &known{node: essence(node), stored: c.known.stored}
+		c.known = &known{node: patchBase(node), stored: c.known.stored}
 	}
 }
 
@@ -155,8 +155,8 @@ func (c *Client) forget() {
 	c.known = nil
 }
 
-// essence returns the fields of a Node that a patch of its status needs.
-func essence(node *corev1.Node) *corev1.Node {
+// patchBase returns the fields of a Node that a patch of its status needs.
+func patchBase(node *corev1.Node) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,

@@ -109,9 +109,9 @@ func (c *Client) update(node *corev1.Node) {
 	}
 }
 
-// writes records, before a write, that status is stored in the Node, because the answer may be
+// recordWrite records, before a write, that status is stored in the Node, because the answer may be
 // lost. It returns the previous record.
-func (c *Client) writes(node *corev1.Node, status corev1.NodeStatus) controlplane.Written {
+func (c *Client) recordWrite(node *corev1.Node, status corev1.NodeStatus) controlplane.Written {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := &known{node: node}
@@ -144,8 +144,8 @@ func (c *Client) forget() {
 // same reports whether both are states of one Node.
 func same(a, b *corev1.Node) bool { return a.Name == b.Name && a.UID == b.UID }
 
-// instead returns the stored object if err is a refusal that contains it.
-func instead(err error) (Object, bool) {
+// storedIn returns the stored object if err is a refusal that contains it.
+func storedIn(err error) (Object, bool) {
 	conflict, refused := errors.AsType[*ConflictError](err)
 	if !refused {
 		return Object{}, false

@@ -42,7 +42,7 @@ func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
 		if _, err = c.store.Put(ctx, key, Put{Value: value, Instead: before, TTL: eventTTL}); err == nil {
 			return nil
 		}
-		stored, conflict := instead(err)
+		stored, conflict := storedIn(err)
 		if !conflict {
 			break
 		}

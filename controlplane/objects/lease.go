@@ -30,7 +30,7 @@ func (c *Client) Lease(ctx context.Context, name string) (*coordinationv1.Lease,
 	if err != nil {
 		return nil, fmt.Errorf("get lease %q: %w", name, err)
 	}
-	c.holds(lease)
+	c.recordHolder(lease)
 	return lease, nil
 }
 
@@ -50,7 +50,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 		c.initialize(next)
 	}
 	stored, err := c.putLease(ctx, next, before)
-	if there, conflict := instead(err); conflict && c.vacant(lease, there) {
+	if there, conflict := storedIn(err); conflict && c.replaceable(lease, there) {
 		c.initialize(next)
 		stored, err = c.putLease(ctx, next, there.Version)
 	}
@@ -60,10 +60,10 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	return stored, nil
 }
 
-// vacant reports whether the Lease may replace the stored object: there is none, or it is
+// replaceable reports whether the Lease may replace the stored object: there is none, or it is
 // unreadable and has the name of this client's Node. An unreadable Lease has no duration to wait
 // for.
-func (c *Client) vacant(lease *coordinationv1.Lease, there Object) bool {
+func (c *Client) replaceable(lease *coordinationv1.Lease, there Object) bool {
 	if there.Version == None {
 		return true
 	}

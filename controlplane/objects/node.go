@@ -57,7 +57,7 @@ func (c *Client) put(ctx context.Context, node *corev1.Node, instead Version) (*
 // refused returns the stored Node that a write was refused for; ErrNotFound if there is none. It
 // returns any other error unchanged.
 func refused(name string, err error) (*corev1.Node, error) {
-	stored, conflict := instead(err)
+	stored, conflict := storedIn(err)
 	switch {
 	case !conflict:
 		return nil, err

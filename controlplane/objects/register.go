@@ -31,7 +31,7 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 		}
 		var next *corev1.Node
 		var others bool
-		if next, others, err = c.become(ctx, stored, node, opts); err != nil {
+		if next, others, err = c.nextNode(ctx, stored, node, opts); err != nil {
 			break
 		}
 		if stored != nil && equality.Semantic.DeepEqual(stored, next) {
@@ -43,7 +43,7 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 		if next, lost = c.put(ctx, next, versionOf(stored)); lost == nil {
 			return c.registered(next, opts), nil
 		}
-		if _, conflict := instead(lost); conflict && others {
+		if _, conflict := storedIn(lost); conflict && others {
 			c.setPending(nil) // the takeover has failed
 		}
 		stored, err = refused(node.Name, lost)
@@ -57,9 +57,9 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 	return nil, fmt.Errorf("register node %q: %w", node.Name, err)
 }
 
-// become returns the Node to store instead of the stored one, which is nil if there is none. others
+// nextNode returns the Node to store instead of the stored one, which is nil if there is none. others
 // reports whether another machine yields.
-func (c *Client) become(ctx context.Context, stored, desired *corev1.Node, opts controlplane.RegisterOptions) (next *corev1.Node, others bool, err error) {
+func (c *Client) nextNode(ctx context.Context, stored, desired *corev1.Node, opts controlplane.RegisterOptions) (next *corev1.Node, others bool, err error) {
 	from := stored
 	switch {
 	case stored == nil && opts.AdoptOnly:
@@ -105,7 +105,7 @@ func (c *Client) claim(ctx context.Context, stored, desired *corev1.Node, opts c
 	switch ended := errors.Is(err, controlplane.ErrNotFound); {
 	case err != nil && !ended:
 		return false, err
-	case ended && opts.Lost && c.held(stored):
+	case ended && opts.Lost && c.heldLease(stored):
 		opts.Lost = false
 	case ended && opts.Lost:
 		return claimLeaseless(stored, desired, opts)
@@ -167,15 +167,15 @@ type holder struct {
 	machine controlplane.Identity
 }
 
-// holds records the holder of a Lease that was read.
-func (c *Client) holds(lease *coordinationv1.Lease) {
+// recordHolder records the holder of a Lease that was read.
+func (c *Client) recordHolder(lease *coordinationv1.Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.holder = holder{lease.Name, controlplane.HolderOf(lease)}
 }
 
-// held reports whether the Node's machine was seen to hold the Node's Lease.
-func (c *Client) held(node *corev1.Node) bool {
+// heldLease reports whether the Node's machine was seen to hold the Node's Lease.
+func (c *Client) heldLease(node *corev1.Node) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	had := c.holder.machine

@@ -24,7 +24,7 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 	stored, err := c.change(ctx, node.Name, false,
 		func(stored *corev1.Node) error { return owned(stored, node, uid) },
 		func(stored *corev1.Node) corev1.NodeStatus {
-			written := c.writes(stored, node.Status)
+			written := c.recordWrite(stored, node.Status)
 			status := *node.Status.DeepCopy()
 			if !c.o.SoleWriter {
 				status = written.Merge(stored.Status, status)
@@ -98,13 +98,13 @@ func (c *Client) change(ctx context.Context, name string, once bool, allowed fun
 	if stored == nil || allowed(stored) != nil {
 		var err error
 		if stored, err = c.read(ctx, name); err != nil {
-			return nil, c.lose(err)
+			return nil, c.forgetLost(err)
 		}
 	}
 	var lost error
 	for range attempts {
 		if err := allowed(stored); err != nil {
-			return nil, c.lose(err)
+			return nil, c.forgetLost(err)
 		}
 		next := *stored
 		next.Status = edit(stored)
@@ -115,7 +115,7 @@ func (c *Client) change(ctx context.Context, name string, once bool, allowed fun
 		}
 		var err error
 		if stored, err = refused(name, lost); err != nil {
-			return nil, c.lose(err)
+			return nil, c.forgetLost(err)
 		}
 		if once {
 			c.forget()
@@ -125,8 +125,8 @@ func (c *Client) change(ctx context.Context, name string, once bool, allowed fun
 	return nil, lost
 }
 
-// lose forgets a Node that does not exist or belongs to another machine now. It returns err.
-func (c *Client) lose(err error) error {
+// forgetLost forgets a Node that does not exist or belongs to another machine now. It returns err.
+func (c *Client) forgetLost(err error) error {
 	_, taken := errors.AsType[*controlplane.IdentityError](err)
 	if taken || errors.Is(err, controlplane.ErrNotFound) {
 		c.forget()

@@ -47,19 +47,19 @@ func (s *Store) Diagnose(ctx context.Context, node string) Diagnosis {
 	a := s.about
 	s.mu.Unlock()
 	diagnosis := Diagnosis{Name: a.name, Version: a.version, Endpoint: a.endpoint, Lists: a.list, Watches: a.watch, Ends: a.ends}
-	var looking sync.WaitGroup
-	looking.Go(func() { diagnosis.Node, diagnosis.Leaseless, diagnosis.Reading = s.finds(ctx, node) })
-	looking.Go(func() {
+	var checks sync.WaitGroup
+	checks.Go(func() { diagnosis.Node, diagnosis.Leaseless, diagnosis.Reading = s.finds(ctx, node) })
+	checks.Go(func() {
 		if a.list {
 			diagnosis.Listing = s.lists(ctx)
 		}
 	})
-	looking.Go(func() {
+	checks.Go(func() {
 		if a.watch {
 			diagnosis.Watching = s.watches(ctx, objects.Key{Kind: objects.Node, Node: node})
 		}
 	})
-	looking.Wait()
+	checks.Wait()
 	return diagnosis
 }
 

@@ -74,12 +74,12 @@ type Options struct {
 
 // Store is a client of a plugin. It is safe for concurrent use.
 type Store struct {
-	o     Options
-	log   *slog.Logger
-	conn  *grpc.ClientConn
-	rpc   v1.ControlPlaneClient
-	dials atomic.Uint64 // number of connections so far: a new one may lead to another plugin
-	turn  chan struct{} // holds one token; its holder calls Info
+	o        Options
+	log      *slog.Logger
+	conn     *grpc.ClientConn
+	rpc      v1.ControlPlaneClient
+	dials    atomic.Uint64 // number of connections so far: a new one may lead to another plugin
+	infoTurn chan struct{} // holds one token; its holder calls Info
 
 	mu      sync.Mutex // guards the fields below
 	about   about      // of the plugin that answered last
@@ -88,7 +88,7 @@ type Store struct {
 
 // about is a plugin's answer to Info.
 type about struct {
-	met               uint64 // number of the connection over which it answered; 0 before the first
+	connection        uint64 // number of the connection over which it answered; 0 before the first
 	name, version     string
 	endpoint          string
 	list, watch, ends bool
@@ -109,8 +109,8 @@ func New(o Options) (*Store, error) {
 		return nil, errors.New("plugin: log missing, or a negative timeout")
 	}
 	o.Timeout, o.Poll = cmp.Or(o.Timeout, defaultTimeout), cmp.Or(o.Poll, defaultPoll)
-	s := &Store{o: o, log: o.Log.With("component", "plugin", "socket", o.Socket), turn: make(chan struct{}, 1)}
-	s.turn <- struct{}{}
+	s := &Store{o: o, log: o.Log.With("component", "plugin", "socket", o.Socket), infoTurn: make(chan struct{}, 1)}
+	s.infoTurn <- struct{}{}
 	conn, err := grpc.NewClient("passthrough:///plugin",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.dial(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the owner of the socket is checked instead
@@ -191,19 +191,19 @@ func (s *Store) info(ctx context.Context) (about, error) {
 func (s *Store) known() (about, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.about, s.about.met != 0 && s.about.met == s.dials.Load() && s.conn.GetState() == connectivity.Ready
+	return s.about, s.about.connection != 0 && s.about.connection == s.dials.Load() && s.conn.GetState() == connectivity.Ready
 }
 
 func (s *Store) takeTurn(ctx context.Context) error {
 	select {
-	case <-s.turn:
+	case <-s.infoTurn:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (s *Store) giveTurn() { s.turn <- struct{}{} }
+func (s *Store) giveTurn() { s.infoTurn <- struct{}{} }
 
 // ask calls Info.
 func (s *Store) ask(ctx context.Context) (about, error) {
@@ -216,8 +216,8 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 		return about{}, reading(s.fault(ctx, operation, err))
 	}
 	a := about{
-		met:  s.dials.Load(), // read after the call, which may have connected
-		name: sanitize.Line(answer.GetName(), maxAbout), version: sanitize.Line(answer.GetVersion(), maxAbout), endpoint: sanitize.Line(answer.GetEndpoint(), maxAbout),
+		connection: s.dials.Load(), // read after the call, which may have connected
+		name:       sanitize.Line(answer.GetName(), maxAbout), version: sanitize.Line(answer.GetVersion(), maxAbout), endpoint: sanitize.Line(answer.GetEndpoint(), maxAbout),
 		list:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_LIST),
 		watch: slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_WATCH),
 		ends:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_TTL),
@@ -232,7 +232,7 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 	before := s.about
 	s.about = a
 	s.mu.Unlock()
-	if before.met = a.met; before != a {
+	if before.connection = a.connection; before != a {
 		s.log.Info("connected to plugin", "name", a.name, "version", a.version, "endpoint", a.endpoint, "lists", a.list, "watches", a.watch, "ends objects", a.ends)
 	}
 	return a, nil

@@ -52,7 +52,7 @@ func (s *Store) follow(ctx context.Context, operation string, key objects.Key, s
 	defer func() { cancel(nil); <-probing }()
 	go func() {
 		defer close(probing)
-		s.attend(ctx, cancel)
+		s.checkAlive(ctx, cancel)
 	}()
 	for {
 		object, err := s.receive(ctx, operation, key, stream)
@@ -80,8 +80,8 @@ func (s *Store) receive(ctx context.Context, operation string, key objects.Key, 
 	return s.object(operation, key, answer.GetObject())
 }
 
-// attend ends a watch when its plugin does not answer Info any more.
-func (s *Store) attend(ctx context.Context, end context.CancelCauseFunc) {
+// checkAlive ends a watch when its plugin does not answer Info any more.
+func (s *Store) checkAlive(ctx context.Context, end context.CancelCauseFunc) {
 	tick := time.NewTicker(s.o.Poll)
 	defer tick.Stop()
 	for {

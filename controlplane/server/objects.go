@@ -27,11 +27,11 @@ const listTime = 25 * time.Second
 
 // reader reads the objects of a fleet on etcd for the command line.
 type reader struct {
-	store store.Store
-	turn  chan struct{} // for lists: one at a time
+	store    store.Store
+	listTurn chan struct{} // for lists: one at a time
 }
 
-func newReader(s store.Store) *reader { return &reader{store: s, turn: make(chan struct{}, 1)} }
+func newReader(s store.Store) *reader { return &reader{store: s, listTurn: make(chan struct{}, 1)} }
 
 // get answers KIND with a list, and KIND/NAME with the whole object.
 func (o *reader) get(r *http.Request) (any, error) {
@@ -46,12 +46,12 @@ func (o *reader) get(r *http.Request) (any, error) {
 	}
 	key := keyOf(text)
 	kind := kindOf(key.Kind)
-	kind.New = func() store.Object { return &whole{} }
+	kind.New = func() store.Object { return &rawObject{} }
 	found, err := o.store.Get(r.Context(), kind, key.Name)
 	if err != nil {
 		return nil, o.explain(r.Context(), text, err)
 	}
-	object, _ := found.(*whole)
+	object, _ := found.(*rawObject)
 	return json.RawMessage(printable(object.value)), nil
 }
 
@@ -100,8 +100,8 @@ func (o *reader) follow(ctx context.Context, kind store.Kind) ([]answer.Object, 
 	ctx, cancel := context.WithTimeoutCause(ctx, listTime, controlplane.ErrNoAnswer)
 	defer cancel()
 	select {
-	case o.turn <- struct{}{}:
-		defer func() { <-o.turn }()
+	case o.listTurn <- struct{}{}:
+		defer func() { <-o.listTurn }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for another list: %w", context.Cause(ctx))
 	}
@@ -205,21 +205,21 @@ func (o *reader) kinds(ctx context.Context) ([]string, error) {
 	return slices.Compact(kinds), err
 }
 
-// whole is an object of any type, with all its fields.
-type whole struct {
+// rawObject is an object of any type, with all its fields.
+type rawObject struct {
 	metav1.PartialObjectMetadata
 	value []byte
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (w *whole) UnmarshalJSON(value []byte) error {
+func (w *rawObject) UnmarshalJSON(value []byte) error {
 	w.value = slices.Clone(value)
 	return json.Unmarshal(value, &w.PartialObjectMetadata)
 }
 
 // DeepCopyObject implements runtime.Object.
-func (w *whole) DeepCopyObject() runtime.Object {
-	return &whole{*w.PartialObjectMetadata.DeepCopy(), slices.Clone(w.value)}
+func (w *rawObject) DeepCopyObject() runtime.Object {
+	return &rawObject{*w.PartialObjectMetadata.DeepCopy(), slices.Clone(w.value)}
 }
 
 // printable escapes characters in a JSON text that are not safe for a terminal, because other

@@ -77,7 +77,7 @@ func (c *Contact) Regained() time.Time {
 }
 
 // Run pings the store until ctx ends. heartbeat receives each result.
-func (c *Contact) Run(ctx context.Context, ping func(context.Context) error, beat func(error)) error {
+func (c *Contact) Run(ctx context.Context, ping func(context.Context) error, heartbeat func(error)) error {
 	for {
 		pinging, cancel := context.WithTimeout(ctx, pingTimeout)
 		err := ping(pinging)
@@ -90,7 +90,7 @@ func (c *Contact) Run(ctx context.Context, ping func(context.Context) error, bea
 		} else {
 			c.failed(err)
 		}
-		beat(err)
+		heartbeat(err)
 		if err := bounded.Sleep(ctx, pingInterval); err != nil {
 			return err
 		}

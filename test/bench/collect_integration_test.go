@@ -61,16 +61,16 @@ func measurePlans(b *testing.B, t *table) {
 	}
 }
 
-// larder is a containerd on a disk of its own, with images that nobody uses.
-type larder struct {
+// imageHost is a containerd on a disk of its own, with images that nobody uses.
+type imageHost struct {
 	*lab.Containerd
 	b     *testing.B
 	names []string
 }
 
-func newLarder(b *testing.B) *larder {
+func newImageHost(b *testing.B) *imageHost {
 	b.Helper()
-	l := &larder{Containerd: lab.ContainerdFor(b, lab.ContainerdOptions{ImageFSBytes: 2 << 30, ImageFSInodes: 200_000}), b: b}
+	l := &imageHost{Containerd: lab.ContainerdFor(b, lab.ContainerdOptions{ImageFSBytes: 2 << 30, ImageFSInodes: 200_000}), b: b}
 	// So much is no image that no collection is ever done.
 	check(b, os.WriteFile(filepath.Join(l.Root, "ballast"), make([]byte, 64<<20), 0o600))
 	base, err := lab.RandomLayer(4 << 20)
@@ -87,7 +87,7 @@ func newLarder(b *testing.B) *larder {
 }
 
 // refill pulls what is gone.
-func (l *larder) refill() {
+func (l *imageHost) refill() {
 	l.b.Helper()
 	for _, name := range l.names {
 		_, err := l.Images.PullImage(l.b.Context(), &cri.PullImageRequest{Image: &cri.ImageSpec{Image: name}})
@@ -96,7 +96,7 @@ func (l *larder) refill() {
 }
 
 // oneByOne removes all images in a call each, one after the other.
-func (l *larder) oneByOne() time.Duration {
+func (l *imageHost) oneByOne() time.Duration {
 	l.b.Helper()
 	began := time.Now()
 	for _, name := range l.names {
@@ -106,7 +106,7 @@ func (l *larder) oneByOne() time.Duration {
 }
 
 // collected has the agent remove them.
-func (l *larder) collected(a *agent, req api.CollectRequest) runs.Report {
+func (l *imageHost) collected(a *agent, req api.CollectRequest) runs.Report {
 	l.b.Helper()
 	report, err := a.api.Collect(l.b.Context(), req, func(api.Step) {})
 	check(l.b, err)
@@ -120,7 +120,7 @@ func (l *larder) collected(a *agent, req api.CollectRequest) runs.Report {
 // loop of RemoveImage, by a collection of all that is unused, and by one that
 // measures the disk as it goes. The three take turns on the same images.
 func measureRemovals(b *testing.B, t *table) {
-	l := newLarder(b)
+	l := newImageHost(b)
 	a := startAgentWith(b, true, "runtimes: [{type: cri, endpoint: "+l.Endpoint+"}]\nimageGC: {minimumAge: 0s, interval: 1h}\n")
 	defer a.end(syscall.SIGTERM)
 	bare := figure{name: "500 images: a bare loop of RemoveImage", unit: "s"}

@@ -55,7 +55,7 @@ func (h *host) showNextBoot(ctx context.Context) error {
 	}
 	h.out.check(strings.HasPrefix(last.BootID, h.before.Status.NodeInfo.BootID), "the last shutdown is known, and is that of the boot before", "its boot ID is %s, want %s", last.BootID, h.before.Status.NodeInfo.BootID)
 	h.out.check(last.Graceful && last.Trigger == journal.TriggerShutdown, "it left no pod running", "it says graceful=%t, trigger %q, error %q", last.Graceful, last.Trigger, last.Error)
-	for _, a := range h.cast.actors {
+	for _, a := range h.workload.pods {
 		want, got := journal.Stopped, journal.Outcome("nothing")
 		if a.takes == 0 {
 			want = journal.Killed

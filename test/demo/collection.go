@@ -125,7 +125,7 @@ func (h *host) fill(ctx context.Context) error {
 			return err
 		}
 	}
-	latest := fmt.Sprintf(imageReportOf, h.cast.reports)
+	latest := fmt.Sprintf(imageReportOf, h.workload.reports)
 	filled := time.Now()
 	_, err := h.awaitStatus(ctx, 2*interval, "images that are old enough, and a collection that is not about to begin", func(s api.Status) (bool, string) {
 		sinceFill := time.Since(filled)
@@ -161,7 +161,7 @@ func (h *host) checkPlan(plan api.CollectPlan, before usage, older, newer string
 	}
 	d := decisionOn(plan.Images, imageOldWeb)
 	out.check(d.Action == gc.Remove && plan.Images[0].ID == d.ID, imageOldWeb+" was unused longest and goes first", "the plan says %s: %s", d.Action, d.Reason)
-	d = decisionOn(plan.Images, fmt.Sprintf(imageReportOf, h.cast.reports))
+	d = decisionOn(plan.Images, fmt.Sprintf(imageReportOf, h.workload.reports))
 	out.check(d.Action == gc.Keep && d.Reason == gc.TooYoung, "the latest image stays: "+string(gc.TooYoung), "the plan says %s: %s", d.Action, d.Reason)
 	first, last := decisionOnContainer(plan.Containers, older), decisionOnContainer(plan.Containers, newer)
 	out.check(first.Action == gc.Remove, "the first try of the job goes", "the plan says %s: %s", first.Action, first.Reason)
@@ -225,7 +225,7 @@ func (h *host) checkCollected(ctx context.Context, plan api.CollectPlan, s api.S
 	_, oldErr := h.containerd.Container(ctx, older)
 	_, newErr := h.containerd.Container(ctx, newer)
 	out.check(oldErr != nil && newErr == nil, "of the dead containers the older is gone and the newer is there", "containerd says of the older %v, of the newer %v", oldErr, newErr)
-	for _, a := range h.cast.actors {
+	for _, a := range h.workload.pods {
 		c, err := h.containerd.Container(ctx, a.container())
 		if err != nil {
 			return err

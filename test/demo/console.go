@@ -50,8 +50,8 @@ type chapter struct {
 	play  func(context.Context) error
 }
 
-// play runs chapters in order, until a claim in one of them does not hold.
-func (c *console) play(ctx context.Context, chapters []chapter) error {
+// runChapters runs chapters in order, until a claim in one of them does not hold.
+func (c *console) runChapters(ctx context.Context, chapters []chapter) error {
 	for _, chapter := range chapters {
 		c.chapter(chapter.title)
 		if err := chapter.play(ctx); err != nil {

@@ -40,18 +40,18 @@ type fleet struct {
 	server     *lab.Daemon
 }
 
-// perform implements stage.
-func (f *fleet) perform(ctx context.Context, out *console) error {
+// execute implements scenario.
+func (f *fleet) execute(ctx context.Context, out *console) error {
 	f.out = out
-	return out.play(ctx, []chapter{
-		{"Three hosts in etcd", f.setTheStage},
+	return out.runChapters(ctx, []chapter{
+		{"Three hosts in etcd", f.prepare},
 		{"A server leads", f.startServer},
 		{"A host dies", f.loseHost},
 		{"The host returns", f.returnHost},
 	})
 }
 
-// close implements stage.
+// close implements scenario.
 func (f *fleet) close(ctx context.Context) error {
 	var errs []error
 	for _, d := range f.hosts {
@@ -69,7 +69,7 @@ func (f *fleet) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// log implements stage.
+// log implements scenario.
 func (f *fleet) log() string {
 	if f.server == nil {
 		return ""
@@ -84,8 +84,8 @@ func socket(host string) string { return file(host + ".sock") }
 
 var serverSocket = file("server.sock")
 
-// setTheStage starts etcd and the agents.
-func (f *fleet) setTheStage(ctx context.Context) (err error) {
+// prepare starts etcd and the agents.
+func (f *fleet) prepare(ctx context.Context) (err error) {
 	f.out.printf(`This is a private corner of the machine, which ends with this program. In it
 		run a real etcd, a containerd and three agents, each with a machine ID and a
 		host name of its own. Leases last %s, so that you need not wait for long.`, leaseTime)

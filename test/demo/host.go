@@ -41,8 +41,8 @@ type host struct {
 	agent      *lab.Daemon
 	started    time.Time // last start of the agent
 
-	cast   cast
-	before *corev1.Node // Node before the reboot
+	workload podSet
+	before   *corev1.Node // Node before the reboot
 }
 
 // startAgent starts the agent as the service manager does, and returns when it reports that it is

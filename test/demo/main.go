@@ -75,29 +75,29 @@ func demo(args []string) int {
 	interrupted, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
 	defer stop()
 	if second {
-		return play(interrupted, &fleet{lab: l, binary: binary})
+		return runScenario(interrupted, &fleet{lab: l, binary: binary})
 	}
 	h := &host{lab: l, binary: binary}
 	if len(args) == 3 {
 		h.picture, h.record = args[1], args[2]
 	}
-	return play(interrupted, h)
+	return runScenario(interrupted, h)
 }
 
-// stage is the environment of a demo.
-type stage interface {
-	perform(ctx context.Context, out *console) error
+// scenario is the environment of a demo.
+type scenario interface {
+	execute(ctx context.Context, out *console) error
 	close(ctx context.Context) error
 	log() string // its last lines
 }
 
-// play runs the chapters until one fails, and cleans up.
-func play(interrupted context.Context, s stage) int {
+// runScenario runs the chapters until one fails, and cleans up.
+func runScenario(interrupted context.Context, s scenario) int {
 	ctx, cancel := context.WithTimeoutCause(interrupted, runLimit, fmt.Errorf("the demo took longer than %s", runLimit))
 	defer cancel()
 	out := newConsole(os.Stdout)
 
-	err := s.perform(ctx, out)
+	err := s.execute(ctx, out)
 	if errors.Is(err, context.DeadlineExceeded) && interrupted.Err() == nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
@@ -120,7 +120,7 @@ func play(interrupted context.Context, s stage) int {
 	return 0
 }
 
-// log implements stage.
+// log implements scenario.
 func (h *host) log() string {
 	if h.agent == nil {
 		return ""
@@ -128,11 +128,11 @@ func (h *host) log() string {
 	return h.agent.Log(25)
 }
 
-// perform implements stage.
-func (h *host) perform(ctx context.Context, out *console) error {
+// execute implements scenario.
+func (h *host) execute(ctx context.Context, out *console) error {
 	h.out = out
-	return out.play(ctx, []chapter{
-		{"A host with pods", h.setTheStage},
+	return out.runChapters(ctx, []chapter{
+		{"A host with pods", h.prepare},
 		{"The Node tells how it is", h.showNode},
 		{"Images and dead containers are collected", h.showCollection},
 		{"A reboot waits for the pods", h.showShutdown},

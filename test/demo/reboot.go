@@ -104,7 +104,7 @@ func (h *host) catchDraining(ctx context.Context) (api.Status, time.Time, error)
 // exits returns how each pod's container ended, from containerd.
 func (h *host) exits(ctx context.Context) (map[string]*cri.ContainerStatus, error) {
 	exits := map[string]*cri.ContainerStatus{}
-	for _, a := range h.cast.actors {
+	for _, a := range h.workload.pods {
 		c, err := h.containerd.Container(ctx, a.container())
 		if err != nil {
 			return nil, err
@@ -165,7 +165,7 @@ func (h *host) checkStops(exits map[string]*cri.ContainerStatus, record *journal
 	for _, p := range record.Pods {
 		stops[p.Namespace+"/"+p.Name] = p
 	}
-	for _, a := range h.cast.actors {
+	for _, a := range h.workload.pods {
 		exit, stop := exits[a.title()], stops[a.title()]
 		took := finished(exit).Sub(stop.StartedAt)
 		// The journal and containerd each read the clock separately.
@@ -187,7 +187,7 @@ func (h *host) checkStops(exits map[string]*cri.ContainerStatus, record *journal
 	}
 	h.out.check(!firstCritical.Before(lastRegular), "critical pods were left alone until the last regular one had ended",
 		"the first critical one was stopped %s before that", lastRegular.Sub(firstCritical))
-	h.out.check(len(record.Pods) == len(h.cast.actors), "the journal has every pod", "it has %d of %d", len(record.Pods), len(h.cast.actors))
+	h.out.check(len(record.Pods) == len(h.workload.pods), "the journal has every pod", "it has %d of %d", len(record.Pods), len(h.workload.pods))
 }
 
 // checkRelease checks that the shutdown continued when the last container had ended.

@@ -68,7 +68,7 @@ func TestLastUseOfAnImageSurvivesWhatMayCome(t *testing.T) {
 	conn, err := grpc.NewClient(c.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	check(t, err)
 	defer conn.Close()
-	r := &rush{t: t, c: c, store: imageapi.NewImagesClient(conn)}
+	r := &imageRace{t: t, c: c, store: imageapi.NewImagesClient(conn)}
 	check(t, r.tag(t.Context(), old, renamed))
 	eventually(t, "CRI knows the new tag", func() bool { return images(t, c)[renamed] })
 	check(t, r.untag(t.Context(), old))

@@ -109,7 +109,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		}
 		c.Members = append(c.Members, m)
 		if c.o.Disks {
-			if err := c.furnish(ctx, m); err != nil {
+			if err := c.mountDisk(ctx, m); err != nil {
 				return err
 			}
 		}

@@ -13,8 +13,8 @@ import (
 // preallocates its log in files of 64 MB.
 const diskBytes = 512 << 20
 
-// furnish mounts a filesystem for a member.
-func (c *Cluster) furnish(ctx context.Context, m *Member) error {
+// mountDisk mounts a filesystem for a member.
+func (c *Cluster) mountDisk(ctx context.Context, m *Member) error {
 	l, err := lab.Current()
 	if err != nil {
 		return err

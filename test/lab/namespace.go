@@ -206,7 +206,7 @@ func initMain() int {
 	if err := json.Unmarshal([]byte(os.Getenv(labVariable)), l); err != nil {
 		return fail(err)
 	}
-	if err := l.furnish(); err != nil {
+	if err := l.setUpNamespaces(); err != nil {
 		return fail(err)
 	}
 	signals := make(chan os.Signal, 4)

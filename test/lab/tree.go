@@ -29,7 +29,7 @@ func (l *Lab) WithTree(tree string) (other *Lab, remove func() error, err error)
 		}
 		return os.RemoveAll(dir)
 	}
-	err = errors.Join(os.Mkdir(changed.root, 0o755), changed.furnishTree(tree, dir))
+	err = errors.Join(os.Mkdir(changed.root, 0o755), changed.setUpTree(tree, dir))
 	if err == nil {
 		err = changed.takePrograms(tree, filepath.Join(dir, "bin"))
 	}
@@ -39,8 +39,8 @@ func (l *Lab) WithTree(tree string) (other *Lab, remove func() error, err error)
 	return &changed, remove, nil
 }
 
-// furnishTree creates the root. It is a mount point, because runc calls pivot_root(2).
-func (l *Lab) furnishTree(tree, dir string) error {
+// setUpTree creates the root. It is a mount point, because runc calls pivot_root(2).
+func (l *Lab) setUpTree(tree, dir string) error {
 	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
 	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755)); err != nil {
 		return err

@@ -57,22 +57,22 @@ func (w *Wall) build(lab string) error {
 		attributes := netlink.NewLinkAttrs()
 		attributes.Name = w.link
 		pair := &netlink.Veth{LinkAttrs: attributes, PeerName: w.link, PeerNamespace: netlink.NsFd(int(outside.Fd()))}
-		return errors.Join(netlink.LinkAdd(pair), raise("lo", ""), raise(w.link, w.Address), leadOut(w.link, lab))
+		return errors.Join(netlink.LinkAdd(pair), setUp("lo", ""), setUp(w.link, w.Address), addDefaultRoute(w.link, lab))
 	})
 	if err != nil {
 		return err
 	}
-	if err := raise(w.link, lab); err != nil {
+	if err := setUp(w.link, lab); err != nil {
 		return err
 	}
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
 		return err
 	}
-	return w.learn()
+	return w.addNeighbour()
 }
 
-// raise enables an interface, and sets its address unless that is empty.
-func raise(name, address string) error {
+// setUp enables an interface, and sets its address unless that is empty.
+func setUp(name, address string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", name, err)
@@ -86,8 +86,8 @@ func raise(name, address string) error {
 	return netlink.LinkSetUp(link)
 }
 
-// leadOut adds a default route to the lab's side.
-func leadOut(name, lab string) error {
+// addDefaultRoute adds a default route to the lab's side.
+func addDefaultRoute(name, lab string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
@@ -95,8 +95,8 @@ func leadOut(name, lab string) error {
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(lab)})
 }
 
-// learn adds a permanent neighbour entry for the servers on the lab's side.
-func (w *Wall) learn() error {
+// addNeighbour adds a permanent neighbour entry for the servers on the lab's side.
+func (w *Wall) addNeighbour() error {
 	var hardware net.HardwareAddr
 	err := w.inside(func(link netlink.Link) error {
 		hardware = link.Attrs().HardwareAddr
@@ -170,7 +170,7 @@ func (w *Wall) Cut() error { return w.set("cut", netlink.LinkSetDown) }
 func (w *Wall) Restore() error {
 	return w.set("mend", func(link netlink.Link) error {
 		// The default route was removed with the interface.
-		return errors.Join(netlink.LinkSetUp(link), leadOut(w.link, strings.TrimSuffix(w.Address, ".2")+".1"))
+		return errors.Join(netlink.LinkSetUp(link), addDefaultRoute(w.link, strings.TrimSuffix(w.Address, ".2")+".1"))
 	})
 }
 

@@ -45,7 +45,7 @@ func TestAnAgentThatEndsTouchesNoContainer(t *testing.T) {
 			})
 		}
 		t.Run("systemctl start reboot.target", func(t *testing.T) {
-			bypass(t, m, wayDown{name: "systemctl start reboot.target, without scopes", down: by("systemctl start reboot.target")}, workload())
+			bypass(t, m, shutdownKind{name: "systemctl start reboot.target, without scopes", down: by("systemctl start reboot.target")}, workload())
 		})
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// wayDown is a way to end a boot.
-type wayDown struct {
+// shutdownKind is a way to end a boot.
+type shutdownKind struct {
 	name string
 	down func(m *machine.Machine) machine.Down
 	off  bool   // the machine is off then
@@ -34,7 +34,7 @@ func TestAnnouncedShutdowns(t *testing.T) {
 		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		t.Logf("seen: %s", versions(m))
-		ways := []wayDown{
+		ways := []shutdownKind{
 			{name: "systemctl reboot", down: by("systemctl reboot"), kind: "reboot"},
 			{name: "shutdown -r now", down: by("shutdown -r now"), kind: "reboot"},
 			{name: "reboot", down: by("reboot"), kind: "reboot"},
@@ -43,12 +43,12 @@ func TestAnnouncedShutdowns(t *testing.T) {
 		}
 		if o.Bed == machine.VM {
 			ways = append(ways,
-				wayDown{name: "power button", down: (*machine.Machine).PowerButton, off: true, kind: "poweroff"},
-				wayDown{name: "systemctl kexec", down: by("kexec --load /boot/vmlinuz --initrd=/boot/initrd --reuse-cmdline && systemctl kexec"), kind: "kexec"})
+				shutdownKind{name: "power button", down: (*machine.Machine).PowerButton, off: true, kind: "poweroff"},
+				shutdownKind{name: "systemctl kexec", down: by("kexec --load /boot/vmlinuz --initrd=/boot/initrd --reuse-cmdline && systemctl kexec"), kind: "kexec"})
 		}
 		if o.Release != machine.Debian12 {
 			// The last one: what follows cannot be told from it by the boot's ID.
-			ways = append(ways, wayDown{name: "systemctl soft-reboot", down: by("systemctl soft-reboot"), same: true, kind: "soft-reboot"})
+			ways = append(ways, shutdownKind{name: "systemctl soft-reboot", down: by("systemctl soft-reboot"), same: true, kind: "soft-reboot"})
 		}
 		t.Run("scheduled and called off", func(t *testing.T) { cancelAnnounced(t, m) })
 		for i, way := range ways {
@@ -65,30 +65,30 @@ func TestAnnouncedShutdowns(t *testing.T) {
 }
 
 // goDown shuts the machine down in one way, and looks at it from the next boot.
-func goDown(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) {
+func goDown(t *testing.T, m *machine.Machine, kind shutdownKind, pods []machine.Pod) {
 	t.Helper()
 	before := m.BootID()
-	down := way.down(m)
-	if down.Off != way.off || down.NewKernel == way.same {
-		t.Errorf("the machine went down as %+v, want off = %t and a new kernel = %t", down, way.off, !way.same)
+	down := kind.down(m)
+	if down.Off != kind.off || down.NewKernel == kind.same {
+		t.Errorf("the machine went down as %+v, want off = %t and a new kernel = %t", down, kind.off, !kind.same)
 	}
 	if down.Off {
 		m.Start()
 	}
 	c := readBack(t, m, before)
-	c.logFindings(t, way.name)
+	c.logFindings(t, kind.name)
 	checkWorkload(t, c, pods, journal.TriggerShutdown)
 	expectReboot(t, m, reboots.Expected)
-	if m.Options.Release == machine.Debian12 && way.name == "power button" {
-		way.kind = "" // logind does not report it
+	if m.Options.Release == machine.Debian12 && kind.name == "power button" {
+		kind.kind = "" // logind does not report it
 	}
-	if c.last.Kind != way.kind {
-		t.Errorf("LastShutdown() is of kind %q, want %q", c.last.Kind, way.kind)
+	if c.last.Kind != kind.kind {
+		t.Errorf("LastShutdown() is of kind %q, want %q", c.last.Kind, kind.kind)
 	}
-	if output := m.Hostler("status"); !strings.Contains(output, way.kind+" "+c.last.StartedAt.UTC().Format(time.RFC3339)) {
-		t.Errorf("hostler status does not tell of the %q:\n%s", way.kind, output)
+	if output := m.Hostler("status"); !strings.Contains(output, kind.kind+" "+c.last.StartedAt.UTC().Format(time.RFC3339)) {
+		t.Errorf("hostler status does not tell of the %q:\n%s", kind.kind, output)
 	}
-	logindWaitedIn(t, m, logOf(way))
+	logindWaitedIn(t, m, logOf(kind))
 }
 
 // logindWaited looks that logind waited to the end of the boot before for whoever had a lock.
@@ -105,8 +105,8 @@ func logindWaitedIn(t *testing.T, m *machine.Machine, boot int) {
 }
 
 // logOf is the boot, counted from this one, in whose journal the way down is.
-func logOf(way wayDown) int {
-	if way.same {
+func logOf(kind shutdownKind) int {
+	if kind.same {
 		return 0
 	}
 	return -1

@@ -23,7 +23,7 @@ func TestShutdownsThatBypassLogind(t *testing.T) {
 		o.Config, o.SystemdCgroup = workloadConfig(), true
 		m := machine.Boot(t, o)
 		t.Run("systemctl start reboot.target", func(t *testing.T) { longGrace(t, m) })
-		for i, way := range []wayDown{
+		for i, way := range []shutdownKind{
 			{name: "systemctl isolate reboot.target", down: by("systemctl isolate reboot.target")},
 			{name: "Ctrl-Alt-Del", down: (*machine.Machine).CtrlAltDel},
 		} {
@@ -63,18 +63,18 @@ func expectGroup(t *testing.T, m *machine.Machine, pod, begins, ends string) {
 }
 
 // bypass shuts the machine down in a way of which logind hears nothing.
-func bypass(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) closed {
+func bypass(t *testing.T, m *machine.Machine, kind shutdownKind, pods []machine.Pod) closed {
 	t.Helper()
 	before := m.BootID()
-	if down := way.down(m); down.Off || !down.NewKernel {
+	if down := kind.down(m); down.Off || !down.NewKernel {
 		t.Errorf("the machine went down as %+v, want a new boot", down)
 	}
 	c := readBack(t, m, before)
-	c.logFindings(t, way.name)
+	c.logFindings(t, kind.name)
 	checkWorkload(t, c, pods, journal.TriggerServiceStop)
 	expectReboot(t, m, reboots.Expected)
 	during, after := unmounts(m)
-	t.Logf("seen: %s: systemd unmounted %d of the containers' file systems before hostler had ended, %d after", way.name, during, after)
+	t.Logf("seen: %s: systemd unmounted %d of the containers' file systems before hostler had ended, %d after", kind.name, during, after)
 	if log := m.Journal(-1, "-u hostler"); !strings.Contains(log, "systemStopping=true") {
 		t.Errorf("hostler did not see that the system stops:\n%s", log)
 	}
@@ -113,7 +113,7 @@ func longGrace(t *testing.T, m *machine.Machine) {
 		}
 	}
 	spread(t, m, 0, pods...)
-	c := bypass(t, m, wayDown{name: "systemctl start reboot.target, 35 s of grace", down: by("systemctl start reboot.target")}, pods)
+	c := bypass(t, m, shutdownKind{name: "systemctl start reboot.target, 35 s of grace", down: by("systemctl start reboot.target")}, pods)
 	for _, life := range c.work.Pod("batch") {
 		if lasted := life.Gone().Sub(life.Term()); lasted < needs {
 			t.Errorf("batch lived for %v after SIGTERM, want the %v that it needs:\n%s", lasted, needs, c.work)

@@ -82,7 +82,7 @@ func (m *Machine) shell(ctx context.Context, typed <-chan []byte) error {
 		}
 		defer func() { _ = term.Restore(0, state) }()
 		sizes = make(chan wire.Size)
-		go tellSizes(ctx, sizes)
+		go sendSizes(ctx, sizes)
 	}
 	_, err := m.link.Exec(ctx, run, wire.Streams{Stdin: input{typed, ctx.Done()}, Stdout: os.Stdout, Stderr: os.Stderr, Sizes: sizes})
 	return err
@@ -119,8 +119,8 @@ func (i input) Read(p []byte) (int, error) {
 	}
 }
 
-// tellSizes sends the terminal's size, at the start and after changes.
-func tellSizes(ctx context.Context, sizes chan<- wire.Size) {
+// sendSizes sends the terminal's size, at the start and after changes.
+func sendSizes(ctx context.Context, sizes chan<- wire.Size) {
 	changes := make(chan os.Signal, 1)
 	signal.Notify(changes, unix.SIGWINCH)
 	defer signal.Stop(changes)

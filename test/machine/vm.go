@@ -157,8 +157,8 @@ func (v *vm) cut() error {
 	return nil
 }
 
-// silence is how long a kernel may take, on a busy host, to its first message.
-const silence = 2 * time.Minute
+// firstMessageTimeout is how long a kernel may take, on a busy host, to its first message.
+const firstMessageTimeout = 2 * time.Minute
 
 // stuck reports that the machine was reset, without effect.
 func (v *vm) stuck() bool {
@@ -173,7 +173,7 @@ func (v *vm) stuck() bool {
 	if err != nil {
 		return false
 	}
-	unresponsive := time.Since(info.ModTime()) >= silence && time.Since(startedAt) >= silence
+	unresponsive := time.Since(info.ModTime()) >= firstMessageTimeout && time.Since(startedAt) >= firstMessageTimeout
 	return hangs(string(console), unresponsive)
 }
 
@@ -203,13 +203,13 @@ func (v *vm) dial(ctx context.Context) (net.Conn, error) {
 
 func (v *vm) press(b button) error {
 	if b == powerButton {
-		return v.tell(`{"execute": "system_powerdown"}`)
+		return v.sendCommand(`{"execute": "system_powerdown"}`)
 	}
-	return v.tell(`{"execute": "send-key", "arguments": {"keys": [{"type": "qcode", "data": "ctrl"}, {"type": "qcode", "data": "alt"}, {"type": "qcode", "data": "delete"}]}}`)
+	return v.sendCommand(`{"execute": "send-key", "arguments": {"keys": [{"type": "qcode", "data": "ctrl"}, {"type": "qcode", "data": "alt"}, {"type": "qcode", "data": "delete"}]}}`)
 }
 
-// tell sends a command to QEMU.
-func (v *vm) tell(order string) error {
+// sendCommand sends a command to QEMU.
+func (v *vm) sendCommand(order string) error {
 	conn, err := net.Dial("unix", v.path("qmp.sock"))
 	if err != nil {
 		return err

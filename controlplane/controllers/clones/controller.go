@@ -46,7 +46,7 @@ type Report struct {
 func New(s store.Store, contact *store.Contact, log *slog.Logger) *Controller {
 	c := &Controller{
 		store: s, contact: contact, log: log.With("component", Name),
-		nodes: store.NewTable(take, func() {}),
+		nodes: store.NewTable(entryOf, func() {}),
 	}
 	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Done: c.done}, loop.NewSignal(), c.log)
 	return c
@@ -68,8 +68,8 @@ type entry struct {
 	heartbeat time.Time
 }
 
-// take returns the entry of a Node.
-func take(before entry, o store.Object, _ bool) (now entry, _ bool) {
+// entryOf returns the entry of a Node.
+func entryOf(before entry, o store.Object, _ bool) (now entry, _ bool) {
 	node := o.(*corev1.Node)
 	info := node.Status.NodeInfo
 	now.Host = Host{Name: node.Name, UID: node.UID, MachineID: info.MachineID, BootID: info.BootID, Stored: node.Annotations[controlplane.AnnotationSameMachine]}

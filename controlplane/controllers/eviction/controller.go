@@ -58,7 +58,7 @@ type Report struct {
 func New(s store.Store, contact *store.Contact, pods *podcache.Cache, changed loop.Signal, log *slog.Logger) *Controller {
 	c := &Controller{
 		store: s, byHosts: s.EndsLeases(), kind: store.Pods(s.EndsLeases()), contact: contact,
-		nodes: store.NewTable(take, changed.Send), pods: pods, log: log.With("component", Name),
+		nodes: store.NewTable(hostOf, changed.Send), pods: pods, log: log.With("component", Name),
 	}
 	c.Executor = executor.New(executor.Job[Eviction]{Decide: c.decide, Write: c.evict, Done: c.done}, changed, c.log)
 	return c

@@ -8,8 +8,8 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// take returns the Host of a Node, with its NoExecute taints and when each starts to count.
-func take(before Host, o store.Object, listing bool) (now Host, news bool) {
+// hostOf returns the Host of a Node, with its NoExecute taints and when each starts to count.
+func hostOf(before Host, o store.Object, listing bool) (now Host, news bool) {
 	node := o.(*corev1.Node)
 	now = Host{Name: node.Name, UID: node.UID}
 	for _, t := range node.Spec.Taints {

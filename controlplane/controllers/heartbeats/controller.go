@@ -82,7 +82,7 @@ func (c *Controller) RunReads(ctx context.Context, heartbeat func(error)) error 
 		}
 		heartbeat(err)
 		if err == nil {
-			c.take(setting)
+			c.recordSetting(setting)
 		}
 		select {
 		case <-ticker.C:
@@ -93,8 +93,8 @@ func (c *Controller) RunReads(ctx context.Context, heartbeat func(error)) error 
 	}
 }
 
-// take records the setting that was read.
-func (c *Controller) take(setting store.Setting) {
+// recordSetting records the setting that was read.
+func (c *Controller) recordSetting(setting store.Setting) {
 	c.mu.Lock()
 	news := !c.read || c.facts.Setting != setting
 	c.facts.Setting, c.read = setting, true

@@ -84,9 +84,9 @@ func Decide(f Facts) Decision {
 		return d
 	}
 	next := d.Lease
-	switch shorter := above(f.Hosts, headroom*f.MaxPerSecond); {
+	switch shorter := shortestBelow(f.Hosts, headroom*f.MaxPerSecond); {
 	case d.Lease == 0 || d.PerSecond > f.MaxPerSecond:
-		next = least(f.Hosts, f.MaxPerSecond)
+		next = shortestAtMost(f.Hosts, f.MaxPerSecond)
 		d.Reason = fmt.Sprintf("%d hosts renew %.1f Leases a second, more than heartbeats.maxPerSecond (%v)", f.Hosts, d.PerSecond, f.MaxPerSecond)
 	case shorter < d.Lease:
 		next = shorter
@@ -112,13 +112,15 @@ func perSecond(hosts int, lease time.Duration) float64 {
 	return float64(hosts) * controlplane.LeaseRenewals / lease.Seconds()
 }
 
-// least returns the shortest duration with which the hosts renew at most that many Leases a second.
-func least(hosts int, perSecond float64) time.Duration {
+// shortestAtMost returns the shortest duration with which the hosts renew at most that many Leases
+// a second.
+func shortestAtMost(hosts int, perSecond float64) time.Duration {
 	return steps(math.Ceil(float64(hosts) * controlplane.LeaseRenewals / perSecond / step.Seconds()))
 }
 
-// above returns the shortest duration with which the hosts renew fewer Leases a second than that.
-func above(hosts int, perSecond float64) time.Duration {
+// shortestBelow returns the shortest duration with which the hosts renew fewer Leases a second than
+// that.
+func shortestBelow(hosts int, perSecond float64) time.Duration {
 	return steps(math.Floor(float64(hosts)*controlplane.LeaseRenewals/perSecond/step.Seconds()) + 1)
 }
 

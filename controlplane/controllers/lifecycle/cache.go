@@ -24,11 +24,11 @@ type Cache struct {
 	zoneLabels []string
 	changed    []loop.Signal
 
-	mu     sync.Mutex // guards the fields below
-	nodes  map[string]nodeEntry
-	leases map[string]leaseEntry
-	synced [2]bool // nodes, leases
-	broken map[string]error
+	mu         sync.Mutex // guards the fields below
+	nodes      map[string]nodeEntry
+	leases     map[string]leaseEntry
+	synced     [2]bool // nodes, leases
+	unreadable map[string]error
 }
 
 // nodeEntry is one Node.
@@ -57,7 +57,7 @@ type leaseEntry struct {
 func NewCache(endsLeases bool, zoneLabels []string, changed ...loop.Signal) *Cache {
 	return &Cache{
 		endsLeases: endsLeases, zoneLabels: zoneLabels, changed: changed,
-		nodes: map[string]nodeEntry{}, leases: map[string]leaseEntry{}, broken: map[string]error{},
+		nodes: map[string]nodeEntry{}, leases: map[string]leaseEntry{}, unreadable: map[string]error{},
 	}
 }
 
@@ -78,7 +78,7 @@ func (c *Cache) Synced() bool {
 func (c *Cache) Unreadable() map[string]error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return maps.Clone(c.broken)
+	return maps.Clone(c.unreadable)
 }
 
 // Clock has the times from which silence of hosts counts, by the monotonic clock.
@@ -94,10 +94,10 @@ type Clock struct {
 
 // Hosts returns all hosts by name.
 //
-// doubts are hosts whose Lease has to be read before they count as dead. If the store ends Leases,
+// suspects are hosts whose Lease has to be read before they count as dead. If the store ends Leases,
 // it does not report that a Lease was created again (see store.Deletions). The result of the read
 // is passed to Checked. Until then the hosts count as alive.
-func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, doubts []string) {
+func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, suspects []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	hosts = make([]Host, 0, len(c.nodes))
@@ -106,14 +106,14 @@ func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, doubts []string
 		h.DeadAt = c.deadAt(n, l, policy, clock)
 		dead := !h.DeadAt.IsZero() && !clock.Now.Before(h.DeadAt)
 		if dead && c.endsLeases && !l.gone && !h.Conditions.unknown() {
-			doubts = append(doubts, name)
+			suspects = append(suspects, name)
 			h.DeadAt = time.Time{}
 		}
 		hosts = append(hosts, h)
 	}
 	slices.SortFunc(hosts, func(a, b Host) int { return strings.Compare(a.Name, b.Name) })
-	slices.Sort(doubts)
-	return hosts, doubts
+	slices.Sort(suspects)
+	return hosts, suspects
 }
 
 // Checked records the read of a host's Lease; nil if there is none. An unreadable Lease counts as
@@ -125,7 +125,7 @@ func (c *Cache) Checked(name string, lease *coordinationv1.Lease, unreadable err
 	case lease != nil:
 		c.renew(lease)
 	case unreadable != nil:
-		c.spoiled(name, unreadable)
+		c.recordUnreadable(name, unreadable)
 	default:
 		l := c.leases[name]
 		l.gone = true
@@ -206,7 +206,7 @@ func (f nodeFollower) Set(_ string, object store.Object) {
 	node := object.(*corev1.Node)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, store.Nodes.Key(node.Name))
+	delete(f.unreadable, store.Nodes.Key(node.Name))
 	before, known := f.nodes[node.Name]
 	now := entryOf(node, f.zoneLabels)
 	now.listed, now.seenAt, now.reportAt = true, before.seenAt, before.reportAt
@@ -231,7 +231,7 @@ func (f nodeFollower) Set(_ string, object store.Object) {
 func (f nodeFollower) Unreadable(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.broken[store.Nodes.Key(name)] = err
+	f.unreadable[store.Nodes.Key(name)] = err
 	delete(f.nodes, name)
 }
 
@@ -239,7 +239,7 @@ func (f nodeFollower) Unreadable(name string, err error) {
 func (f nodeFollower) Delete(name string, _ store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, store.Nodes.Key(name))
+	delete(f.unreadable, store.Nodes.Key(name))
 	delete(f.nodes, name)
 	f.send()
 }
@@ -280,7 +280,7 @@ func (f leaseFollower) Set(_ string, object store.Object) {
 
 // renew records a Lease. The caller has the lock.
 func (c *Cache) renew(lease *coordinationv1.Lease) {
-	delete(c.broken, store.Leases.Key(lease.Name))
+	delete(c.unreadable, store.Leases.Key(lease.Name))
 	before, known := c.leases[lease.Name]
 	now := leaseEntry{present: true, listed: true, renewal: controlplane.Renewal(lease), renewed: before.renewed}
 	if s := lease.Spec.LeaseDurationSeconds; s != nil {
@@ -303,13 +303,13 @@ func (c *Cache) renew(lease *coordinationv1.Lease) {
 func (f leaseFollower) Unreadable(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.spoiled(name, err)
+	f.recordUnreadable(name, err)
 }
 
-// spoiled records a Lease that cannot be read. If the store ends Leases, it counts as present. The
-// caller has the lock.
-func (c *Cache) spoiled(name string, err error) {
-	c.broken[store.Leases.Key(name)] = err
+// recordUnreadable records a Lease that cannot be read. If the store ends Leases, it counts as
+// present. The caller has the lock.
+func (c *Cache) recordUnreadable(name string, err error) {
+	c.unreadable[store.Leases.Key(name)] = err
 	l := c.leases[name]
 	l.present, l.listed = true, true
 	c.leases[name] = l
@@ -319,7 +319,7 @@ func (c *Cache) spoiled(name string, err error) {
 func (f leaseFollower) Delete(name string, last store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, store.Leases.Key(name))
+	delete(f.unreadable, store.Leases.Key(name))
 	f.end(name, last)
 	f.send()
 }
@@ -358,7 +358,7 @@ func (f leaseFollower) Synced() {
 
 // forget clears the unreadable objects of a kind. The caller has the lock.
 func (c *Cache) forget(kind store.Kind) {
-	maps.DeleteFunc(c.broken, func(name string, _ error) bool { return strings.HasPrefix(name, kind.Name+"/") })
+	maps.DeleteFunc(c.unreadable, func(name string, _ error) bool { return strings.HasPrefix(name, kind.Name+"/") })
 }
 
 // LabelExclude leaves a Node out when the state of its zone is computed.

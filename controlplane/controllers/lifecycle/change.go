@@ -13,8 +13,8 @@ import (
 // keeps to the rate.
 const AnnotationTainted = "hostler.io/no-execute-added"
 
-// lost are the conditions that are set to Unknown if the host gives no sign of life.
-var lost = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
+// silentConditions are the conditions that are set to Unknown if the host gives no sign of life.
+var silentConditions = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
 
 // The reasons of conditions are those of Kubernetes' node lifecycle controller.
 const (
@@ -25,7 +25,7 @@ const (
 // Apply changes the Node.
 func (c Change) Apply(node *corev1.Node, now time.Time) {
 	if c.Unknown {
-		for _, kind := range lost {
+		for _, kind := range silentConditions {
 			setUnknown(node, kind, metav1.NewTime(now).Rfc3339Copy())
 		}
 	}

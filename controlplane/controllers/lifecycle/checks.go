@@ -56,12 +56,12 @@ func (c *checks) start(ctx context.Context) (wait func()) {
 
 // read starts reads of the Leases of those hosts, except reads that are in progress or have just
 // failed. It forgets hosts that are not in the list any more.
-func (c *checks) read(doubts []string) {
+func (c *checks) read(suspects []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	hosts, due := make(map[string]check, len(doubts)), []string(nil)
-	for _, name := range doubts {
+	hosts, due := make(map[string]check, len(suspects)), []string(nil)
+	for _, name := range suspects {
 		h := c.hosts[name]
 		if !h.running && !now.Before(h.until) {
 			h.running = true
@@ -130,12 +130,12 @@ func (c *checks) finish(name string, err error, stopped bool) {
 	c.changed.Send()
 }
 
-// open reports whether one of those hosts has not been checked yet. A host whose Lease cannot be
+// unchecked reports whether one of those hosts has not been checked yet. A host whose Lease cannot be
 // read does not count: it must not delay decisions about others.
-func (c *checks) open(doubts []string) bool {
+func (c *checks) unchecked(suspects []string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, name := range doubts {
+	for _, name := range suspects {
 		if c.hosts[name].err == nil {
 			return true
 		}

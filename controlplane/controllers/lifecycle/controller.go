@@ -140,17 +140,17 @@ func (c *Controller) Lead(ctx context.Context, term store.Term) error {
 // dead. A replica that does not lead reads them as well, so that it decides as the leader does.
 func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 	policy := c.currentPolicy()
-	d, doubts, err := c.plan(policy, now)
+	d, suspects, err := c.plan(policy, now)
 	if err == nil && c.decider.allDown && !d.AllDown {
 		// Hosts that were cut off together with all others get their whole grace period again.
 		c.decider.restart = now
-		d, doubts, err = c.plan(policy, now)
+		d, suspects, err = c.plan(policy, now)
 	}
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	c.decider.allDown = d.AllDown
-	c.checks.read(doubts)
+	c.checks.read(suspects)
 	c.mu.Lock()
 	c.decision = d
 	c.mu.Unlock()
@@ -173,9 +173,9 @@ func (c *Controller) plan(policy Policy, now time.Time) (Decision, []string, err
 	}
 	restart := c.decider.restart
 	clock := Clock{Now: now, Since: latest(since, restart), Again: latest(c.contact.Regained(), restart)}
-	hosts, doubts := c.cache.Hosts(policy, clock)
-	facts := Facts{Hosts: hosts, LastTainted: c.decider.lastTainted, Checking: c.checks.open(doubts)}
-	return Decide(facts, policy, now), doubts, nil
+	hosts, suspects := c.cache.Hosts(policy, clock)
+	facts := Facts{Hosts: hosts, LastTainted: c.decider.lastTainted, Checking: c.checks.unchecked(suspects)}
+	return Decide(facts, policy, now), suspects, nil
 }
 
 // begin counts a NoExecute taint for the rate of its zone from now on, whether it is stored or not:

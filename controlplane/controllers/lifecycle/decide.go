@@ -1,8 +1,8 @@
-// Package lifecycle judges the Nodes of a fleet: it marks the conditions of a host that gives no sign
-// of life as Unknown, and taints Nodes by their conditions. It deletes no Node.
+// Package lifecycle judges the Nodes of a fleet: it marks the conditions of a host that gives no
+// sign of life as Unknown, and taints Nodes by their conditions. It deletes no Node.
 //
-// Decide is pure: the same facts and time give the same decision, and `hostler fleet plan` prints what
-// the controller executes. The rules are those of Kubernetes' node lifecycle controller (see
+// Decide is pure: the same facts and time give the same decision, and `hostler fleet plan` prints
+// what the controller executes. The rules are those of Kubernetes' node lifecycle controller (see
 // docs/explanation/node-lifecycle.md for the differences).
 package lifecycle
 
@@ -130,7 +130,7 @@ func Decide(facts Facts, policy Policy, now time.Time) Decision {
 	hosts := make([]judged, len(facts.Hosts))
 	for i, h := range facts.Hosts {
 		hosts[i] = judge(h, now)
-		d.wake(hosts[i].wakes)
+		d.wake(hosts[i].next)
 	}
 	d.Zones = zonesOf(hosts, facts.LastTainted, policy, now)
 	d.AllDown = allDown(d.Zones)
@@ -144,7 +144,7 @@ func Decide(facts Facts, policy Policy, now time.Time) Decision {
 			d.NotReady = append(d.NotReady, h.Name)
 		}
 		h.taintByCondition()
-		if h.waits = h.taintNoExecute(d.AllDown); h.waits {
+		if h.waiting = h.taintNoExecute(d.AllDown); h.waiting {
 			queues[h.Zone] = append(queues[h.Zone], h)
 		}
 	}
@@ -158,8 +158,8 @@ func Decide(facts Facts, policy Policy, now time.Time) Decision {
 	for _, h := range hosts {
 		if h.change.Unknown || len(h.change.Add)+len(h.change.Remove) > 0 {
 			d.Now = append(d.Now, h.change)
-		} else if !h.waits && h.Conditions.Ready != corev1.ConditionTrue && len(d.Settled) < mostNamed {
-			d.Settled = append(d.Settled, Settled{h.Name, h.Conditions.Ready, h.outage()})
+		} else if !h.waiting && h.Conditions.Ready != corev1.ConditionTrue && len(d.Settled) < mostNamed {
+			d.Settled = append(d.Settled, Settled{h.Name, h.Conditions.Ready, h.outageTaints()})
 		}
 	}
 	return d
@@ -207,8 +207,8 @@ type judged struct {
 	notReadySince time.Time
 	noExecute     string // key of the NoExecute taint that the Node should have; empty for none
 	why           string // reason for that taint
-	waits         bool   // it has to wait for that taint, at the rate of its zone
-	wakes         time.Time
+	waiting       bool   // it has to wait for that taint, at the rate of its zone
+	next          time.Time
 }
 
 // judge marks a host that counts as dead. The returned conditions are those after the change.
@@ -216,7 +216,7 @@ func judge(h Host, now time.Time) judged {
 	j := judged{Host: h, notReadySince: h.ReadySince, change: Change{Node: h.Name, UID: h.UID, ResourceVersion: h.Version, Zone: h.Zone}}
 	dead := !h.DeadAt.IsZero() && !now.Before(h.DeadAt)
 	if !dead {
-		j.wakes = h.DeadAt
+		j.next = h.DeadAt
 	}
 	if dead && !h.Conditions.unknown() {
 		j.change.Unknown = true

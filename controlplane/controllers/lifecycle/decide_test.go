@@ -79,8 +79,8 @@ func many(n int, prefix, zone string, edits ...func(*lifecycle.Host)) []lifecycl
 	return hosts
 }
 
-// told returns a decision as text: one line for each change and each pending taint.
-func told(d lifecycle.Decision) []string {
+// describe returns a decision as text: one line for each change and each pending taint.
+func describe(d lifecycle.Decision) []string {
 	short := func(t corev1.Taint) string {
 		return strings.TrimPrefix(t.Key, "node.kubernetes.io/") + ":" + string(t.Effect)
 	}
@@ -315,7 +315,7 @@ func TestDecide(t *testing.T) {
 				c.policy(&policy)
 			}
 			d := lifecycle.Decide(lifecycle.Facts{Hosts: c.hosts, LastTainted: c.last, Checking: c.checks}, policy, noon)
-			if got := told(d); !slices.Equal(got, c.want) {
+			if got := describe(d); !slices.Equal(got, c.want) {
 				t.Errorf("Decide() =\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
 		})

@@ -150,7 +150,7 @@ func TestARestartChangesNoDueTime(t *testing.T) {
 		}
 		before := lifecycle.Decide(f.facts(), f.policy, f.now)
 		after := lifecycle.Decide(facts, f.policy, f.now)
-		if got, want := told(after), told(before); !slices.Equal(got, want) {
+		if got, want := describe(after), describe(before); !slices.Equal(got, want) {
 			t.Errorf("seed %d: after a restart the plan is\n%v\nwant\n%v", seed, got, want)
 		}
 		compared += len(before.Pending)
@@ -181,7 +181,7 @@ func TestEveryDueTaintIsSetOrWithdrawn(t *testing.T) {
 		}
 		d := lifecycle.Decide(f.facts(), f.policy, f.now)
 		if len(d.Now) > 0 {
-			t.Errorf("seed %d: still to do: %v", seed, told(d))
+			t.Errorf("seed %d: still to do: %v", seed, describe(d))
 		}
 		for _, p := range d.Pending {
 			if !p.Due.IsZero() {

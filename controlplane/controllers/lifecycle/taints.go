@@ -30,14 +30,14 @@ func (h Host) has(key string, effect corev1.TaintEffect) bool {
 	return slices.ContainsFunc(h.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect && t.Value == "" })
 }
 
-// taken reports whether a person has set that taint. A Node can have only one taint of a key and
-// effect.
-func (h Host) taken(key string, effect corev1.TaintEffect) bool {
+// setByPerson reports whether a person has set that taint. A Node can have only one taint of a key
+// and effect.
+func (h Host) setByPerson(key string, effect corev1.TaintEffect) bool {
 	return slices.ContainsFunc(h.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect && t.Value != "" })
 }
 
-// outage returns the not-ready and unreachable taints of a Node.
-func (h Host) outage() []corev1.Taint {
+// outageTaints returns the not-ready and unreachable taints of a Node.
+func (h Host) outageTaints() []corev1.Taint {
 	var list []corev1.Taint
 	for _, t := range h.Taints {
 		if slices.Contains(noExecuteKeys, t.Key) {
@@ -81,7 +81,7 @@ func (j *judged) taintByCondition() {
 		taint := corev1.Taint{Key: row.key, Effect: corev1.TaintEffectNoSchedule}
 		wanted, has := row.applies(j), j.has(taint.Key, taint.Effect)
 		switch {
-		case wanted && !has && !j.taken(taint.Key, taint.Effect):
+		case wanted && !has && !j.setByPerson(taint.Key, taint.Effect):
 			j.add(taint, row.why)
 		case !wanted && has:
 			j.remove(taint, row.why+" no longer")
@@ -106,7 +106,7 @@ func (j *judged) taintNoExecute(allDown bool) (waits bool) {
 			had = true
 		}
 	}
-	if j.noExecute == "" || j.has(j.noExecute, corev1.TaintEffectNoExecute) && !allDown || j.taken(j.noExecute, corev1.TaintEffectNoExecute) {
+	if j.noExecute == "" || j.has(j.noExecute, corev1.TaintEffectNoExecute) && !allDown || j.setByPerson(j.noExecute, corev1.TaintEffectNoExecute) {
 		return false
 	}
 	if had { // the removed taint was already counted for the rate

@@ -40,12 +40,12 @@ func Object(name string) string { return "pods/" + name }
 type Cache struct {
 	changed []loop.Signal
 
-	mu     sync.Mutex // guards the fields below
-	pods   map[string]entry
-	byNode map[string]map[string]struct{}
-	broken map[string]error // unreadable pods, by KIND/NAME
-	lists  int
-	synced bool
+	mu         sync.Mutex // guards the fields below
+	pods       map[string]entry
+	byNode     map[string]map[string]struct{}
+	unreadable map[string]error // unreadable pods, by KIND/NAME
+	lists      int
+	synced     bool
 	// tolerations has each list once: most pods have equal tolerations.
 	tolerations map[string][]corev1.Toleration
 }
@@ -56,11 +56,12 @@ type entry struct {
 	list int
 }
 
-// New returns an empty cache. It sends the signals after each change that can lead to another decision.
+// New returns an empty cache. It sends the signals after each change that can lead to another
+// decision.
 func New(changed ...loop.Signal) *Cache {
 	return &Cache{
 		changed: changed, pods: map[string]entry{}, byNode: map[string]map[string]struct{}{},
-		broken: map[string]error{}, tolerations: map[string][]corev1.Toleration{},
+		unreadable: map[string]error{}, tolerations: map[string][]corev1.Toleration{},
 	}
 }
 
@@ -86,7 +87,8 @@ func (c *Cache) On(node string) []Pod {
 	return pods
 }
 
-// Nodes returns the names of all Nodes that pods are on, in no order. Some of these Nodes may not exist.
+// Nodes returns the names of all Nodes that pods are on, in no order. Some of these Nodes may not
+// exist.
 func (c *Cache) Nodes() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +99,7 @@ func (c *Cache) Nodes() []string {
 func (c *Cache) Unreadable() map[string]error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return maps.Clone(c.broken)
+	return maps.Clone(c.unreadable)
 }
 
 // follower records pods.
@@ -108,7 +110,7 @@ func (f follower) Begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lists++
-	clear(f.broken)
+	clear(f.unreadable)
 	clear(f.tolerations)
 }
 
@@ -117,7 +119,7 @@ func (f follower) Set(name string, o store.Object) {
 	pod := o.(*corev1.Pod)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, Object(name))
+	delete(f.unreadable, Object(name))
 	before := f.pods[name].Pod
 	now := f.podOf(name, pod)
 	if before.Node != now.Node {
@@ -140,7 +142,7 @@ func (f follower) Set(name string, o store.Object) {
 func (f follower) Unreadable(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.broken[Object(name)] = err
+	f.unreadable[Object(name)] = err
 	f.remove(name)
 }
 
@@ -148,7 +150,7 @@ func (f follower) Unreadable(name string, err error) {
 func (f follower) Delete(name string, _ store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, Object(name))
+	delete(f.unreadable, Object(name))
 	f.remove(name)
 	f.send()
 }

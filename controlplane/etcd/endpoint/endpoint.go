@@ -19,22 +19,22 @@ func Check(endpoint string, insecure bool, key string) error {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil || u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("%q is not an endpoint: write it as https://HOST:%s", shown(endpoint), DefaultPort)
+		return fmt.Errorf("%q is not an endpoint: write it as https://HOST:%s", redacted(endpoint), DefaultPort)
 	case u.Hostname() == "":
-		return fmt.Errorf("%q has no host: write it as %s://HOST:%s", shown(endpoint), u.Scheme, DefaultPort)
+		return fmt.Errorf("%q has no host: write it as %s://HOST:%s", redacted(endpoint), u.Scheme, DefaultPort)
 	case u.User != nil:
 		return fmt.Errorf("the endpoint at %s contains a user: set username and passwordFile instead", u.Host)
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("%q has more than a host and a port: write it as %s://%s", shown(endpoint), u.Scheme, u.Host)
+		return fmt.Errorf("%q has more than a host and a port: write it as %s://%s", redacted(endpoint), u.Scheme, u.Host)
 	case u.Scheme == "http" && !insecure && !loopback(u.Hostname()):
-		return fmt.Errorf("%q sends data and passwords unencrypted: use https, or set %s: true", shown(endpoint), key)
+		return fmt.Errorf("%q sends data and passwords unencrypted: use https, or set %s: true", redacted(endpoint), key)
 	}
 	return nil
 }
 
-// shown returns the part of an endpoint that may be printed: no user, no password and no query,
+// redacted returns the part of an endpoint that may be printed: no user, no password and no query,
 // even in places where a URL has none.
-func shown(endpoint string) string {
+func redacted(endpoint string) string {
 	if at := strings.LastIndex(endpoint, "@"); at >= 0 {
 		endpoint = "…" + endpoint[at:]
 	}
@@ -71,7 +71,7 @@ func CheckPrefix(prefix string) error {
 func Address(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Hostname() == "" {
-		return "", fmt.Errorf("%q is not an endpoint: write it as https://HOST:%s", shown(endpoint), DefaultPort)
+		return "", fmt.Errorf("%q is not an endpoint: write it as https://HOST:%s", redacted(endpoint), DefaultPort)
 	}
 	port := u.Port()
 	if port == "" {

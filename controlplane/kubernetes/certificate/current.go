@@ -11,7 +11,7 @@ import (
 // Current is the certificate in use. Clients present it, and can report that the server rejects it;
 // a Keeper replaces it. It is safe for concurrent use.
 type Current struct {
-	doubts chan struct{} // holds one token if the server may reject the certificate
+	doubted chan struct{} // holds one token if the server may reject the certificate
 
 	mu          sync.Mutex       // guards the fields below
 	certificate *tls.Certificate // nil before the first
@@ -20,7 +20,7 @@ type Current struct {
 }
 
 // NewCurrent returns a Current without a certificate.
-func NewCurrent() *Current { return &Current{doubts: make(chan struct{}, 1)} }
+func NewCurrent() *Current { return &Current{doubted: make(chan struct{}, 1)} }
 
 // Certificate returns the certificate in use, or an error that says why there is none. It does not
 // block.
@@ -53,7 +53,7 @@ func (c *Current) Status() (ends time.Time, waiting error) {
 // certificate as a node without one does. Doubt does not block.
 func (c *Current) Doubt() {
 	select {
-	case c.doubts <- struct{}{}:
+	case c.doubted <- struct{}{}:
 	default: // it has been reported already
 	}
 }

@@ -81,7 +81,7 @@ func New(o Options) (*Keeper, error) {
 func (k *Keeper) Run(ctx context.Context) error {
 	backoff := retry()
 	for doubted := false; ; {
-		pause, doubts := k.due(), k.doubts
+		pause, doubts := k.due(), k.doubted
 		if doubted || pause <= 0 {
 			err := k.attempt(ctx, doubted)
 			if ctx.Err() != nil {

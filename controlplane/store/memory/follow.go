@@ -59,7 +59,7 @@ func (s *Store) follow(ctx context.Context, kind store.Kind, scope store.Scope, 
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			c.tell(kind, f)
+			c.report(kind, f)
 		}
 	}
 }
@@ -95,8 +95,8 @@ func (w *watch) add(c change) {
 	}
 }
 
-// tell reports a change to a Follower.
-func (c change) tell(kind store.Kind, f store.Follower) {
+// report reports a change to a Follower.
+func (c change) report(kind store.Kind, f store.Follower) {
 	switch {
 	case c.begins:
 		f.Begin()

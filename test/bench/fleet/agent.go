@@ -20,9 +20,9 @@ const (
 	// update is the interval of an agent's host checks. At each of them it retries a status that could
 	// not be written.
 	update = 10 * time.Second
-	// calm is the number of statuses between two Events: by default an agent publishes one Event an
-	// hour.
-	calm = 12
+	// statusesPerEvent is the number of statuses between two Events: by default an agent publishes one
+	// Event an hour.
+	statusesPerEvent = 12
 )
 
 // Name returns the name of an agent's Node.
@@ -30,14 +30,14 @@ func Name(i int) string { return fmt.Sprintf("rack%d-node%05d", i/40, i) }
 
 // agent is a simulated agent.
 type agent struct {
-	fleet    *Fleet
-	client   Client
-	node     *corev1.Node
-	leases   *controlplane.LeaseWatch
-	keeper   *controlplane.LeaseKeeper
-	recorder *controlplane.Recorder
-	alive    chan struct{} // closed at the first renewal of its Lease
-	renewed  func()        // closes alive
+	fleet        *Fleet
+	client       Client
+	node         *corev1.Node
+	leases       *controlplane.LeaseWatch
+	keeper       *controlplane.LeaseKeeper
+	recorder     *controlplane.Recorder
+	firstRenewal chan struct{} // closed at the first renewal of its Lease
+	renewed      func()        // closes firstRenewal
 }
 
 func newAgent(f *Fleet, client Client, name string, i int) (*agent, error) {
@@ -45,9 +45,9 @@ func newAgent(f *Fleet, client Client, name string, i int) (*agent, error) {
 	a := &agent{
 		fleet: f, client: client, node: nodeOf(f.o.Template, name, i),
 		leases: controlplane.NewLeaseWatch(nil), recorder: controlplane.NewRecorder(client, name, nil, nil, log),
-		alive: make(chan struct{}),
+		firstRenewal: make(chan struct{}),
 	}
-	a.renewed = sync.OnceFunc(func() { close(a.alive) })
+	a.renewed = sync.OnceFunc(func() { close(a.firstRenewal) })
 	info := a.node.Status.NodeInfo
 	var err error
 	a.keeper, err = controlplane.NewLeaseKeeper(timed{client, f.renewed}, controlplane.LeasePolicy{
@@ -102,7 +102,7 @@ func (a *agent) report(ctx context.Context) {
 		return
 	}
 	select {
-	case <-a.alive:
+	case <-a.firstRenewal:
 		a.fleet.joined <- struct{}{}
 	case <-ctx.Done():
 		return
@@ -111,7 +111,7 @@ func (a *agent) report(ctx context.Context) {
 		if !a.until(ctx, "status", update, a.status) {
 			return
 		}
-		if rand.N(calm) == 0 {
+		if rand.N(statusesPerEvent) == 0 {
 			a.recorder.Record(controlplane.NodeReference(a.node.Name), corev1.EventTypeNormal, "ImageGCDone", fmt.Sprintf("removed %d images of 2.1 GB; / has 31%% free", rand.N(20)))
 		}
 	}

@@ -46,7 +46,7 @@ func Start(ctx context.Context, l *lab.Lab, o Options) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{folder: folder}
-	if err := errors.Join(furnish(), m.write(o)); err != nil {
+	if err := errors.Join(setUpHost(), m.write(o)); err != nil {
 		return nil, fmt.Errorf("prepare a service manager: %w", err)
 	}
 	members, err := makeCgroup(l.Cgroup + "/units")
@@ -106,8 +106,8 @@ func (m *Manager) write(o Options) error {
 
 func unitName(instance string) string { return "hostler@" + instance + ".service" }
 
-// furnish creates the files that systemd finds on a host that it has booted.
-func furnish() error {
+// setUpHost creates the files that systemd finds on a host that it has booted.
+func setUpHost() error {
 	if err := unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("share the lab's mounts: %w", err)
 	}

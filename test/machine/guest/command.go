@@ -125,8 +125,8 @@ func (c *command) start(run wire.Run, send func(wire.Message)) error {
 	return nil
 }
 
-// hear passes input to a command.
-func (c *command) hear(m wire.Message) {
+// receive passes input to a command.
+func (c *command) receive(m wire.Message) {
 	if len(m.Stdin) > 0 {
 		c.say(m.Stdin)
 	}

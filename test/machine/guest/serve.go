@@ -136,7 +136,7 @@ func session(hello wire.Hello, from io.Reader, to io.Writer) error {
 			commands[m.ID] = start(*m.Run, send)
 		}
 		if c := commands[m.ID]; c != nil {
-			c.hear(m)
+			c.receive(m)
 		}
 	})
 }

@@ -21,8 +21,8 @@ import (
 // aliveInterval is the precision of a container's end if it is killed and cannot record its end.
 const aliveInterval = 200 * time.Millisecond
 
-// diary is the record of one run of a workload.
-type diary struct {
+// recorder is the record of one run of a workload.
+type recorder struct {
 	proto job.Event
 	lines *os.File // events, each synced before the workload continues
 	alive *os.File // one line that is overwritten: when this run was last alive
@@ -30,7 +30,7 @@ type diary struct {
 	time  int      // where the time begins in that line
 }
 
-func newDiary(name, boot string) (*diary, error) {
+func newDiary(name, boot string) (*recorder, error) {
 	parts := strings.SplitN(name, "/", 3)
 	if len(parts) != 3 {
 		return nil, fmt.Errorf("name %q is not NAMESPACE/POD/CONTAINER", name)
@@ -41,7 +41,7 @@ func newDiary(name, boot string) (*diary, error) {
 			return nil, err
 		}
 	}
-	d := &diary{proto: job.Event{Namespace: parts[0], Pod: parts[1], Container: parts[2], Boot: boot, Life: rand.Text()}}
+	d := &recorder{proto: job.Event{Namespace: parts[0], Pod: parts[1], Container: parts[2], Boot: boot, Life: rand.Text()}}
 	line, err := json.Marshal(d.event(job.Alive))
 	if err != nil {
 		return nil, err
@@ -56,14 +56,14 @@ func newDiary(name, boot string) (*diary, error) {
 	return d, err
 }
 
-func (d *diary) event(kind job.Kind) job.Event {
+func (d *recorder) event(kind job.Kind) job.Event {
 	e := d.proto
 	e.Kind, e.Time = kind, time.Now()
 	return e
 }
 
 // note records an event and syncs it.
-func (d *diary) note(kind job.Kind, change func(*job.Event)) error {
+func (d *recorder) note(kind job.Kind, change func(*job.Event)) error {
 	e := d.event(kind)
 	change(&e)
 	line, err := json.Marshal(e)
@@ -78,7 +78,7 @@ func (d *diary) note(kind job.Kind, change func(*job.Event)) error {
 
 // stillAlive writes the time into the line. It must be cheap: all workloads call it five times a
 // second, on an emulated processor.
-func (d *diary) stillAlive() error {
+func (d *recorder) stillAlive() error {
 	d.line = time.Now().UTC().AppendFormat(d.line[:d.time], "2006-01-02T15:04:05.000000000Z") // always of the same length
 	d.line = append(d.line, "\"}\n"...)
 	_, err := d.alive.WriteAt(d.line, 0)
@@ -110,7 +110,7 @@ func work(args []string) int {
 	return 0
 }
 
-func (d *diary) live(signals <-chan os.Signal, ignore bool, slowly, after time.Duration) error {
+func (d *recorder) live(signals <-chan os.Signal, ignore bool, slowly, after time.Duration) error {
 	var ending <-chan time.Time
 	if after > 0 {
 		ending = time.After(after)

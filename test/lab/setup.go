@@ -24,9 +24,9 @@ const (
 	gateway   = "192.0.2.1"
 )
 
-// furnish prepares new namespaces: their own /run, /proc, /sys and /var/log, writable copies of
-// /etc and /var/lib, and a network with a default route.
-func (l *Lab) furnish() error {
+// setUpNamespaces prepares new namespaces: their own /run, /proc, /sys and /var/log, writable
+// copies of /etc and /var/lib, and a network with a default route.
+func (l *Lab) setUpNamespaces() error {
 	if err := unix.Sethostname([]byte(l.Hostname)); err != nil {
 		return fmt.Errorf("set host name: %w", err)
 	}
@@ -74,10 +74,10 @@ func (l *Lab) furnish() error {
 	if err := replaceSys(); err != nil {
 		return err
 	}
-	if err := furnishEtc(); err != nil {
+	if err := setUpEtc(); err != nil {
 		return err
 	}
-	if err := furnishNetwork(); err != nil {
+	if err := setUpNetwork(); err != nil {
 		return fmt.Errorf("set up network: %w", err)
 	}
 	return nil
@@ -195,9 +195,9 @@ func replaceSys() error {
 	return putBack(fd, cgroups)
 }
 
-// furnishEtc limits logind's configuration to that of the lab, and adds a machine ID if the host
+// setUpEtc limits logind's configuration to that of the lab, and adds a machine ID if the host
 // has none.
-func furnishEtc() error {
+func setUpEtc() error {
 	for _, dir := range []string{"/usr/lib/systemd/logind.conf.d", "/usr/local/lib/systemd/logind.conf.d"} {
 		if _, err := os.Stat(dir); err == nil {
 			if err := tmpfs("mode=755")(dir); err != nil {
@@ -226,9 +226,9 @@ func furnishEtc() error {
 	return os.WriteFile("/etc/machine-id", []byte(hex.EncodeToString(random)+"\n"), 0o444)
 }
 
-// furnishNetwork enables loopback and one interface with an address and a default route. Kernels
+// setUpNetwork enables loopback and one interface with an address and a default route. Kernels
 // have different drivers: the first one that works is used.
-func furnishNetwork() error {
+func setUpNetwork() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err

@@ -61,22 +61,22 @@ state: {directory: %s}
 `, endpoint, gracePeriod, gracePeriodCritical, interval, highPercent, lowPercent, minimumAge, interval, folder+"/state")
 }
 
-// actor is a pod of the demo, and what is expected of it in a shutdown.
-type actor struct {
+// demoPod is a pod of the demo, and what is expected of it in a shutdown.
+type demoPod struct {
 	*lab.Pod
 	takes    time.Duration // time that its container needs after SIGTERM; 0 if it ignores SIGTERM
 	grace    time.Duration // its termination grace period
 	critical bool
 }
 
-func (a actor) title() string { return a.Namespace + "/" + a.Name }
+func (a demoPod) title() string { return a.Namespace + "/" + a.Name }
 
 // container returns the ID of the pod's one running container.
-func (a actor) container() string { return a.Containers["main"] }
+func (a demoPod) container() string { return a.Containers["main"] }
 
-// cast are the pods of the demo.
-type cast struct {
-	actors  []actor
+// podSet are the pods of the demo.
+type podSet struct {
+	pods    []demoPod
 	web     *lab.Pod
 	reports int // number of images that nothing uses
 }
@@ -121,8 +121,8 @@ func (h *host) pullReport(ctx context.Context, sizeBytes int64) error {
 	if err != nil {
 		return err
 	}
-	h.cast.reports++
-	name := fmt.Sprintf(imageReportOf, h.cast.reports)
+	h.workload.reports++
+	name := fmt.Sprintf(imageReportOf, h.workload.reports)
 	_, err = h.containerd.Pull(ctx, lab.ImageSpec{Names: []string{name}, Layers: []lab.Layer{layer}})
 	return err
 }
@@ -150,9 +150,9 @@ func (h *host) runPods(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		h.cast.actors = append(h.cast.actors, actor{Pod: p, takes: pod.takes, grace: pod.grace, critical: pod.namespace == "kube-system"})
+		h.workload.pods = append(h.workload.pods, demoPod{Pod: p, takes: pod.takes, grace: pod.grace, critical: pod.namespace == "kube-system"})
 	}
-	h.cast.web = h.cast.actors[0].Pod
+	h.workload.web = h.workload.pods[0].Pod
 	return nil
 }
 
@@ -161,7 +161,7 @@ func (h *host) runPods(ctx context.Context) error {
 func (h *host) runDead(ctx context.Context) (older, newer string, err error) {
 	var ids [2]string
 	for attempt := range ids {
-		id, err := h.containerd.RunContainer(ctx, h.cast.web, lab.ContainerSpec{
+		id, err := h.containerd.RunContainer(ctx, h.workload.web, lab.ContainerSpec{
 			Name: "migrate", Image: imageMigrate, Command: lab.ExitWith(attempt), Attempt: uint32(attempt),
 		})
 		if err != nil {
@@ -194,8 +194,8 @@ func (h *host) startDaemons(ctx context.Context) (err error) {
 	return err
 }
 
-// setTheStage starts the daemons, creates images and pods, and shows them.
-func (h *host) setTheStage(ctx context.Context) error {
+// prepare starts the daemons, creates images and pods, and shows them.
+func (h *host) prepare(ctx context.Context) error {
 	h.out.printf(`This is a private corner of the machine: own mounts, processes, network, bus
 		and cgroups, all of which end with this program. In it run a real containerd
 		with an image file system of its own, a real dbus-daemon and a real
