@@ -21,13 +21,13 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// imageHost is a containerd on a filesystem of its own, with images of every kind.
+// imageHost is a containerd on its own filesystem, with images of every kind.
 type imageHost struct {
 	*lab.Containerd
-	unused []string // the one used longest ago first
+	unused []string // least recently used first
 }
 
-// Images that must survive any collection.
+// Images that every collection must keep.
 const (
 	usedImage  = "docker.io/library/used:1"
 	deadImage  = "docker.io/library/dead:1"
@@ -41,8 +41,8 @@ func newImageHost(t testing.TB) *imageHost {
 	return &imageHost{Containerd: lab.ContainerdFor(t, lab.ContainerdOptions{ImageFSBytes: 256 << 20})}
 }
 
-// fill fills the filesystem to about a half, and waits until the agent has seen
-// what came when.
+// fill fills the filesystem to about a half, and waits until the agent has recorded the order of
+// the images.
 func (p *imageHost) fill(t testing.TB, a *agent) {
 	t.Helper()
 	pull := func(name string, sizeBytes int64) {
@@ -120,7 +120,7 @@ func usedPercent(a *agent) int {
 	return percent
 }
 
-// Where runtimes are looked for, the first is found a moment after the agent has started.
+// With automatic detection, the first runtime is found a moment after the agent's start.
 func TestTheStartCollectsFromARuntimeThatHasToBeFound(t *testing.T) {
 	p := newImageHost(t)
 	const old = "docker.io/library/old:1"
@@ -143,7 +143,7 @@ func TestImagesGoByThemselvesUntilTheLowThresholdAndNoFurther(t *testing.T) {
 		t.Fatalf("%d images below the threshold, want all 11", got)
 	}
 
-	// The same fullness under another threshold, taken up live.
+	// The same usage with another threshold, which is reloaded.
 	high, low := before, before-8
 	a.configure(p.settings(fmt.Sprintf("highThresholdPercent: %d, lowThresholdPercent: %d, interval: 1h", high, low)))
 	check(t, a.process.Signal(hangUp))
@@ -172,7 +172,7 @@ func TestImagesGoByThemselvesUntilTheLowThresholdAndNoFurther(t *testing.T) {
 
 	a.configure(p.settings(fmt.Sprintf("highThresholdPercent: %d, lowThresholdPercent: %d, interval: 1s", high, low)))
 	check(t, a.process.Signal(hangUp))
-	// The last run may be one of those after it, which find nothing to do.
+	// A later run may have nothing to do.
 	eventually(t, "images were collected", func() bool {
 		runs := answers[api.CollectHistory](a, "gc", "history", "--images").Runs
 		return len(runs) > 0 && runs[0].Ended == "low threshold reached"
@@ -213,7 +213,7 @@ func TestAPersonCollectsWhatThePlanSays(t *testing.T) {
 		t.Fatalf("gc run = %d, %q, %q, want 0", r.code, r.out, r.err)
 	}
 	mentions(t, "gc run", r.out, "removed image "+p.unused[0]+": lru\n", "ended: low threshold reached")
-	if now := usedPercent(a); now > before-7 { // the runtime writes on after the run
+	if now := usedPercent(a); now > before-7 { // the runtime still writes after the run
 		t.Errorf("%d%% are used after it, want about %d%%", now, before-8)
 	}
 	if left := images(t, p.Containerd); !left[p.unused[5]] {
@@ -285,7 +285,7 @@ func TestDeadContainersGoTheOldestFirst(t *testing.T) {
 	a.stop()
 }
 
-// The next regular collection is an hour away: the condition brings it about.
+// The next regular collection is an hour away: the condition starts it.
 func TestDiskPressureCollectsAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newImageHost(t)
@@ -303,9 +303,9 @@ func TestDiskPressureCollectsAtOnce(t *testing.T) {
 	var st unix.Statfs_t
 	check(t, unix.Statfs(p.Root, &st))
 	wanted := st.Blocks*uint64(high+1)/100 - (st.Blocks - st.Bavail)
-	check(t, unix.Fallocate(int(ballast.Fd()), 0, 0, int64(wanted)*st.Bsize)) // at once: what is written during the collection would undo it
+	check(t, unix.Fallocate(int(ballast.Fd()), 0, 0, int64(wanted)*st.Bsize)) // at once: writes during the collection would undo it
 	a.await("images were collected", func(s api.Status) bool {
-		// The runtime writes on after the run, which ended at the low threshold.
+		// The runtime still writes after the run, which ended at the low threshold.
 		return s.ImageGC.LastRun != nil && s.ImageGC.LastRun.Removed > 0 && usedPercent(a) <= high-3
 	})
 	p.wantKept(t)

@@ -21,26 +21,25 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// imageRace is a host on which images are pulled, built, tagged, run and collected all
-// at once.
+// imageRace is a host on which images are pulled, built, tagged, run and collected at the same
+// time.
 type imageRace struct {
 	t     *testing.T
 	c     *lab.Containerd
 	store imageapi.ImagesClient
 
-	rounds  atomic.Int64 // containers that are still to be run
+	rounds  atomic.Int64 // containers that have still to run
 	pulls   atomic.Int64
 	builds  atomic.Int64
 	runs    atomic.Int64
-	ended   chan struct{} // holds a token when a round has ended since it was taken
-	asked   atomic.Int64  // collections on request that have ended
-	slipped atomic.Int64  // pulls and containers whose image went while they were being made
-	lost    atomic.Int64  // containers that ran, with their image gone meanwhile
+	ended   chan struct{} // holds a token after a round has ended
+	asked   atomic.Int64  // requested collections that have ended
+	slipped atomic.Int64  // pulls and containers whose image was removed during their creation
+	lost    atomic.Int64  // containers that ran after their image was removed
 }
 
-// run makes a container as an orchestrator does, which pulls the image if it is
-// missing, and tries again if making it fails. Whatever is collected meanwhile, it
-// has to run to its end.
+// run runs a container as an orchestrator does: it pulls a missing image, and retries if the
+// creation fails. The container has to run to its end, whatever is collected.
 func (r *imageRace) run(ctx context.Context, pod *lab.Pod, image string) error {
 	name := fmt.Sprint("run-", r.runs.Add(1))
 	spec := lab.ContainerSpec{Name: name, Image: image, Command: []string{"sh", "-c", "cat /bin/busybox >/dev/null && exit 7"}}
@@ -75,9 +74,9 @@ func (r *imageRace) run(ctx context.Context, pod *lab.Pod, image string) error {
 	return err
 }
 
-// settle waits, as an orchestrator does before it tries again, until the removal is over that
-// was in its way: containerd tells of an image until then, and makes no container from it. hostler
-// makes one collection at a time, so that it is once one has ended that began since.
+// settle waits for the end of the removal that was in the way, as an orchestrator does before it
+// retries. Until then containerd lists the image, but creates no container from it. hostler runs
+// one collection at a time, so a collection that started since and has ended is enough.
 func (r *imageRace) settle(ctx context.Context) error {
 	for before := r.asked.Load(); r.asked.Load() < before+2; {
 		select {
@@ -89,7 +88,7 @@ func (r *imageRace) settle(ctx context.Context) error {
 	return nil
 }
 
-// work goes through rounds until all are done or one fails.
+// work does rounds until all are done or one fails.
 func (r *imageRace) work(ctx context.Context, name string, round func(ctx context.Context, pod *lab.Pod, i int) error) error {
 	pod, err := r.c.RunPod(ctx, lab.PodSpec{Name: name})
 	if err != nil {
@@ -107,8 +106,8 @@ func (r *imageRace) work(ctx context.Context, name string, round func(ctx contex
 	return nil
 }
 
-// pull pulls an image as an orchestrator does, which tries again: containerd fails a pull
-// of what is there where its removal begins meanwhile.
+// pull pulls an image as an orchestrator does, with retries: containerd fails a pull of an existing
+// image if its removal starts meanwhile.
 func (r *imageRace) pull(ctx context.Context, image string) error {
 	r.pulls.Add(1)
 	request := &cri.PullImageRequest{Image: &cri.ImageSpec{Image: image}}
@@ -135,7 +134,7 @@ func (r *imageRace) tag(ctx context.Context, from, to string) error {
 	return err
 }
 
-// untag takes a name off an image, which stays by its others.
+// untag removes a name from an image, which stays with its other names.
 func (r *imageRace) untag(ctx context.Context, name string) error {
 	_, err := r.store.Delete(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io"), &imageapi.DeleteImageRequest{Name: name})
 	return err

@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// Docker passes every order to end on, where containerd does so once in a container's life: to
-// some programs the second one means to drop everything.
+// Docker forwards every stop signal; containerd sends it only once in a container's life. Some
+// programs abort their work on the second signal.
 func TestNobodyIsAskedToEndTwice(t *testing.T) {
 	d := lab.DockerFor(t, lab.DockerOptions{})
 	usualPlace(t, d)

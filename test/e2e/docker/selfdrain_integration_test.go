@@ -16,7 +16,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// What a drain for a taint has stopped is started again if the taint is removed during the drain.
+// Containers that a drain for a taint has stopped are started again if the taint is removed during
+// the drain.
 func TestADrainForATaintThatIsWithdrawnIsMadeUpFor(t *testing.T) {
 	h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
 	usualPlace(t, h.docker)
