@@ -57,7 +57,7 @@ func (c cluster) refusals(name string) []string {
 	return refused
 }
 
-// onlyAsked fails unless the program has made only requests that read.
+// onlyAsked fails unless the program has made requests, and none that changes anything.
 func (c cluster) onlyAsked(program string) {
 	c.t.Helper()
 	requests, err := c.Requests()

@@ -18,17 +18,17 @@ import (
 type shutdownKind struct {
 	name string
 	down func(m *machine.Machine) machine.Down
-	off  bool   // the machine is off then
-	same bool   // the kernel is the same one then
-	kind string // that logind reports
+	off  bool   // the machine is off afterwards
+	same bool   // the kernel stays the same
+	kind string // reported by logind
 }
 
 func by(command string) func(m *machine.Machine) machine.Down {
 	return func(m *machine.Machine) machine.Down { return m.GoesDown(command) }
 }
 
-// TestAnnouncedShutdowns takes a machine down in every way that goes through
-// logind: pods stop in two phases while it waits.
+// TestAnnouncedShutdowns shuts a machine down in every way that uses logind: pods stop in two
+// phases while logind waits.
 func TestAnnouncedShutdowns(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()
@@ -47,12 +47,12 @@ func TestAnnouncedShutdowns(t *testing.T) {
 				shutdownKind{name: "systemctl kexec", down: by("kexec --load /boot/vmlinuz --initrd=/boot/initrd --reuse-cmdline && systemctl kexec"), kind: "kexec"})
 		}
 		if o.Release != machine.Debian12 {
-			// The last one: what follows cannot be told from it by the boot's ID.
+			// It is the last one: the boot ID does not distinguish what follows.
 			ways = append(ways, shutdownKind{name: "systemctl soft-reboot", down: by("systemctl soft-reboot"), same: true, kind: "soft-reboot"})
 		}
 		t.Run("scheduled and called off", func(t *testing.T) { cancelAnnounced(t, m) })
 		for i, way := range ways {
-			pods := workload() // that was left open
+			pods := workload() // started in the previous boot
 			if i > 0 {
 				m.Deploy(pods...)
 			}
@@ -64,7 +64,7 @@ func TestAnnouncedShutdowns(t *testing.T) {
 	})
 }
 
-// goDown shuts the machine down in one way, and looks at it from the next boot.
+// goDown shuts the machine down in one way, and checks the result in the next boot.
 func goDown(t *testing.T, m *machine.Machine, kind shutdownKind, pods []machine.Pod) {
 	t.Helper()
 	before := m.BootID()
@@ -91,7 +91,8 @@ func goDown(t *testing.T, m *machine.Machine, kind shutdownKind, pods []machine.
 	logindWaitedIn(t, m, logOf(kind))
 }
 
-// logindWaited looks that logind waited to the end of the boot before for whoever had a lock.
+// logindWaited checks that logind waited until the end of the previous boot for the holder of a
+// lock.
 func logindWaited(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	logindWaitedIn(t, m, -1)
@@ -104,7 +105,7 @@ func logindWaitedIn(t *testing.T, m *machine.Machine, boot int) {
 	}
 }
 
-// logOf is the boot, counted from this one, in whose journal the way down is.
+// logOf returns the boot, counted from this one, whose journal has the shutdown.
 func logOf(kind shutdownKind) int {
 	if kind.same {
 		return 0
@@ -112,20 +113,20 @@ func logOf(kind shutdownKind) int {
 	return -1
 }
 
-// scheduled shuts the machine down at a time to come, as `shutdown -h +1` does,
-// but sooner: it asks logind with this very call.
+// scheduled schedules a shutdown, as `shutdown -h +1` does, but sooner: it makes the same call to
+// logind.
 func scheduled(m *machine.Machine) machine.Down {
 	return m.GoesDown(scheduleIn(3*time.Second, "poweroff"))
 }
 
-// scheduleIn is the command that has logind shut down after a while.
+// scheduleIn returns the command that makes logind shut down after a while.
 func scheduleIn(d time.Duration, kind string) string {
 	return fmt.Sprintf("busctl call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ScheduleShutdown st %s $(($(date +%%s%%6N) + %d))",
 		kind, d.Microseconds())
 }
 
-// cancelAnnounced schedules shutdowns and takes the word back before their time has
-// come: logind has announced nothing by then, and nothing happens.
+// cancelAnnounced schedules shutdowns and cancels them before their time: logind has not announced
+// anything by then, and nothing happens.
 func cancelAnnounced(t *testing.T, m *machine.Machine) {
 	m.Deploy(workload()...)
 	plans := func() string {
@@ -150,9 +151,9 @@ func cancelAnnounced(t *testing.T, m *machine.Machine) {
 	stillOpen(t, m, "it was called off, and its time is over")
 }
 
-// TestAShutdownIsCancelledTooLate takes one back while it is being delayed. systemd 252 says
-// that it did, and shuts down nevertheless (systemd#34554). 257 does as it says, and tells
-// nobody: the pods that are left run until the next shutdown.
+// TestAShutdownIsCancelledTooLate cancels a shutdown while it is delayed. systemd 252 reports
+// success, but shuts down nevertheless (systemd#34554). systemd 257 cancels it, but sends no
+// signal: the remaining pods run until the next shutdown.
 func TestAShutdownIsCancelledTooLate(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()
@@ -171,7 +172,7 @@ func TestAShutdownIsCancelledTooLate(t *testing.T) {
 			return
 		}
 		for i := range pods {
-			if pods[i].Name == "stubborn" { // db's turn is not to come before the word is taken back
+			if pods[i].Name == "stubborn" { // db's turn must not come before the shutdown is cancelled
 				pods[i].Grace = 4 * stubbornGrace
 			}
 		}
@@ -193,8 +194,8 @@ func TestAShutdownIsCancelledTooLate(t *testing.T) {
 	})
 }
 
-// stillOpen checks that no shutdown has started: hostler is Armed
-// with one lock, and no workload has got a signal.
+// stillOpen checks that no shutdown has started: hostler is Armed with one lock, and no workload
+// has got a signal.
 func stillOpen(t *testing.T, m *machine.Machine, when string) {
 	t.Helper()
 	if s := m.Status().Shutdown; s.State != shutdown.Armed || s.Current != nil {
@@ -206,7 +207,7 @@ func stillOpen(t *testing.T, m *machine.Machine, when string) {
 	untouched(t, m, when)
 }
 
-// untouched checks that all workloads of this boot live, and never got a signal.
+// untouched checks that all workloads of this boot run, and never got a signal.
 func untouched(t *testing.T, m *machine.Machine, when string) {
 	t.Helper()
 	work := m.Work().Boot(m.BootID())
