@@ -19,7 +19,7 @@ func instance(name string) controlplane.LeasePolicy {
 	return p
 }
 
-func TestTwoThatAreOneMachineSeeEachOther(t *testing.T) {
+func TestTwoHostsWithOneMachineIDDetectEachOther(t *testing.T) {
 	for name, second := range map[string]string{
 		"of another boot":                   "boot-2/7/b",
 		"copied with its memory, and alive": "boot-1/7/a",

@@ -76,7 +76,7 @@ func TestANodeOfAFleetIsReportedWithItsLeaseWhateverPagesTheyAreOn(t *testing.T)
 	}
 }
 
-func TestAFleetIsReportedNoFurtherThanItIsWanted(t *testing.T) {
+func TestAnErrorOfTheCallerEndsAFleet(t *testing.T) {
 	enough := errors.New("enough")
 	var reported []string
 	err := controlplane.JoinFleet(t.Context(), pages("a b|c", nodeNamed), pages("", leaseNamed), func(node *corev1.Node, _ *coordinationv1.Lease) error {

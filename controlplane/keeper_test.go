@@ -354,7 +354,7 @@ func TestTakeoverTakesTheLeaseOnce(t *testing.T) {
 }
 
 // A kubelet's Lease does not name its machine. Only the Node does.
-func TestALeaseOfAKubeletElsewhereIsLeftAlone(t *testing.T) {
+func TestALeaseOfAnotherMachinesKubeletIsNotTaken(t *testing.T) {
 	for name, tc := range map[string]struct {
 		node    controlplane.Identity
 		refused bool

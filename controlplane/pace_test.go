@@ -33,7 +33,7 @@ func (a *applied) list() []time.Duration {
 	return slices.Clone(a.all)
 }
 
-func TestALeaseIsGoodForAsLongAsIsAskedFor(t *testing.T) {
+func TestALeaseHasTheRequestedDuration(t *testing.T) {
 	const node, all = controlplane.RequestedForNode, controlplane.RequestedForAll
 	type step struct {
 		by   controlplane.Requester

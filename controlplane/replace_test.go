@@ -79,7 +79,7 @@ func TestTakeOverClearsWhatANodeMayAndNotesTheRest(t *testing.T) {
 	}
 }
 
-func TestWhatRemainedAndIsFixedIsNoLongerReported(t *testing.T) {
+func TestFixedRemainsAreNoLongerReported(t *testing.T) {
 	node, err := controlplane.TakeOver(former(t), present())
 	if err != nil {
 		t.Fatal(err)

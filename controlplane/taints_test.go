@@ -120,7 +120,7 @@ func TestTaintDrift(t *testing.T) {
 
 // Taints that the other machine's hostler has set are removed. Neither they nor the taints that
 // this machine wants are remains.
-func TestTaintsOfAMachineThatGaveWayRemainOnlyWhereTheyAreOthers(t *testing.T) {
+func TestOnlyTaintsOfOtherClientsRemainAfterATakeover(t *testing.T) {
 	stored := tainted("old:NoSchedule", "theirs:NoSchedule", "both=1:NoSchedule")
 	stored.Annotations = map[string]string{controlplane.AnnotationOwned: `{"taints":["old:NoSchedule"]}`, controlplane.AnnotationMachineID: "other"}
 	wanted := tainted("both=2:NoSchedule")

@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/controlplane/conformance"
 )
 
-// TestAWireHindersWhatTheServerSends has a server that sends each byte back and reports what it has
-// received.
-func TestAWireHindersWhatTheServerSends(t *testing.T) {
+// TestAWireInjectsFaultsIntoTheServersAnswers has a server that sends each byte back and reports
+// what it has received.
+func TestAWireInjectsFaultsIntoTheServersAnswers(t *testing.T) {
 	server, err := net.Listen("tcp", "localhost:0")
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func greeting(t *testing.T, letter byte) (address string) {
 	return server.Addr().String()
 }
 
-func TestAWireLeadsToWhoLiesInTheServersPlace(t *testing.T) {
+func TestAWireConnectsToTheTamperedServer(t *testing.T) {
 	wire, err := NewWire(greeting(t, 't'))
 	if err != nil {
 		t.Fatal(err)

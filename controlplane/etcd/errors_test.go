@@ -79,7 +79,7 @@ func TestEachAnswerIsAClassWithItsFix(t *testing.T) {
 	}
 }
 
-func TestWhereNobodyListensEachMemberSaysWhy(t *testing.T) {
+func TestUnreachableMembersAreEachReportedWithTheirError(t *testing.T) {
 	store := open(t, func(o *etcd.Options) { o.Endpoints = []string{"http://127.0.0.1:1", "http://127.0.0.1:2"} })
 	_, err := store.Get(t.Context(), objects.Key{Kind: objects.Node, Node: "n"})
 	if !errors.Is(err, controlplane.ErrUnavailable) || strings.Contains(err.Error(), "\n") {
@@ -149,7 +149,7 @@ func TestWhatCouldNeverBeUsedIsRefused(t *testing.T) {
 	}
 }
 
-func TestHttpsIsSpokenHoweverItIsWritten(t *testing.T) {
+func TestTheSchemeHttpsIgnoresCase(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func serve(t *testing.T, register func(*grpc.Server)) string {
 	return "http://" + listener.Addr().String()
 }
 
-func TestAMemberThatTakesCallsAndAnswersNoneIsLeft(t *testing.T) {
+func TestAMemberThatNeverAnswersIsReplacedByAnother(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *etcd.Store) error{
 		"Get()": func(ctx context.Context, s *etcd.Store) error {
 			_, err := s.Get(ctx, objects.Key{Kind: objects.Node, Node: "n"})
@@ -99,7 +99,7 @@ func TestAMemberThatTakesCallsAndAnswersNoneIsLeft(t *testing.T) {
 }
 
 // All three members are tried before the 8 s of a renewal have passed.
-func TestWhoHasFewMembersWaitsLongerForEach(t *testing.T) {
+func TestWithFewMembersEachHasMoreTime(t *testing.T) {
 	for members, want := range map[int]time.Duration{1: 7500 * time.Millisecond, 2: 3750 * time.Millisecond, 3: 2500 * time.Millisecond, 5: 2500 * time.Millisecond} {
 		if got := (etcd.Options{Endpoints: make([]string, members)}).ReadyTimeout(); got != want {
 			t.Errorf("Patience() of %d endpoints = %v, want %v", members, got, want)
@@ -145,7 +145,7 @@ func (f *forgetful) register(server *grpc.Server) {
 	etcdserverpb.RegisterWatchServer(server, f)
 }
 
-func TestAWatchBeginsAgainWhereItCannotGoOn(t *testing.T) {
+func TestAWatchThatCannotContinueStartsAgain(t *testing.T) {
 	for name, last := range map[string]*etcdserverpb.WatchResponse{
 		"what was to follow is compacted": {Header: &etcdserverpb.ResponseHeader{ClusterId: 1, Revision: 20}, CompactRevision: 15, Canceled: true},
 		"another cluster answers":         {Header: &etcdserverpb.ResponseHeader{ClusterId: 2, Revision: 20}},

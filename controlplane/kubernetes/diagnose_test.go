@@ -57,7 +57,7 @@ func TestADiagnosisReportsTheClockAndTheRights(t *testing.T) {
 	}
 }
 
-func TestADiagnosisOfAServerThatKnowsNobodyAsksNoFurther(t *testing.T) {
+func TestADiagnosisStopsIfTheServerRejectsTheCredentials(t *testing.T) {
 	asked := 0
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		asked++

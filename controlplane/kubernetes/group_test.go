@@ -61,7 +61,7 @@ func TestAConnectionThatWentDeadIsUsedOnce(t *testing.T) {
 }
 
 // Otherwise a load balancer would keep the host on the one server of several that is not healthy.
-func TestAServerThatCannotServeIsLeft(t *testing.T) {
+func TestAServerThatCannotServeIsReplacedByAnother(t *testing.T) {
 	for name, c := range map[string]struct {
 		code        int
 		connections int32

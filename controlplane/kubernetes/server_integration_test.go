@@ -197,7 +197,7 @@ func TestOthersWriteToTheNodeToo(t *testing.T) {
 	}
 }
 
-func TestANodeThatIsNoLongerOurs(t *testing.T) {
+func TestANodeOfAnotherMachineNow(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
 	ours, theirs := asNode(t, cluster, "n"), asNode(t, cluster, "n")

@@ -60,7 +60,7 @@ func TestAMachineGetsTheNodeBackThatItHasLost(t *testing.T) {
 	}
 }
 
-func TestWhoGaveWayIsReportedAlsoWhenTheAnswerWasLost(t *testing.T) {
+func TestAReplacedNodeIsReportedEvenIfTheAnswerWasLost(t *testing.T) {
 	for name, adoptOnly := range map[string]bool{"replaced": false, "taken over": true} {
 		t.Run(name, func(t *testing.T) {
 			store := objectstest.New()

@@ -62,7 +62,7 @@ func TestAnUnreadableNodeIsNamedAndLeftAsItIs(t *testing.T) {
 	}
 }
 
-func TestAnUnreadableLeaseGivesWayToTheNodesOwn(t *testing.T) {
+func TestAnUnreadableLeaseIsReplacedByTheNodesOwn(t *testing.T) {
 	store := objectstest.New()
 	a := newAgent(t, store, here)
 	a.renewed()

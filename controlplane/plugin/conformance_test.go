@@ -41,7 +41,7 @@ func TestConformance(t *testing.T) {
 	controlplanetest.Record(t, plugin.Type, *update, func(t *testing.T) controlplanetest.Backend { return backend(t, false) })
 }
 
-func TestConformanceOfAPluginThatReportsNoMoreThanThatASwapIsLost(t *testing.T) {
+func TestConformanceOfAPluginThatReturnsNoObjectOnAConflict(t *testing.T) {
 	t.Parallel() // it mostly waits for deadlines
 	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend { return backend(t, true) })
 }

@@ -96,7 +96,7 @@ func TestADiagnosisReportsWhatAPluginDoesNotDo(t *testing.T) {
 	}
 }
 
-func TestADiagnosisReportsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
+func TestADiagnosisReportsWhyNoTrustedServerAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		furnish   func(path string) error
 		want, fix string

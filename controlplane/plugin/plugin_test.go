@@ -129,7 +129,7 @@ func TestWhatAPluginRefusesIsReportedByItsClass(t *testing.T) {
 	}
 }
 
-func TestALostSwapIsReportedWithWhatIsThereWhereThePluginDoesNotSay(t *testing.T) {
+func TestAConflictReportsTheStoredObjectEvenIfThePluginDoesNot(t *testing.T) {
 	for _, code := range []codes.Code{codes.Aborted, codes.FailedPrecondition, codes.AlreadyExists, codes.NotFound} {
 		var failing atomic.Bool
 		s := with(t, &plugintest.Server{Fault: func(_ context.Context, method string) error {
@@ -351,7 +351,7 @@ func TestASocketThatOthersMayWriteIsNotAsked(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoSocketIsNotAsked(t *testing.T) {
+func TestAFileThatIsNotASocketGetsNoRequest(t *testing.T) {
 	path := socket(t)
 	check(t, os.WriteFile(path, nil, 0o600))
 	if err := get(t.Context(), open(t, path)); !errors.Is(err, controlplane.ErrUntrusted) || !strings.Contains(err.Error(), "is not a socket") {

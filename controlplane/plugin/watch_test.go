@@ -19,7 +19,7 @@ import (
 	v1 "hostler.io/hostler/controlplane/plugin/v1"
 )
 
-func TestAPluginWithoutListOrWatchIsStoodInFor(t *testing.T) {
+func TestAPluginWithoutListOrWatchIsPolled(t *testing.T) {
 	lacks := func(_ context.Context, method string) error {
 		if method == "List" || method == "Watch" {
 			return status.Error(codes.Unimplemented, "none")
@@ -85,7 +85,7 @@ func TestAWatchEndsWithItsPlugin(t *testing.T) {
 	}
 }
 
-func TestAWatchEndsWhenItsPluginDoesNotSayAnyMoreWhoItIs(t *testing.T) {
+func TestAWatchEndsWhenItsPluginDoesNotAnswerInfoAnyMore(t *testing.T) {
 	var unresponsive atomic.Bool
 	s := with(t, &plugintest.Server{Fault: func(_ context.Context, method string) error {
 		if method == "Info" && unresponsive.Load() {

@@ -118,9 +118,9 @@ func TestDoctorFindsNothingOnAHostThatIsProtected(t *testing.T) {
 	a.stop()
 }
 
-// TestWhateverBeatsTheDropInIsNoticedAndNamed is about the agent alone: it checks by itself every
-// five minutes at most.
-func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
+// TestFilesThatOverrideTheDropInAreNoticedAndNamed is about the agent alone: it checks by itself
+// every five minutes at most.
+func TestFilesThatOverrideTheDropInAreNoticedAndNamed(t *testing.T) {
 	const early, late, masking = "/usr/lib/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf", "/etc/systemd/logind.conf.d/zzz.conf", "/etc/systemd/logind.conf.d/zz-hostler.conf"
 	login := logind(t)
 	setting(t, early, "30")

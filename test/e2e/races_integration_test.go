@@ -140,12 +140,12 @@ func (r *imageRace) untag(ctx context.Context, name string) error {
 	return err
 }
 
-// TestCollectionBreaksNothingInARush pulls, builds, tags and runs images 300 times, with
+// TestCollectionBreaksNoConcurrentUse pulls, builds, tags and runs images 300 times, with
 // HOSTLER_TEST_LONG a thousand times, while everything unused for four seconds is collected every
 // second, and after every few rounds on request. What runs has to be whole; what a removal took
 // from under a container that was just being made must be pulled again by who makes it, and is
 // bounded by the window that CRI leaves.
-func TestCollectionBreaksNothingInARush(t *testing.T) {
+func TestCollectionBreaksNoConcurrentUse(t *testing.T) {
 	const shelf = 40
 	rounds := 300
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {

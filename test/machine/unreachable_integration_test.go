@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// TestContainersOfAPodmanThatIsNotHeard has a container of a Podman that does not answer when
+// TestContainersOfAPodmanThatDoesNotAnswer has a container of a Podman that does not answer when
 // hostler starts: a shutdown would kill it. Everybody who asks is told so, with a fix.
-func TestContainersOfAPodmanThatIsNotHeard(t *testing.T) {
+func TestContainersOfAPodmanThatDoesNotAnswer(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		o.Files = machine.PodmanFiles()
 		m := machine.Boot(t, o)
@@ -28,9 +28,9 @@ func TestContainersOfAPodmanThatIsNotHeard(t *testing.T) {
 	})
 }
 
-// TestContainersOfADockerThatIsNotHeard does the same with a Docker whose containers continue to
+// TestContainersOfADockerThatDoesNotAnswer does the same with a Docker whose containers continue to
 // run without it (live restore).
-func TestContainersOfADockerThatIsNotHeard(t *testing.T) {
+func TestContainersOfADockerThatDoesNotAnswer(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Files = machine.DockerFiles(o)
 		const settings = "etc/docker/daemon.json"

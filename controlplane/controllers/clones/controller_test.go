@@ -240,9 +240,9 @@ func TestFaultsOfTheStore(t *testing.T) {
 	})
 }
 
-// TestServersThatAreKilledNameWhoRuns kills leaders while hosts appear and die. Hosts that run at
+// TestServersThatAreKilledNameTheRunningClones kills leaders while hosts appear and die. Hosts that run at
 // the same time all the while stay named.
-func TestServersThatAreKilledNameWhoRuns(t *testing.T) {
+func TestServersThatAreKilledNameTheRunningClones(t *testing.T) {
 	rounds := uint64(4)
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
 		rounds = 40

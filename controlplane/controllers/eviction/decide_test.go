@@ -82,7 +82,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestTheOneThatHasWaitedForLongestGoesFirst(t *testing.T) {
+func TestTheLongestOverduePodIsEvictedFirst(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	host := func(name string, ago time.Duration) eviction.Host {
 		return eviction.Host{

@@ -369,7 +369,7 @@ func TestANodeMadeByHandIsMarkedAfterTheStartupGracePeriodAndKept(t *testing.T) 
 }
 
 // All Leases expire while the store stalls for a minute, like an etcd that was stopped.
-func TestNobodyIsMarkedWhoCouldNotRenewWhileTheStoreStalled(t *testing.T) {
+func TestHostsThatCouldNotRenewWhileTheStoreStalledAreNotMarked(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		t.Run(fmt.Sprintf("store ends leases %v", ends), func(t *testing.T) {
 			inBubble(t, ends, func(t *testing.T, f fakes) {

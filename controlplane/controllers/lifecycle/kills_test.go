@@ -15,9 +15,9 @@ import (
 	"hostler.io/hostler/controlplane/store/memory"
 )
 
-// TestServersThatAreKilledLoseRepeatAndHurryNothing kills servers again and again while half of a
+// TestServersThatAreKilledLoseAndRepeatNoTaint kills servers again and again while half of a
 // fleet is dead.
-func TestServersThatAreKilledLoseRepeatAndHurryNothing(t *testing.T) {
+func TestServersThatAreKilledLoseAndRepeatNoTaint(t *testing.T) {
 	rounds := uint64(4)
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
 		rounds = 80 // a thousand kills

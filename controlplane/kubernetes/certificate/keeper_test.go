@@ -269,7 +269,7 @@ func TestDamagedFilesAreNotFatal(t *testing.T) {
 	})
 }
 
-func TestANodeWithoutAWayToAsk(t *testing.T) {
+func TestANodeThatCannotRequestACertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, time.Hour)
 		k, stop := keep(t, t.TempDir(), nil, c, c)

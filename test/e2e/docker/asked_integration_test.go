@@ -16,7 +16,7 @@ import (
 
 // Docker forwards every stop signal; containerd sends it only once in a container's life. Some
 // programs abort their work on the second signal.
-func TestNobodyIsAskedToEndTwice(t *testing.T) {
+func TestTheStopSignalIsSentOnce(t *testing.T) {
 	d := lab.DockerFor(t, lab.DockerOptions{})
 	usualPlace(t, d)
 	_, err := d.Load(t.Context(), lab.ImageSpec{Names: []string{image}})

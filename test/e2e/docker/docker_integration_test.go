@@ -285,7 +285,7 @@ func TestNothingOfDockersIsRemovedBeforeSomebodyAsks(t *testing.T) {
 
 // An agent finds a dockerd that starts later, without a restart. Its objects are not collected
 // automatically either.
-func TestADockerThatComesLateIsFoundAndSpared(t *testing.T) {
+func TestADockerThatStartsLateIsFoundAndNotCollected(t *testing.T) {
 	d := lab.DockerFor(t, lab.DockerOptions{ImageFSBytes: 256 << 20})
 	usualPlace(t, d)
 	layer, err := lab.RandomLayer(4 << 20)

@@ -97,7 +97,7 @@ func TestAPodmanIsDrainedManually(t *testing.T) {
 }
 
 // Podman's service ends without requests. hostler sends it none while nothing happens.
-func TestAnIdlePodmanIsLeftToRest(t *testing.T) {
+func TestAnIdlePodmanGetsNoRequests(t *testing.T) {
 	p := lab.PodmanFor(t, lab.PodmanOptions{Activated: true, Idle: time.Second})
 	runPodman(t, p)
 	a := startAgentOf(t, "runtimes: auto\nimageGC: {interval: 1s}\ncontainerGC: {interval: 1s}\n", "podman")

@@ -151,7 +151,7 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 }
 
 // Containers that a cancelled shutdown has stopped are started again.
-func TestAShutdownOfAPodmanHostThatIsCancelledIsMadeUpFor(t *testing.T) {
+func TestPodmanContainersOfACancelledShutdownAreStartedAgain(t *testing.T) {
 	s := &stable{T: t, runtime: lab.PodmanFor(t, lab.PodmanOptions{Activated: true})}
 	_, err := s.runtime.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
 	check(t, err)

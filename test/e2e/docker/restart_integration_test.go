@@ -212,7 +212,7 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 
 // Containers that a cancelled shutdown has stopped are started again, except those without a
 // restart policy.
-func TestAShutdownThatIsCancelledIsMadeUpFor(t *testing.T) {
+func TestContainersOfACancelledShutdownAreStartedAgain(t *testing.T) {
 	for name, inTheMiddle := range map[string]bool{"after the drain": false, "in the middle of it": true} {
 		t.Run(name, func(t *testing.T) {
 			h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}

@@ -18,7 +18,7 @@ import (
 
 // Containers that a drain for a taint has stopped are started again if the taint is removed during
 // the drain.
-func TestADrainForATaintThatIsWithdrawnIsMadeUpFor(t *testing.T) {
+func TestContainersOfAWithdrawnTaintsDrainAreStartedAgain(t *testing.T) {
 	h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
 	usualPlace(t, h.docker)
 	_, err := h.docker.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
