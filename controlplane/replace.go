@@ -63,8 +63,8 @@ func TakeOver(stored, desired *corev1.Node) (*corev1.Node, error) {
 }
 
 // Replace returns the Node that this machine creates after it has deleted another machine's Node of
-// that name. Only the cordon is kept: whoever cordoned the Node meant the host of that name, perhaps
-// for its reinstallation.
+// that name. Only the cordon is kept: a person who cordoned the Node meant the host of that name,
+// perhaps for its reinstallation.
 func Replace(stored, desired *corev1.Node) (*corev1.Node, error) {
 	node, err := NewNode(desired)
 	if err != nil {

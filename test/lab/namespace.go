@@ -268,7 +268,7 @@ func cleanEnviron(env []string) []string {
 	return kept
 }
 
-// discard is the logger of whoever brought none.
+// discard returns log, or a logger that discards everything if log is nil.
 func discard(log *slog.Logger) *slog.Logger {
 	if log == nil {
 		return slog.New(slog.NewTextHandler(io.Discard, nil))

@@ -109,7 +109,7 @@ func awaitState(t *testing.T, m *machine.Machine, want shutdown.State) api.Statu
 	return s
 }
 
-// ready tells whether the Node is Ready.
+// ready reports whether the Node is Ready.
 func ready(s api.Status) bool {
 	return s.Node != nil && slices.ContainsFunc(s.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue

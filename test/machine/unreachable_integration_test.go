@@ -13,7 +13,7 @@ import (
 )
 
 // TestContainersOfAPodmanThatDoesNotAnswer has a container of a Podman that does not answer when
-// hostler starts: a shutdown would kill it. Everybody who asks is told so, with a fix.
+// hostler starts: a shutdown would kill it. Status, doctor and plans say so, with a fix.
 func TestContainersOfAPodmanThatDoesNotAnswer(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		o.Files = machine.PodmanFiles()

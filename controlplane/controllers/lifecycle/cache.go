@@ -52,7 +52,7 @@ type leaseEntry struct {
 	listed   bool
 }
 
-// NewCache returns an empty cache. endsLeases tells whether the store deletes expired Leases. The
+// NewCache returns an empty cache. endsLeases says whether the store deletes expired Leases. The
 // cache sends the signals after each change that can lead to another decision.
 func NewCache(endsLeases bool, zoneLabels []string, changed ...loop.Signal) *Cache {
 	return &Cache{
