@@ -80,7 +80,7 @@ type Server struct {
 // controlled is a controller and its state on this server.
 type controlled struct {
 	name     string
-	shared   bool // kube-controller-manager has this controller, too
+	shared   bool   // kube-controller-manager has this controller, too
 	foreign  string // why it does not apply to this store; empty if it does
 	runs     bool
 	yields   *loop.Gate // closed while another program has this job; nil if no other program can
@@ -88,7 +88,7 @@ type controlled struct {
 	lead     func(context.Context, store.Term) error
 	report   func() report
 	follows  []follow // the kinds that it reads
-	loops    []timed // its loops
+	loops    []timed  // its loops
 	// discovers are loops that read a store whose kinds are not known in advance. They are paused
 	// while the controller yields.
 	discovers []timed
@@ -131,7 +131,9 @@ func New(o Options) (*Server, error) {
 	readsPods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, pods.Follower()}
 	s.controllers = []*controlled{
 		s.control(&controlled{
-			name: lifecycle.Name, shared: true, lead: s.nodes.Lead, report: func() report { return reportOfNodes(s.nodes.Report(), evicter.Report(), pods.Unreadable(), !s.o.Store.EndsLeases()) },
+			name: lifecycle.Name, shared: true, lead: s.nodes.Lead, report: func() report {
+				return reportOfNodes(s.nodes.Report(), evicter.Report(), pods.Unreadable(), !s.o.Store.EndsLeases())
+			},
 			follows: []follow{{store.Nodes, store.AllChanges, s.nodes.Nodes()}, {store.Leases, s.nodes.LeaseScope(), s.nodes.Leases()}, readsPods},
 			loops: []timed{
 				{lifecycle.Name, time.Minute + 3*time.Duration(o.Config.NodeLifecycle.MonitorPeriod), s.nodes.Run},

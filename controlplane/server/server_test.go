@@ -219,7 +219,9 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 		t.Errorf("settled = %+v, want the Node that has its taints", plan.Settled)
 	}
 	s.Put(store.Pods(true), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1"}, Spec: corev1.PodSpec{NodeName: "sick1", Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(3600))}}}})
-	r.eventually("the pod is still to be evicted", func(answer.Status) bool { return nextFor(r, "sick1") == "1 pod on it is still to be evicted, see below" })
+	r.eventually("the pod is still to be evicted", func(answer.Status) bool {
+		return nextFor(r, "sick1") == "1 pod on it is still to be evicted, see below"
+	})
 	s.Remove(store.Pods(true), "sick1/shop/web-1")
 	r.eventually("no pod is left", func(answer.Status) bool { return nextFor(r, "sick1") == "no pod on it is left to evict" })
 	metrics := r.get("/metrics")
