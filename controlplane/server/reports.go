@@ -40,8 +40,8 @@ func reportOf(r executor.Report) report {
 }
 
 // reportOfNodes returns the report of the controller node-lifecycle. pods are pods that cannot be
-// read. evictions says what follows on Nodes with a taint. onKubernetes says that this server does
-// not delete the objects of pods.
+// read. evictions says what follows on Nodes with a taint. On Kubernetes, hints name kubectl
+// instead of `hostler fleet delete`.
 func reportOfNodes(l lifecycle.Report, evictions eviction.Report, pods map[string]error, onKubernetes bool) report {
 	r := reportOf(l.Report)
 	r.due, r.pending = len(l.Decision.Now)+len(l.Marks), len(l.Decision.Pending)

@@ -98,9 +98,9 @@ type starts struct {
 	prepare func(node string) (start func(fresh bool) (stop func()))
 }
 
-// measureStarts measures the time from the start of each until a watcher of the API server sees the
-// first Lease, and until it sees a Node that is Ready with a later heartbeat. It measures on a new
-// node, and after a restart.
+// measureStarts measures two times from the start of each: until a watcher of the API server sees
+// the first Lease, and until it sees a Node that is Ready with a later heartbeat. It measures on a
+// new node, and after a restart.
 func (f *fleet) measureStarts(into *table) {
 	both := []starts{
 		{"hostler", func(node string) func(bool) func() {

@@ -141,10 +141,10 @@ func (r *imageRace) untag(ctx context.Context, name string) error {
 }
 
 // TestCollectionBreaksNoConcurrentUse pulls, builds, tags and runs images 300 times, with
-// HOSTLER_TEST_LONG a thousand times, while everything unused for four seconds is collected every
-// second, and after every few rounds on request. What runs has to be whole; what a removal took
-// from under a container that was just being made must be pulled again by who makes it, and is
-// bounded by the window that CRI leaves.
+// HOSTLER_TEST_LONG a thousand times. Meanwhile, everything unused for four seconds is collected
+// every second, and after every few rounds on request. Running containers must be complete. If an
+// image is removed while its container is being created, its user has to pull it again. That is
+// limited to the window that CRI leaves.
 func TestCollectionBreaksNoConcurrentUse(t *testing.T) {
 	const shelf = 40
 	rounds := 300

@@ -62,8 +62,8 @@ func TestThePowerIsCutInADrain(t *testing.T) {
 	})
 }
 
-// expectCutOff checks that it is reported everywhere that stubborn, which was being waited for, and
-// db, whose turn had not come, ran when the power was cut, and that web did not.
+// expectCutOff checks the reports about pods that ran when the power was cut: stubborn, which was
+// being waited for, and db, whose turn had not come. web must not be reported.
 func expectCutOff(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	type pod struct {

@@ -1,8 +1,8 @@
 // Package eviction removes pods from Nodes that have a NoExecute taint which the pods do not
 // tolerate, or tolerate no longer. It never forces a removal, and stops nothing on a host.
 //
-// Decide is pure: the same facts and time give the same decision, and `hostler fleet plan` prints what
-// the controller executes. The rules are those of Kubernetes' taint eviction controller (see
+// Decide is pure: the same facts and time give the same decision, and `hostler fleet plan` prints
+// what the controller executes. The rules are those of Kubernetes' taint eviction controller (see
 // docs/explanation/node-lifecycle.md for the differences).
 package eviction
 
@@ -124,8 +124,8 @@ func judge(h Host, pod podcache.Pod, now time.Time) (Eviction, bool) {
 // longest limits a toleration: a longer one could overflow when it is added to a time.
 const longest = 100 * 365 * 24 * time.Hour
 
-// toleration reports how long a pod tolerates a taint, and false if it does so for ever. The first
-// matching toleration counts, as in Kubernetes.
+// toleration reports how long a pod tolerates a taint, and false if it tolerates it for ever. The
+// first matching toleration counts, as in Kubernetes.
 func toleration(tolerations []corev1.Toleration, taint corev1.Taint) (time.Duration, bool) {
 	for _, t := range tolerations {
 		switch {
